@@ -1,0 +1,36 @@
+"""Keras layers in the place of `Dense(n)` and its softmax cross-entropy, for large n.
+
+Names are loaded when first used, so that `softbench.datasets` and the benchmark's own
+bookkeeping do not import Keras or a backend.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Classifier": "softbench.classifier",
+    "ClassTable": "softbench.table",
+    "FullSoftmax": "softbench.heads",
+    "NoiseContrastive": "softbench.heads",
+    "SampledSoftmax": "softbench.heads",
+    "RowAdagrad": "softbench.rows",
+    "RowAdam": "softbench.rows",
+    "RowSGD": "softbench.rows",
+}
+_MODULES = ("datasets", "heads", "losses", "metrics", "models", "samplers")
+
+__all__ = [*_HOME, *_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"softbench.{name}")
+    raise AttributeError(f"module 'softbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,125 @@
+"""Noise-contrastive estimation of conditional models."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench import losses
+from softbench.heads.sampled import SampledHead
+from softbench.rows import PACKAGE
+from softbench.samplers import Sampler, Samples
+
+Tensor = Any
+
+OBJECTIVES = ("binary", "ranking")
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class NoiseContrastive(SampledHead):
+    """NCE with K draws from a noise law (Ma & Collins 2018).
+
+    `ranking`: cross-entropy of the true class among {y, K draws} with scores s - log q; consistent
+    for every conditional model. `binary`: logistic regression of the true class against K draws;
+    consistent only if log Z(x) is constant, gamma with `learn_log_partition`, else 0 (their
+    section 4.3 has a counterexample). Prediction is the softmax of s in both.
+
+    Args:
+        units: n, the number of classes.
+        sampler: the noise: name, config dict, or `Sampler`. "unigram" needs `counts`.
+        objective: "binary" or "ranking".
+        num_sampled: K.
+        learn_log_partition: learn gamma, one scalar for all inputs (binary only).
+        regularizer_alpha: alpha of alpha * (log Z_hat)^2, Z_hat estimated from noise (section 5.2).
+        regularizer_samples: draws for Z_hat; None means n / 10, as in the paper.
+        use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`.
+        remove_accidental_hits: mask draws that equal the label; False, as in `tf.nn.nce_loss`,
+            because NCE's law of the noise includes the label.
+        row_optimizer, kernel_initializer, bias_initializer, seed: as in `SampledSoftmax`.
+
+    Raises:
+        ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or
+            `learn_log_partition` with ranking, where gamma cancels.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        sampler: str | dict | Sampler = "unigram",
+        objective: str = "binary",
+        num_sampled: int = 100,
+        learn_log_partition: bool = False,
+        regularizer_alpha: float = 0.0,
+        regularizer_samples: int | None = None,
+        remove_accidental_hits: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
+        if objective not in OBJECTIVES:
+            raise ValueError(
+                f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
+            )
+        if regularizer_alpha < 0:
+            raise ValueError(
+                "`regularizer_alpha` must not be negative. "
+                f"Received: regularizer_alpha={regularizer_alpha}"
+            )
+        if regularizer_samples is not None and regularizer_samples < 1:
+            raise ValueError(
+                "`regularizer_samples` must be positive or None. "
+                f"Received: regularizer_samples={regularizer_samples}"
+            )
+        if learn_log_partition and objective == "ranking":
+            raise ValueError(
+                "`learn_log_partition` must be False with objective='ranking', where a constant "
+                "cancels. Received: learn_log_partition=True"
+            )
+        self.objective_name = objective
+        self.learn_log_partition = learn_log_partition
+        self.regularizer_alpha = regularizer_alpha
+        self.regularizer_samples = regularizer_samples
+        self.log_partition = 0.0
+
+    def build(self, hidden_shape: tuple) -> None:
+        super().build(hidden_shape)
+        if self.learn_log_partition:
+            self.log_partition = self.add_weight(
+                name="log_partition", shape=(), initializer="zeros", autocast=False
+            )
+
+    def draw(self, hidden: Tensor, labels: Tensor) -> list[Samples]:
+        sizes = [self.num_sampled]
+        if self.regularizer_alpha:
+            sizes.append(self.regularizer_samples or max(1, self.units // 10))
+        return [
+            self.sampler.sample(self.table, hidden, size, labels, exclude_labels=False)
+            for size in sizes
+        ]
+
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+        noise = draws[0]
+        arguments = (
+            true_logit,
+            sampled[0],
+            noise.true_log_expected_count,
+            noise.log_expected_count,
+        )
+        if self.objective_name == "ranking":
+            loss = losses.nce_ranking(*arguments)
+        else:
+            gamma = ops.convert_to_tensor(self.log_partition, dtype="float32")
+            loss = losses.nce_binary(*arguments, log_partition=gamma)
+        if self.regularizer_alpha:
+            penalty = losses.log_partition_penalty(sampled[1], draws[1].log_expected_count)
+            loss = loss + self.regularizer_alpha * penalty
+        return loss
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "objective": self.objective_name,
+            "learn_log_partition": self.learn_log_partition,
+            "regularizer_alpha": self.regularizer_alpha,
+            "regularizer_samples": self.regularizer_samples,
+        }

@@ -1,0 +1,123 @@
+"""The training objectives: pure functions of logits and log expected counts.
+
+All take *uncorrected* logits and return one loss per example. A sampled class that must not count
+(an accidental hit) has the logit -inf. Shape letters: B batch, m samples.
+
+"Expected count" is TensorFlow's word: E[number of times a class is drawn], m q(i) with replacement
+and the inclusion probability without.
+"""
+
+from typing import Any
+
+from keras import ops
+
+Tensor = Any
+
+
+def _correct(logits: Tensor, log_expected_count: Tensor | None) -> Tensor:
+    """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
+    if log_expected_count is None:
+        return logits
+    masked = ops.minimum(logits, log_expected_count) == -float("inf")
+    return ops.where(masked, -float("inf"), logits - log_expected_count)
+
+
+def sampled_softmax(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor | None,
+    sampled_log_expected_count: Tensor,
+) -> Tensor:
+    """Sampled softmax: the cross-entropy of the true class among itself and the draws.
+
+    loss = -o_t + log(exp(o_t) + sum_j exp(o_j - log E[count_j])), and with
+    `true_log_expected_count` o_t is corrected as well.
+
+    Args:
+        true_logit: (B,).
+        sampled_logits: (B, m), -inf for draws that are masked.
+        true_log_expected_count: (B,), or None. None is the estimator of the full loss when the
+            draws exclude the label (Rawat et al. 2019, eq. 5); a value is the convention of Jean et
+            al. 2015 and of `tf.nn.sampled_softmax_loss`.
+        sampled_log_expected_count: (B, m) or (m,).
+
+    Returns:
+        (B,).
+    """
+    true = _correct(true_logit, true_log_expected_count)[:, None]
+    sampled = _correct(sampled_logits, sampled_log_expected_count)
+    return ops.logsumexp(ops.concatenate([true, sampled], axis=-1), axis=-1) - true[:, 0]
+
+
+def nce_ranking(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor,
+    sampled_log_expected_count: Tensor,
+) -> Tensor:
+    """Ranking NCE: -log softmax of s - log q over {y, K draws} (Ma & Collins 2018, figure 1).
+
+    The true class is corrected too. The same as InfoNCE and as global NCE (Stratos). The K of
+    log E[count] = log(K q) cancels.
+
+    Args:
+        true_logit: (B,).
+        sampled_logits: (B, K).
+        true_log_expected_count: (B,).
+        sampled_log_expected_count: (B, K) or (K,).
+
+    Returns:
+        (B,).
+    """
+    return sampled_softmax(
+        true_logit, sampled_logits, true_log_expected_count, sampled_log_expected_count
+    )
+
+
+def nce_binary(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor,
+    sampled_log_expected_count: Tensor,
+    log_partition: Tensor | float = 0.0,
+) -> Tensor:
+    """Binary NCE: tell the true class from K draws of noise by logistic regression.
+
+    With u = s - gamma - log(K q): loss = softplus(-u_true) + sum_j softplus(u_j), which is
+    -log g(true) - sum_j log(1 - g(j)) for g = exp(s_bar - gamma) / (exp(s_bar - gamma) + K)
+    (Ma & Collins 2018, figure 1). `tf.nn.nce_loss` is the case gamma = 0.
+
+    Args:
+        true_logit: (B,).
+        sampled_logits: (B, K), -inf for draws that are masked.
+        true_log_expected_count: (B,), log(K q).
+        sampled_log_expected_count: (B, K) or (K,).
+        log_partition: gamma, a scalar, or (B,) for one value per example.
+
+    Returns:
+        (B,).
+    """
+    gamma = ops.convert_to_tensor(log_partition, dtype="float32")
+    true = _correct(true_logit, true_log_expected_count) - gamma
+    sampled = _correct(sampled_logits, sampled_log_expected_count)
+    sampled = sampled - (gamma[:, None] if len(gamma.shape) else gamma)
+    masked = ops.equal(sampled, -float("inf"))
+    terms = ops.where(masked, 0.0, ops.softplus(ops.where(masked, 0.0, sampled)))
+    return ops.softplus(-true) + ops.sum(terms, axis=-1)
+
+
+def log_partition_penalty(sampled_logits: Tensor, sampled_log_expected_count: Tensor) -> Tensor:
+    """(log Z_hat)^2 with Z_hat = sum_j exp(s_j - log E[count_j]), unbiased for Z (B,).
+
+    The self-normalising regulariser of Ma & Collins 2018, section 5.2, without its factor alpha:
+    with m draws from p_N, Z_hat = 1/m sum_j exp(s_j) / p_N(j).
+
+    Args:
+        sampled_logits: (B, m).
+        sampled_log_expected_count: (B, m) or (m,).
+
+    Returns:
+        (B,).
+    """
+    corrected = _correct(sampled_logits, sampled_log_expected_count)
+    return ops.square(ops.logsumexp(corrected, axis=-1))

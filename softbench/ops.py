@@ -1,0 +1,169 @@
+"""Backend operations that `keras.ops` does not have.
+
+This is the only file with a backend branch. Shape letters: B batch, d features, n classes,
+m samples, N row ids with duplicates, U row ids without.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+Tensor = Any
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
+    SCATTER_UNDER_JIT = False
+
+    def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
+        """Rows `ids` of `variable`, without reading the others; the gradient is dense.
+
+        TensorFlow's own gradient of a gather is a list of slices with duplicates, whose squares
+        Keras' optimizers add up one by one: Adagrad and Adam would not see the summed gradient.
+        """
+        if not variable.trainable:
+            return tf.gather(variable.value, ids)
+
+        @tf.custom_gradient
+        def gather(table: Tensor) -> tuple[Tensor, Callable]:
+            def gradient(upstream: Tensor) -> Tensor:
+                return tf.math.unsorted_segment_sum(upstream, ids, variable.shape[0])
+
+            return tf.gather(table, ids), gradient
+
+        return gather(tf.convert_to_tensor(variable.value))
+
+    def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
+        """`variable[ids] += updates`, in place; duplicated ids add up."""
+        variable.value.scatter_add(tf.IndexedSlices(updates, ids))
+
+    def scatter_update(variable: keras.Variable, ids: Tensor, rows: Tensor) -> None:
+        """`variable[ids] = rows`, in place; `ids` must be distinct."""
+        variable.value.scatter_update(tf.IndexedSlices(rows, ids))
+
+    def sum_duplicates(
+        ids: Tensor, values: Sequence[Tensor], num_rows: int
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Distinct ids (U,) and, for each of `values` (N, ...), the sums over equal ids (U, ...)."""
+        distinct, position = tf.unique(ids)
+        count = tf.size(distinct)
+        return distinct, [tf.math.unsorted_segment_sum(v, position, count) for v in values]
+
+    def value_and_gradients(function: Callable, arrays: Sequence[Tensor]) -> tuple:
+        """A scalar `function(*arrays)` and its gradients with respect to the arrays."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(arrays)
+            value = function(*arrays)
+        return value, tape.gradient(value, arrays)
+
+    def is_concrete(x: Tensor) -> bool:
+        """Whether the values of `x` can be looked at now."""
+        return hasattr(x, "numpy") or not tf.is_tensor(x)
+
+    def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
+        """Integers uniform on `[0, maximum)`, `maximum` (int32) broadcast against `shape`.
+
+        62 random bits are scaled, so a probability is off by at most 2**-31 of itself; the
+        remainder of 32 bits (as both backends' own `randint` takes) can be off by a factor of 2.
+        """
+        seed = tf.cast(tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1), tf.int32)
+        shape = tf.concat([[2], tf.cast(tf.stack(list(shape)), tf.int32)], axis=0)
+        words = tf.random.stateless_uniform(shape, seed, None, None, tf.int32)
+        words = tf.bitwise.bitwise_and(tf.cast(words, tf.int64), 2**31 - 1)
+        maximum = tf.cast(maximum, tf.int64)
+        low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))
+        scaled = tf.bitwise.right_shift(words[0] * maximum + low, tf.constant(31, tf.int64))
+        return tf.cast(scaled, tf.int32)
+
+    def device_memory_peak() -> int | None:
+        """Peak bytes held on the accelerator, or None on a CPU."""
+        if not tf.config.list_physical_devices("GPU"):
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+elif keras.backend.backend() == "jax":
+    import jax
+    import jax.numpy as jnp
+
+    SCATTER_UNDER_JIT = True
+
+    def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
+        """Rows `ids` of `variable`; ids past the end read the last row."""
+        return jnp.take(variable.value, ids, axis=0, mode="clip")
+
+    def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
+        """`variable[ids] += updates`; ids past the end are dropped, duplicated ids add up."""
+        value = variable.value
+        variable.assign(value.at[ids].add(updates.astype(value.dtype), mode="drop"))
+
+    def scatter_update(variable: keras.Variable, ids: Tensor, rows: Tensor) -> None:
+        """`variable[ids] = rows`; ids past the end are dropped, the others must be distinct."""
+        value = variable.value
+        variable.assign(value.at[ids].set(rows.astype(value.dtype), mode="drop"))
+
+    def sum_duplicates(
+        ids: Tensor, values: Sequence[Tensor], num_rows: int
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Distinct ids padded to (N,) with `num_rows`, and the sums of `values` over equal ids."""
+        size = ids.shape[0]
+        distinct, position = jnp.unique(ids, return_inverse=True, size=size, fill_value=num_rows)
+        return distinct, [jax.ops.segment_sum(v, position, size) for v in values]
+
+    def value_and_gradients(function: Callable, arrays: Sequence[Tensor]) -> tuple:
+        """A scalar `function(*arrays)` and its gradients with respect to the arrays."""
+        return jax.value_and_grad(function, argnums=tuple(range(len(arrays))))(*arrays)
+
+    def is_concrete(x: Tensor) -> bool:
+        """Whether the values of `x` can be looked at now."""
+        return not isinstance(x, jax.core.Tracer)
+
+    def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
+        """Integers uniform on `[0, maximum)`, `maximum` (int32) broadcast against `shape`.
+
+        64 random bits are scaled, so a probability is off by at most 2**-33 of itself; the
+        remainder of 32 bits (as both backends' own `randint` takes) can be off by a factor of 2.
+        """
+        high, low = jax.random.bits(seed, (2, *shape), jnp.uint32)
+        maximum = jnp.asarray(maximum).astype(jnp.uint32)
+        carried = _high_word(low, maximum)
+        bottom = high * maximum + carried
+        scaled = _high_word(high, maximum) + (bottom < carried).astype(jnp.uint32)
+        return scaled.astype(jnp.int32)
+
+    def _high_word(a: Tensor, b: Tensor) -> Tensor:
+        """The upper 32 bits of the 64-bit product of two uint32 (JAX has no 64-bit integers)."""
+        a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
+        middle = a_high * b_low + ((a_low * b_low) >> 16)
+        other = a_low * b_high + (middle & 0xFFFF)
+        return a_high * b_high + (middle >> 16) + (other >> 16)
+
+    def device_memory_peak() -> int | None:
+        """Peak bytes held on the accelerator, or None on a CPU."""
+        statistics = jax.devices()[0].memory_stats()
+        return None if not statistics else int(statistics["peak_bytes_in_use"])
+
+else:
+    raise ImportError(
+        "softbench runs on the Keras backends 'tensorflow' and 'jax'. "
+        f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+    )
+
+
+def bisect(gather: Callable[[Tensor], Tensor], size: int, values: Tensor) -> Tensor:
+    """The last position p in `[0, size)` with `gather(p) <= values`, elementwise.
+
+    `gather` reads a non-decreasing table whose entry 0 is <= every value: log2(size) gathers of
+    the shape of `values`. (`ops.searchsorted` under TensorFlow's XLA compares with every entry.)
+    """
+    position = ops.zeros(ops.shape(values), dtype="int32")
+    for power in reversed(range(math.ceil(math.log2(size)))):
+        candidate = position + 2**power
+        entry = gather(ops.minimum(candidate, size - 1))
+        position = ops.where(
+            ops.logical_and(candidate < size, entry <= values), candidate, position
+        )
+    return position

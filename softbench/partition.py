@@ -1,0 +1,117 @@
+"""Passes over all classes that never hold the (B, n) scores: log-partition, top k.
+
+Shape letters: B batch, d features, n classes, C classes of one chunk.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+Tensor = Any
+
+
+def fold_classes(num_classes: int, chunk: int, step: Callable, state: tuple) -> tuple:
+    """Apply `state = step(state, start, ids, fresh)` to every chunk of `chunk` classes.
+
+    The last chunk is moved back to end at n, so that all chunks have one static shape; `fresh`
+    (C,) is False for the classes that it repeats.
+    """
+    chunk = min(chunk, num_classes)
+
+    def body(i: Tensor, state: tuple) -> tuple:
+        start = ops.minimum(i * chunk, num_classes - chunk)
+        ids = start + ops.arange(chunk, dtype="int32")
+        return step(state, start, ids, ids >= i * chunk)
+
+    return ops.fori_loop(0, -(-num_classes // chunk), body, state)
+
+
+def log_partition(
+    scores: Callable[[Tensor], Tensor], hidden: Tensor, num_classes: int, chunk: int
+) -> Tensor:
+    """log sum_i exp(score_i) (B,), streamed; `scores(ids)` returns float32 (B, C)."""
+
+    def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
+        peak, total = state
+        block = ops.where(fresh, scores(ids), -float("inf"))
+        new_peak = ops.maximum(peak, ops.max(block, axis=-1))
+        safe = ops.where(ops.isfinite(new_peak), new_peak, 0.0)
+        total = total * ops.exp(peak - safe) + ops.sum(ops.exp(block - safe[:, None]), axis=-1)
+        return new_peak, total
+
+    first = ops.zeros_like(ops.cast(hidden[:, 0], "float32"))
+    peak, total = fold_classes(num_classes, chunk, step, (first - float("inf"), first))
+    return peak + ops.log(total)
+
+
+def top_k(
+    scores: Callable[[Tensor], Tensor], hidden: Tensor, num_classes: int, chunk: int, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k best (scores, ids), each (B, k), streamed; equal scores: the lower id first."""
+
+    def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
+        best, best_ids = state
+        block = ops.where(fresh, scores(ids), -float("inf"))
+        ids = ops.broadcast_to(ids, ops.shape(block))
+        best, order = ops.top_k(ops.concatenate([best, block], axis=-1), k)
+        return best, ops.take_along_axis(ops.concatenate([best_ids, ids], axis=-1), order, axis=-1)
+
+    row = ops.zeros_like(ops.cast(hidden[:, :1], "float32"))
+    nothing = ops.repeat(row, k, axis=-1)
+    state = (nothing - float("inf"), ops.cast(nothing, "int32"))
+    return fold_classes(num_classes, chunk, step, state)
+
+
+def bilinear_log_partition(
+    hidden: Tensor, kernel: Tensor, bias: Tensor | None, absolute: bool, chunk: int
+) -> Tensor:
+    """log sum_i exp(<h, c_i> + b_i) (B,) with a gradient that is streamed as well.
+
+    The gradient of log Z is the softmax: sum_i p_i c_i for h, sum_b p_bi h_b for c_i. Both are
+    recomputed chunk by chunk in the backward pass, so memory is O((B + n) d + B C).
+    """
+    num_classes = kernel.shape[0]
+    chunk = min(chunk, num_classes)
+    has_bias = bias is not None
+
+    def block(h: Tensor, c: Tensor, b: Tensor | None, start: Tensor) -> tuple:
+        rows = ops.slice(c, (start, 0), (chunk, c.shape[1]))
+        inner = ops.cast(ops.matmul(h, ops.transpose(rows)), "float32")
+        logits = ops.abs(inner) if absolute else inner
+        if has_bias:
+            logits = logits + ops.slice(b, (start,), (chunk,))
+        return rows, inner, logits
+
+    @ops.custom_gradient
+    def function(h: Tensor, c: Tensor, *rest: Tensor) -> tuple[Tensor, Callable]:
+        b = rest[0] if has_bias else None
+
+        def scores(ids: Tensor) -> Tensor:
+            return block(h, c, b, ids[0])[2]
+
+        log_z = log_partition(scores, h, num_classes, chunk)
+
+        def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple:
+            upstream = args[0] if upstream is None else upstream
+
+            def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
+                rows, inner, logits = block(h, c, b, start)
+                p = ops.exp(logits - log_z[:, None]) * upstream[:, None]
+                to_bias = ops.sum(p, axis=0)
+                p = ops.cast(p * ops.sign(inner) if absolute else p, h.dtype)
+                to_h = state[0] + ops.matmul(ops.where(fresh, p, ops.zeros_like(p)), rows)
+                to_c = ops.slice_update(state[1], (start, 0), ops.matmul(ops.transpose(p), h))
+                return (
+                    to_h,
+                    to_c,
+                    *(ops.slice_update(g, (start,), to_bias) for g in state[2:]),
+                )
+
+            return fold_classes(
+                num_classes, chunk, step, tuple(ops.zeros_like(x) for x in (h, c, *rest))
+            )
+
+        return log_z, gradient
+
+    return function(hidden, kernel, *([bias] if has_bias else []))

@@ -1,0 +1,179 @@
+"""Row-wise optimizers: they update the rows of a table that a batch touched, and only those.
+
+A dense optimizer passes over all n*d entries at every step. These cost O(U d) for U touched rows.
+Shape letters: n rows, d columns, U distinct row ids.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule
+
+from softbench.ops import gather_rows, scatter_add, scatter_update
+
+Tensor = Any
+PACKAGE = "softbench"
+
+
+class RowOptimizer:
+    """Base class. A subclass names its slots and says how a touched row moves.
+
+    Args:
+        learning_rate: a positive float, or a `keras.optimizers.schedules.LearningRateSchedule`
+            that is called with the number of updates already made.
+
+    Raises:
+        ValueError: if `learning_rate` is neither.
+    """
+
+    slots: dict[str, float] = {}  # name -> initial value of every entry
+
+    def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
+        if isinstance(learning_rate, dict):
+            learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
+        if not isinstance(learning_rate, LearningRateSchedule):
+            if not isinstance(learning_rate, int | float) or learning_rate <= 0:
+                raise ValueError(
+                    "`learning_rate` must be a positive number or a LearningRateSchedule. "
+                    f"Received: learning_rate={learning_rate!r}"
+                )
+        self.learning_rate = learning_rate
+
+    def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
+        """One non-trainable variable of the shape of `variable` for each slot."""
+        return [
+            add_weight(
+                name=f"{variable.name}_{name}",
+                shape=variable.shape,
+                initializer=keras.initializers.Constant(value),
+                trainable=False,
+                autocast=False,
+            )
+            for name, value in self.slots.items()
+        ]
+
+    def step_rows(
+        self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor, step: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What is added to the touched rows, and their new slots, all (U, ...)."""
+        raise NotImplementedError
+
+    def apply(
+        self,
+        variables: list[keras.Variable],
+        slots: list[list[keras.Variable]],
+        iterations: keras.Variable,
+        ids: Tensor,
+        gradients: list[Tensor],
+    ) -> None:
+        """Update the distinct rows `ids` (U,) of every variable from `gradients` (U, ...)."""
+        rate = self.learning_rate
+        if isinstance(rate, LearningRateSchedule):
+            rate = rate(iterations)
+        step = ops.cast(iterations, "float32") + 1.0
+        for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
+            gradient = ops.cast(gradient, "float32")
+            old = [gather_rows(slot, ids) for slot in own_slots]
+            change, new = self.step_rows(gradient, old, ops.cast(rate, "float32"), step)
+            scatter_add(variable, ids, ops.cast(change, variable.dtype))
+            for slot, rows in zip(own_slots, new, strict=True):
+                scatter_update(slot, ids, rows)
+        iterations.assign_add(1)
+
+    def get_config(self) -> dict:
+        rate = self.learning_rate
+        if isinstance(rate, LearningRateSchedule):
+            rate = keras.optimizers.schedules.serialize(rate)
+        return {"learning_rate": rate}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "RowOptimizer":
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RowSGD(RowOptimizer):
+    """Stochastic gradient descent on the touched rows: c -= learning_rate * g.
+
+    Equal to `keras.optimizers.SGD` on the dense gradient, whose other rows are zero.
+    """
+
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.01) -> None:
+        super().__init__(learning_rate)
+
+    def step_rows(self, gradient, slots, learning_rate, step):
+        return -learning_rate * gradient, []
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RowAdagrad(RowOptimizer):
+    """Adagrad on the touched rows: a += g^2; c -= learning_rate * g / sqrt(a + epsilon).
+
+    Equal to `keras.optimizers.Adagrad` on the dense gradient: a row with zero gradient keeps both
+    its accumulator and its value.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = 1e-7,
+    ) -> None:
+        super().__init__(learning_rate)
+        self.initial_accumulator_value = initial_accumulator_value
+        self.epsilon = epsilon
+        self.slots = {"accumulator": initial_accumulator_value}
+
+    def step_rows(self, gradient, slots, learning_rate, step):
+        accumulator = slots[0] + ops.square(gradient)
+        return -learning_rate * gradient * ops.rsqrt(accumulator + self.epsilon), [accumulator]
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "initial_accumulator_value": self.initial_accumulator_value,
+            "epsilon": self.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RowAdam(RowOptimizer):
+    """Lazy Adam: moments of a row move only at the steps that touch it.
+
+    At step t, for the touched rows alone: m = beta_1 m + (1 - beta_1) g,
+    v = beta_2 v + (1 - beta_2) g^2, and
+    c -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon),
+    where t counts all steps of the table. Equal to `keras.optimizers.Adam` as long as every row is
+    touched at every step; a dense Adam also decays and applies the moments of untouched rows, which
+    costs O(n d). This is the rule of TensorFlow Addons' LazyAdam.
+    """
+
+    slots = {"momentum": 0.0, "velocity": 0.0}
+
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+    ) -> None:
+        super().__init__(learning_rate)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    def step_rows(self, gradient, slots, learning_rate, step):
+        momentum = self.beta_1 * slots[0] + (1.0 - self.beta_1) * gradient
+        velocity = self.beta_2 * slots[1] + (1.0 - self.beta_2) * ops.square(gradient)
+        rate = learning_rate * ops.sqrt(1.0 - ops.power(self.beta_2, step))
+        rate = rate / (1.0 - ops.power(self.beta_1, step))
+        change = -rate * momentum / (ops.sqrt(velocity) + self.epsilon)
+        return change, [momentum, velocity]
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+        }

@@ -1,0 +1,115 @@
+"""What a sampler is: draws of classes, together with the law that they were drawn from."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+Tensor = Any
+
+
+class Samples(NamedTuple):
+    """Sampled classes and their expected counts.
+
+    Shape letters: B batch, m samples.
+
+    Attributes:
+        ids: int32 (B, m), or (m,) when the batch shares its draws.
+        log_expected_count: float32, shaped like `ids`: log E[number of times drawn], which is
+            log m + log q with replacement and the log inclusion probability without.
+        true_log_expected_count: float32 (B,), the same of the labels; None when the sampler was
+            given no labels, or when the draws exclude them.
+    """
+
+    ids: Tensor
+    log_expected_count: Tensor
+    true_log_expected_count: Tensor | None
+
+
+class Sampler(keras.layers.Layer):
+    """Base class of the proposals q.
+
+    A subclass writes `sample` and `log_prob`, and `build` if it holds variables. `log_prob` must be
+    of the law that `sample` draws from: label excluded where the draw excludes it, normalised over
+    all classes (for draws without replacement: the log inclusion probability).
+
+    Args:
+        share_draws: one set of m ids for the whole batch instead of one for each example. Shared
+            draws cannot exclude each example's label; the head masks the hits.
+        seed: of the sampler's own `SeedGenerator`.
+    """
+
+    def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.share_draws = share_draws
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    @property
+    def per_example(self) -> bool:
+        """Whether ids are (B, m) rather than (m,)."""
+        return not self.share_draws
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
+        """Create the variables for a table of shape (n, d) of which `num_sampled` are drawn."""
+        self.units = table_shape[0]
+
+    def sample(
+        self,
+        table: Any,
+        hidden: Tensor,
+        num_sampled: int,
+        labels: Tensor | None = None,
+        exclude_labels: bool = True,
+    ) -> Samples:
+        """Draw classes, with their log expected counts.
+
+        Args:
+            table: the head's `ClassTable`.
+            hidden: (B, d).
+            num_sampled: m.
+            labels: int (B,) or None. With labels, a per-example sampler draws from the other
+                classes; `exclude_labels=False` makes it draw from all n and report the labels'
+                own log expected count. Without labels it draws from all n.
+
+        Returns:
+            `Samples`.
+        """
+        raise NotImplementedError
+
+    def log_prob(
+        self,
+        table: Any,
+        hidden: Tensor,
+        ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """log q of `ids` (B, m), or of all n classes (B, n) (float32).
+
+        With `labels` (B,), of a per-example sampler: of the law over the other classes, where the
+        label itself has log q = -inf.
+        """
+        raise NotImplementedError
+
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
+        """Called after a row update with the touched ids (U,) and their rows (U, d).
+
+        On JAX `ids` is padded with n. A sampler whose law does not depend on the table ignores it.
+        """
+
+    def refresh(self, table: Any) -> None:
+        """Rebuild from the table whatever the sampler keeps of it."""
+
+    def _check_built(self, table: Any, num_sampled: int | None = None) -> None:
+        """Build for `table` if no head has done so."""
+        if not self.built:
+            self.build((table.units, table.kernel.shape[-1]), num_sampled)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "share_draws": self.share_draws, "seed": self.seed}
+
+
+def all_ids(units: int, hidden: Tensor) -> Tensor:
+    """All class ids for every example, (B, n)."""
+    row = ops.expand_dims(ops.arange(units, dtype="int32"), 0)
+    return ops.repeat(row, ops.shape(hidden)[0], axis=0)

@@ -1,0 +1,93 @@
+"""In-batch negatives: the other examples' labels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench.ops import gather_rows, scatter_add
+from softbench.rows import PACKAGE
+from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.unigram import check_counts, check_length
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class InBatch(Sampler):
+    """The labels of up to m examples of the batch, shared by all; q is the law of the labels.
+
+    Of the k = min(m, B) chosen positions, (B - 1) / B * k are expected to be another example's, and
+    each holds class i with probability p_i: E[count_i] = k (B - 1) / B * p_i (the correction of
+    Yi et al. 2019 with its constant kept). The head masks an example's own label.
+
+    Args:
+        counts: class counts that give p. None estimates p from the labels seen in
+            training so far: p_i = (seen_i + smoothing) / (all seen + n * smoothing).
+        smoothing: pseudo-count of every class in that estimate.
+    """
+
+    def __init__(
+        self, counts: Sequence[float] | None = None, smoothing: float = 1.0, **kwargs: Any
+    ) -> None:
+        if not kwargs.pop("share_draws", True):
+            raise ValueError(
+                "`share_draws` must be True: in-batch negatives are shared by the batch. "
+                "Received: share_draws=False"
+            )
+        super().__init__(share_draws=True, **kwargs)
+        if counts is None and not smoothing > 0:
+            raise ValueError(f"`smoothing` must be positive. Received: smoothing={smoothing}")
+        self.counts = None if counts is None else check_counts(counts)
+        self.smoothing = smoothing
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
+        super().build(table_shape, num_sampled)
+        if self.counts is None:
+            initial = keras.initializers.Constant(self.smoothing)
+        else:
+            check_length(self.counts, self.units)
+            initial = self._initial_counts
+        options = {"trainable": False, "autocast": False, "dtype": "float32"}
+        self.seen = self.add_weight(
+            name="seen", shape=(self.units,), initializer=initial, **options
+        )
+        total = self.smoothing * self.units if self.counts is None else self.counts.sum()
+        self.seen_total = self.add_weight(
+            name="seen_total",
+            shape=(),
+            initializer=keras.initializers.Constant(float(total)),
+            **options,
+        )
+
+    def _initial_counts(self, shape: tuple, dtype: Any = None) -> Tensor:
+        return ops.convert_to_tensor(self.counts, dtype=dtype)
+
+    def _log_p(self, ids: Tensor) -> Tensor:
+        return ops.log(gather_rows(self.seen, ids)) - ops.log(self.seen_total)
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        if labels is None:
+            raise ValueError("`labels` must be given: they are the negatives. Received: None")
+        self._check_built(table)
+        labels = ops.cast(labels, "int32")
+        batch = ops.shape(labels)[0]
+        keys = keras.random.uniform((batch,), seed=self.seed_generator)
+        ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
+        if self.counts is None:
+            scatter_add(self.seen, labels, ops.ones_like(labels, dtype="float32"))
+            self.seen_total.assign_add(ops.cast(batch, "float32"))
+        size = ops.cast(ops.shape(ids)[0], "float32")
+        batch = ops.cast(batch, "float32")
+        # A batch of one has no others: its only draw is masked, whatever its count.
+        log_size = ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
+        return Samples(ids, self._log_p(ids) + log_size, self._log_p(labels) + log_size)
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        self._check_built(table)
+        return self._log_p(all_ids(self.units, hidden) if ids is None else ids)
+
+    def get_config(self) -> dict:
+        counts = None if self.counts is None else self.counts.tolist()
+        return {**super().get_config(), "counts": counts, "smoothing": self.smoothing}

@@ -1,0 +1,183 @@
+"""Proposals that depend neither on the input nor on the class table.
+
+A law over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative sums, so
+drawing is a bisection of integers: no class has a width that rounds to zero, the table ends
+exactly at W, and q_i = w_i / W is the law that is really drawn from. (A float32 cumulative
+sum over a million classes has neither property.) Leaving a label out is exact: draw below
+W - w_y and step over its interval.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from softbench.ops import bisect, gather_rows, random_integers
+from softbench.samplers.base import Sampler, Samples, all_ids
+
+Tensor = Any
+
+LARGEST_TOTAL = 2**31 - 1
+
+
+def integer_weights(weights: np.ndarray) -> np.ndarray:
+    """Integers (n,) proportional to `weights` up to rounding, at least 1 where these are positive.
+
+    Their sum is at most 2^31 - 1.
+    """
+    scaled = weights / weights.sum() * (LARGEST_TOTAL - len(weights))
+    return np.where(weights > 0, np.maximum(np.floor(scaled), 1), 0).astype(np.int64)
+
+
+def inclusion_probabilities(weights: np.ndarray, size: int) -> np.ndarray:
+    """pi_i = min(1, c f_i) with sum `size` (n,): sampling without replacement from `weights`."""
+    order = np.argsort(-weights, kind="stable")
+    sorted_weights = weights[order].astype(np.float64)
+    # With the k heaviest classes capped at 1, c = (size - k) / (sum of the others). The right k is
+    # the first for which the next class stays at or below 1.
+    tail = np.cumsum(sorted_weights[::-1])[::-1]
+    capped = np.arange(min(size, len(weights)))
+    fits = (size - capped) * sorted_weights[capped] <= tail[capped]
+    k = int(capped[fits][0]) if fits.any() else size
+    probabilities = np.ones(len(weights))
+    if k < len(weights):
+        probabilities[k:] = (size - k) * sorted_weights[k:] / max(tail[k], np.finfo(float).tiny)
+    result = np.empty(len(weights))
+    result[order] = np.minimum(probabilities, 1.0)
+    return np.where(weights > 0, result, 0.0)
+
+
+def integer_inclusion(probabilities: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """Integer widths (n,) in [0, S] of sum exactly `size` * S, nearest to S * pi, and S."""
+    unit = LARGEST_TOTAL // size
+    exact = probabilities * unit
+    positive = probabilities > 0
+    widths = np.where(positive, np.clip(np.floor(exact), 1, unit), 0).astype(np.int64)
+    while missing := size * unit - int(widths.sum()):
+        sign = 1 if missing > 0 else -1
+        free = np.flatnonzero(positive & (widths < unit if sign > 0 else widths > 1))
+        nearest = free[np.argsort(-sign * (exact - widths)[free], kind="stable")]
+        widths[nearest[: abs(missing)]] += sign
+    return widths, unit
+
+
+class StaticSampler(Sampler):
+    """Base class of the static proposals: a subclass gives `class_weights`.
+
+    Draws are independent with replacement, one set for each example or, with `share_draws`, one for
+    the batch. With `unique=True` they are m distinct classes shared by the batch, drawn by
+    systematic sampling: the classes laid end to end with lengths pi_i = min(1, c f_i), a ruler with
+    unit spacing and a random start; class i is in the set with probability exactly pi_i, and the
+    log expected count is log pi_i.
+
+    Cost: O(m log n) for a draw; memory: one int32 for each class.
+
+    Args:
+        unique: draw without replacement. Implies `share_draws`.
+    """
+
+    def __init__(self, share_draws: bool | None = None, unique: bool = False, **kwargs: Any):
+        if unique and share_draws is False:
+            raise ValueError(
+                "`unique=True` draws one set of ids for the whole batch and needs "
+                "`share_draws=True`. Received: share_draws=False"
+            )
+        super().__init__(share_draws=unique if share_draws is None else share_draws, **kwargs)
+        self.unique = unique
+
+    def class_weights(self, units: int) -> np.ndarray:
+        """Non-negative float64 (n,), not all zero; q is proportional to them."""
+        raise NotImplementedError
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
+        super().build(table_shape, num_sampled)
+        weights = np.asarray(self.class_weights(self.units), np.float64)
+        if self.unique:
+            available = int(np.count_nonzero(weights))
+            if num_sampled is None or not 1 <= num_sampled <= available:
+                raise ValueError(
+                    "`num_sampled` must be at least 1 and at most the number of classes that can "
+                    f"be drawn, {available}, when unique=True. Received: num_sampled={num_sampled}"
+                )
+            probabilities = inclusion_probabilities(weights, num_sampled)
+            integers, self.total = integer_inclusion(probabilities, num_sampled)
+            self.num_sampled = num_sampled
+        else:
+            integers = integer_weights(weights)
+            self.total = int(integers.sum())
+        starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
+        self.starts = self.add_weight(
+            name="starts",
+            shape=(self.units + 1,),
+            dtype="int32",
+            initializer=lambda shape, dtype=None: ops.convert_to_tensor(starts, dtype=dtype),
+            trainable=False,
+        )
+
+    def start(self, ids: Tensor) -> Tensor:
+        """Where the interval of each class begins."""
+        return gather_rows(self.starts, ids)
+
+    def width(self, ids: Tensor) -> Tensor:
+        """The integer weight of each class."""
+        return gather_rows(self.starts, ids + 1) - gather_rows(self.starts, ids)
+
+    def locate(self, points: Tensor) -> Tensor:
+        """The class whose interval holds each point."""
+        return bisect(lambda p: gather_rows(self.starts, p), self.units, points)
+
+    def _log_width(self, ids: Tensor) -> Tensor:
+        return ops.log(ops.cast(self.width(ids), "float32"))
+
+    def _log_expected_count(self, ids: Tensor, num_sampled: int) -> Tensor:
+        """log E[count] when no label is excluded; `total` is S for unique draws, else W."""
+        log_size = 0.0 if self.unique else math.log(num_sampled)
+        return self._log_width(ids) - math.log(self.total) + log_size
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        self._check_built(table, num_sampled)
+        if self.per_example and labels is not None and exclude_labels:
+            return self._sample_others(hidden, num_sampled, labels)
+        seed = self.seed_generator.next()
+        if self.unique:
+            if num_sampled != self.num_sampled:
+                raise ValueError(
+                    f"`num_sampled` must be the {self.num_sampled} that this sampler was built "
+                    f"for when unique=True. Received: num_sampled={num_sampled}"
+                )
+            points = random_integers((1,), self.total, seed)
+            points = points + self.total * ops.arange(num_sampled, dtype="int32")
+        else:
+            shape = (ops.shape(hidden)[0], num_sampled) if self.per_example else (num_sampled,)
+            points = random_integers(shape, self.total, seed)
+        ids = self.locate(points)
+        true = None if labels is None else self._log_expected_count(labels, num_sampled)
+        return Samples(ids, self._log_expected_count(ids, num_sampled), true)
+
+    def _sample_others(self, hidden: Tensor, num_sampled: int, labels: Tensor) -> Samples:
+        """Draws (B, m) from the classes other than the label."""
+        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
+        left_out = self.width(labels)
+        shape = (ops.shape(hidden)[0], num_sampled)
+        points = random_integers(shape, self.total - left_out, self.seed_generator.next())
+        points = points + ops.where(points >= self.start(labels), left_out, 0)
+        # Where nothing but the label can be drawn, it is: with log q = -inf, and masked as a hit.
+        ids = ops.where(left_out == self.total, labels, self.locate(points))
+        log_q = self._log_prob_others(ids, labels)
+        return Samples(ids, log_q + math.log(num_sampled), None)
+
+    def _log_prob_others(self, ids: Tensor, labels: Tensor) -> Tensor:
+        rest = ops.cast(self.total - self.width(labels), "float32")
+        log_q = self._log_width(ids) - ops.log(ops.where(rest > 0, rest, 1.0))
+        return ops.where(ids == labels, -float("inf"), log_q)
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        self._check_built(table)
+        ids = all_ids(self.units, hidden) if ids is None else ids
+        if labels is not None and self.per_example:
+            return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
+        return self._log_width(ids) - math.log(self.total)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "unique": self.unique}

@@ -1,0 +1,67 @@
+"""The unigram proposal: class counts to a power."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from softbench.rows import PACKAGE
+from softbench.samplers.static import StaticSampler
+
+
+def check_counts(counts: Sequence[float]) -> np.ndarray:
+    """Counts as float64 (n,), or a ValueError that names what is wrong with them."""
+    array = np.asarray(counts, np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"`counts` must be one number per class. Received shape: {array.shape}")
+    if not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise ValueError(
+            f"`counts` must be finite and not negative. Received a minimum of {array.min()} and "
+            f"{int((~np.isfinite(array)).sum())} values that are not finite"
+        )
+    if not array.any():
+        raise ValueError(
+            f"`counts` must not be all zero. Received {len(array)} counts that sum to 0"
+        )
+    return array
+
+
+def check_length(counts: np.ndarray, units: int) -> None:
+    """Raise a ValueError unless there is one count for each class."""
+    if len(counts) != units:
+        raise ValueError(
+            f"`counts` must have one entry for each of the {units} classes. "
+            f"Received: {len(counts)} entries"
+        )
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Unigram(StaticSampler):
+    """q(i) proportional to counts_i ** power.
+
+    A class with count 0 is never drawn. See `StaticSampler` for the other arguments.
+
+    Args:
+        counts: one non-negative number for each class, such as its frequency in training.
+        power: 1.0 for the unigram law (Ma & Collins' noise), 0.75 as in word2vec, 0 for uniform
+            over the classes seen.
+
+    Raises:
+        ValueError: if `counts` has a negative or non-finite entry, is all zero, or does not have
+            one entry for each class.
+    """
+
+    def __init__(self, counts: Sequence[float], power: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.counts = check_counts(counts)
+        self.power = power
+
+    def class_weights(self, units: int) -> np.ndarray:
+        check_length(self.counts, units)
+        seen = self.counts > 0
+        relative = np.where(seen, self.counts / self.counts.max(), 1.0)
+        return np.where(seen, relative**self.power, 0.0)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "counts": self.counts.tolist(), "power": self.power}

@@ -1,0 +1,166 @@
+"""The class table: one row and one bias per class, and the scores made from them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench import partition
+from softbench.ops import SCATTER_UNDER_JIT, gather_rows, sum_duplicates
+from softbench.rows import PACKAGE, RowOptimizer
+
+Tensor = Any
+
+# Above this many classes, passes over all of them go by chunks of this size.
+DENSE_CLASSES = 65_536
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class ClassTable(keras.layers.Layer):
+    """`kernel` (n, d) and `bias` (n,), row-major on classes, and their scores.
+
+    score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
+    divided by their l2 norms if `normalize`. Scores are float32 whatever the compute dtype.
+
+    Shape letters: B batch, d features, n classes, m samples, N row ids.
+
+    Args:
+        units: n, the number of classes.
+        use_bias, normalize, temperature, absolute: as in the formula.
+        row_optimizer: a `RowOptimizer` that owns the table's updates; the table is then not in
+            `trainable_weights`. None leaves it to the model's optimizer.
+        kernel_initializer, bias_initializer: Keras initializers.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        absolute: bool = False,
+        row_optimizer: RowOptimizer | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(units, int) or units < 1:
+            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
+        if not temperature > 0:
+            raise ValueError(f"`temperature` must be positive. Received: temperature={temperature}")
+        if row_optimizer is not None and not isinstance(row_optimizer, RowOptimizer):
+            raise ValueError(
+                "`row_optimizer` must be None or one of RowSGD, RowAdagrad, RowAdam. "
+                f"Received: row_optimizer={row_optimizer!r}"
+            )
+        self.units = units
+        self.use_bias = use_bias
+        self.normalize = normalize
+        self.temperature = temperature
+        self.absolute = absolute
+        self.row_optimizer = row_optimizer
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.bias = None
+        self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
+
+    def build(self, hidden_shape: tuple) -> None:
+        options = {"trainable": self.row_optimizer is None, "autocast": False}
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.units, hidden_shape[-1]),
+            initializer=self.kernel_initializer,
+            **options,
+        )
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.units,), initializer=self.bias_initializer, **options
+            )
+        if self.row_optimizer is not None:
+            self.row_slots = [
+                self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
+            ]
+            self.iterations = self.add_weight(
+                name="iterations", shape=(), initializer="zeros", dtype="int32", trainable=False
+            )
+
+    def _variables(self) -> list[keras.Variable]:
+        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+
+    def gather(self, ids: Tensor) -> list[Tensor]:
+        """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
+        return [gather_rows(v, ids) for v in self._variables()]
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored."""
+        return gather_rows(self.kernel, ids)
+
+    def logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Scores of gathered rows.
+
+        Args:
+            hidden: (B, d).
+            rows: (N, d) scored by every example, or (B, m, d), or (B, d) with `bias` (B,) through
+                a reshape to (B, 1, d).
+            bias: (N,) or (B, m), or None.
+
+        Returns:
+            float32 (B, N) or (B, m).
+        """
+        hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
+        if self.normalize:
+            hidden, rows = _l2_normalize(hidden), _l2_normalize(rows)
+        if len(rows.shape) == 3:
+            inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
+        else:
+            inner = ops.matmul(hidden, ops.transpose(rows))
+        inner = ops.cast(inner, "float32")
+        scores = (ops.abs(inner) if self.absolute else inner) / self.temperature
+        return scores if bias is None else scores + ops.cast(bias, "float32")
+
+    def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
+        if ids is None:
+            return self.logits(hidden, *(ops.convert_to_tensor(v) for v in self._variables()))
+        return self.logits(hidden, *self.gather(ids))
+
+    def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
+        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
+        if chunk is None:
+            return ops.logsumexp(self.scores(hidden), axis=-1)
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        hidden = ops.cast(hidden, self.compute_dtype)
+        if self.normalize:
+            hidden, kernel = _l2_normalize(hidden), _l2_normalize(kernel)
+        bias = None if self.bias is None else ops.convert_to_tensor(self.bias)
+        scaled = hidden / self.temperature
+        return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+    def apply_row_gradients(
+        self, ids: Tensor, gradients: list[Tensor], on_change: Callable | None = None
+    ) -> None:
+        """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
+
+        Gradients of equal ids are added up first, as a dense optimizer would see them.
+        `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
+        (on JAX padded to (N,) with n) and their kernel rows (U, d).
+        """
+        ids, gradients = sum_duplicates(ids, gradients, self.units)
+        old_rows = None if on_change is None else self.rows(ids)
+        self.row_optimizer.apply(
+            self._variables(), self.row_slots, self.iterations, ids, gradients
+        )
+        if on_change is not None:
+            on_change(self, ids, old_rows, self.rows(ids))
+
+    def compute_output_shape(self, hidden_shape: tuple) -> tuple:
+        return (*hidden_shape[:-1], self.units)
+
+
+def _l2_normalize(x: Tensor) -> Tensor:
+    """x / |x| along the last axis; a zero row stays zero."""
+    square = ops.sum(ops.square(ops.cast(x, "float32")), axis=-1, keepdims=True)
+    scale = ops.rsqrt(ops.where(square > 0, square, 1.0))
+    return ops.cast(ops.cast(x, "float32") * scale, x.dtype)
