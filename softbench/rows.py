@@ -11,7 +11,7 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-from softbench.ops import gather_rows, scatter_add, scatter_update
+from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
 
 Tensor = Any
 PACKAGE = "softbench"
@@ -54,10 +54,19 @@ class RowOptimizer:
             for name, value in self.slots.items()
         ]
 
-    def step_rows(
-        self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor, step: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        """What is added to the touched rows, and their new slots, all (U, ...)."""
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
+        """Move the distinct rows `ids` (U,) of a variable, and its slots, given gradient (U, ...).
+
+        `step` counts the updates of the table, this one included, from 1.
+        """
         raise NotImplementedError
 
     def apply(
@@ -72,14 +81,9 @@ class RowOptimizer:
         rate = self.learning_rate
         if isinstance(rate, LearningRateSchedule):
             rate = rate(iterations)
-        step = ops.cast(iterations, "float32") + 1.0
+        rate, step = ops.cast(rate, "float32"), ops.cast(iterations, "float32") + 1.0
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
-            gradient = ops.cast(gradient, "float32")
-            old = [gather_rows(slot, ids) for slot in own_slots]
-            change, new = self.step_rows(gradient, old, ops.cast(rate, "float32"), step)
-            scatter_add(variable, ids, ops.cast(change, variable.dtype))
-            for slot, rows in zip(own_slots, new, strict=True):
-                scatter_update(slot, ids, rows)
+            self.update(variable, own_slots, ids, ops.cast(gradient, "float32"), rate, step)
         iterations.assign_add(1)
 
     def get_config(self) -> dict:
@@ -103,16 +107,17 @@ class RowSGD(RowOptimizer):
     def __init__(self, learning_rate: float | LearningRateSchedule = 0.01) -> None:
         super().__init__(learning_rate)
 
-    def step_rows(self, gradient, slots, learning_rate, step):
-        return -learning_rate * gradient, []
+    def update(self, variable, slots, ids, gradient, learning_rate, step):
+        scatter_add(variable, ids, ops.cast(-learning_rate * gradient, variable.dtype))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class RowAdagrad(RowOptimizer):
-    """Adagrad on the touched rows: a += g^2; c -= learning_rate * g / sqrt(a + epsilon).
+    """Adagrad on the touched rows: a += g^2; c -= learning_rate * g / (sqrt(a) + epsilon).
 
-    Equal to `keras.optimizers.Adagrad` on the dense gradient: a row with zero gradient keeps both
-    its accumulator and its value.
+    Equal to `keras.optimizers.Adagrad` on the dense gradient, where a row with zero gradient keeps
+    its accumulator and its value. (Keras has epsilon inside the root: with the default values the
+    step differs by less than 1e-6 of itself.)
     """
 
     def __init__(
@@ -126,9 +131,8 @@ class RowAdagrad(RowOptimizer):
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
 
-    def step_rows(self, gradient, slots, learning_rate, step):
-        accumulator = slots[0] + ops.square(gradient)
-        return -learning_rate * gradient * ops.rsqrt(accumulator + self.epsilon), [accumulator]
+    def update(self, variable, slots, ids, gradient, learning_rate, step):
+        apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
 
     def get_config(self) -> dict:
         return {
@@ -162,13 +166,16 @@ class RowAdam(RowOptimizer):
         super().__init__(learning_rate)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def step_rows(self, gradient, slots, learning_rate, step):
-        momentum = self.beta_1 * slots[0] + (1.0 - self.beta_1) * gradient
-        velocity = self.beta_2 * slots[1] + (1.0 - self.beta_2) * ops.square(gradient)
+    def update(self, variable, slots, ids, gradient, learning_rate, step):
+        momentum, velocity = (gather_rows(slot, ids) for slot in slots)
+        momentum = self.beta_1 * momentum + (1.0 - self.beta_1) * gradient
+        velocity = self.beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient)
         rate = learning_rate * ops.sqrt(1.0 - ops.power(self.beta_2, step))
         rate = rate / (1.0 - ops.power(self.beta_1, step))
         change = -rate * momentum / (ops.sqrt(velocity) + self.epsilon)
-        return change, [momentum, velocity]
+        scatter_add(variable, ids, ops.cast(change, variable.dtype))
+        scatter_update(slots[0], ids, momentum)
+        scatter_update(slots[1], ids, velocity)
 
     def get_config(self) -> dict:
         return {

@@ -61,7 +61,9 @@ class FullSoftmax(Head):
         if self.class_chunk is None:
             scores = self.table.scores(hidden)
             log_z = ops.logsumexp(scores, axis=-1)
-            true = ops.take_along_axis(scores, ops.expand_dims(labels, -1), axis=-1)[:, 0]
+            # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
+            is_true = ops.expand_dims(labels, -1) == ops.arange(self.units, dtype="int32")
+            true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
         else:
             log_z = self.table.log_partition(hidden, self.class_chunk)
             true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]

@@ -7,7 +7,7 @@ from keras import ops
 
 from softbench import losses, samplers
 from softbench.heads.base import Head, mean_of_weighted
-from softbench.ops import value_and_gradients
+from softbench.ops import gradients_and_aux
 from softbench.rows import PACKAGE
 from softbench.samplers import Sampler, Samples
 
@@ -77,15 +77,13 @@ class SampledHead(Head):
         if table.row_optimizer is None:
             return self._row_losses(hidden, labels, draws, rows)
         rows = [ops.stop_gradient(r) for r in rows]
-        fixed = ops.stop_gradient(hidden)
 
-        def mean_loss(*rows: Tensor) -> Tensor:
-            own = self._row_losses(fixed, labels, draws, rows)
-            own = own if weight is None else own * ops.cast(weight, "float32")
-            return mean_of_weighted(own, weight)
+        def mean_loss(*rows: Tensor) -> tuple[Tensor, Tensor]:
+            result = self._row_losses(hidden, labels, draws, rows)
+            own = result if weight is None else result * ops.cast(weight, "float32")
+            return mean_of_weighted(own, weight), result
 
-        result = self._row_losses(hidden, labels, draws, rows)
-        _, gradients = value_and_gradients(mean_loss, rows)
+        gradients, result = gradients_and_aux(mean_loss, rows)
         follows = type(self.sampler).rows_changed is not Sampler.rows_changed
         table.apply_row_gradients(
             ids,

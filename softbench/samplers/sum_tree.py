@@ -1,11 +1,13 @@
 """Draws from explicit masses by a descent over partial sums.
 
-Masses (R, n) are summed in groups of 32, those sums again, until 32 are left. A draw goes down
+Masses (R, n) are summed in groups of 16, those sums again, until 16 are left. A draw goes down
 with a fresh uniform number at each level, so its precision is float32's at every level instead
-of float32's over the whole cumulative sum, and it reads 32 numbers a level: O(m log n) after
+of float32's over the whole cumulative sum, and it reads 16 numbers a level: O(m log n) after
 the O(n) sums. Shape letters: R rows (the batch, or 1), n classes, m samples.
 """
 
+import functools
+import operator
 from typing import Any
 
 import keras
@@ -13,11 +15,11 @@ from keras import ops
 
 Tensor = Any
 
-BRANCHING = 32
+BRANCHING = 16
 
 
 def partial_sums(masses: Tensor) -> list[Tensor]:
-    """Levels (R, groups, 32), the top one first, with one group."""
+    """Levels (R, groups, 16), the top one first, with one group."""
     levels = [_grouped(masses)]
     while levels[-1].shape[1] > 1:
         levels.append(_grouped(ops.sum(levels[-1], axis=-1)))
@@ -42,16 +44,28 @@ def draw(masses: Tensor, num_sampled: int, seed: Any) -> Tensor:
     uniform = keras.random.uniform((len(levels), rows, num_sampled), seed=seed)
     position = ops.zeros((rows, num_sampled), dtype="int32")
     for depth, level in enumerate(levels):
-        children = _take_groups(level, position)
-        cumulative = ops.cumsum(children, axis=-1)
-        target = ops.expand_dims(uniform[depth] * cumulative[..., -1], -1)
-        child = ops.sum(ops.cast(cumulative <= target, "int32"), axis=-1)
-        position = position * BRANCHING + ops.minimum(child, BRANCHING - 1)
+        child = _choose(_take_groups(level, position), uniform[depth])
+        position = position * BRANCHING + child
     return ops.minimum(position, masses.shape[-1] - 1)
 
 
+def _choose(children: Tensor, uniform: Tensor) -> Tensor:
+    """The child (R, m) whose share of the masses (R, m, 16) holds `uniform` (R, m).
+
+    The sums run in order, term by term: a child without mass then has a share of exactly no
+    width. A parallel prefix sum adds in another order at each place and can give it one.
+    """
+    masses = [children[..., i] for i in range(BRANCHING)]
+    target = uniform * functools.reduce(operator.add, masses)
+    running, child = ops.zeros_like(target), ops.zeros_like(target, dtype="int32")
+    for mass in masses[:-1]:
+        running = running + mass
+        child = child + ops.cast(running <= target, "int32")
+    return child
+
+
 def _take_groups(level: Tensor, position: Tensor) -> Tensor:
-    """The groups at `position` (R, m) of a level (R, groups, 32): (R, m, 32)."""
+    """The groups at `position` (R, m) of a level (R, groups, 16): (R, m, 16)."""
     groups = level.shape[1]
     first = ops.expand_dims(ops.arange(ops.shape(level)[0], dtype="int32") * groups, -1)
     return ops.take(ops.reshape(level, (-1, BRANCHING)), position + first, axis=0)

@@ -1,0 +1,67 @@
+"""Cost of a whole training step against the number of classes: forward, backward, update.
+
+    softbench --config=configs/scaling.py
+    softbench --config=configs/scaling.py --backend=jax
+
+d = 128, batch 256, 100 samples; about 5 minutes a backend on 2 CPU cores, and 14 GB of memory at
+n = 1,000,000. Every step is one compiled call with its result awaited, Python overhead the same for
+all. The methods take turns inside one process, in blocks.
+
+Expected: the rows of `rows_*` (the head updates the touched rows) grow by less than 2x from
+n = 10,000 to n = 1,000,000; with Keras' own Adagrad the step grows with n.
+
+`peer_*` exist on TensorFlow: `tf.nn.sampled_softmax_loss` with its default log-uniform draws,
+then `tf.raw_ops.ResourceSparseApplyAdagradV2` on the touched rows, duplicates added up before
+(`peer_tf`) or not (`peer_tf_raw`, cheaper, and another update where ids repeat).
+"""
+
+from softbench.bench.config import experiment
+
+RATE = 0.05
+
+
+def sampled(name, row_optimizer, share_draws, **sampler):
+    """A `SampledSoftmax` row."""
+    row = {"name": "adagrad", "learning_rate": RATE} if row_optimizer else None
+    return {
+        "head": "SampledSoftmax",
+        "kwargs": {
+            "sampler": {"class_name": name, "config": {"share_draws": share_draws, **sampler}},
+            "num_sampled": 100,
+            "row_optimizer": row,
+        },
+    }
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    return experiment(
+        "scaling",
+        title="Cost of a training step against the number of classes",
+        task="step_time",
+        problems={
+            f"n{units}": {
+                "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
+            }
+            for units in (10_000, 100_000, 1_000_000)
+        },
+        model={"name": "dense", "dim": 128, "batch_size": 256},
+        optimizer={"name": "adagrad", "learning_rate": RATE},
+        method_table={
+            "rows_uniform_shared": sampled("uniform", True, True),
+            "rows_uniform_per_example": sampled("uniform", True, False),
+            "rows_log_uniform_shared": sampled("log_uniform", True, True),
+            "rows_log_uniform_shared_unique": sampled("log_uniform", True, True, unique=True),
+            "rows_log_uniform_per_example": sampled("log_uniform", True, False),
+            "keras_log_uniform_shared": sampled("log_uniform", False, True),
+            "full": {"head": "FullSoftmax"},
+            "peer_tf": {"peer": "tf_sampled_softmax", "deduplicate": True, "num_sampled": 100},
+            "peer_tf_raw": {
+                "peer": "tf_sampled_softmax",
+                "deduplicate": False,
+                "num_sampled": 100,
+            },
+        },
+        timing={"rounds": 8, "block": 5, "max_seconds": 15.0},
+        cell_timeout_s=1200.0,
+    )

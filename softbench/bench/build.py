@@ -1,0 +1,67 @@
+"""Turns the plain data of a cell into heads, optimizers and Keras data sets."""
+
+import keras
+import numpy as np
+
+import softbench
+
+_ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
+
+
+def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras.layers.Layer:
+    """Builds a method's head.
+
+    Args:
+        method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, "counts":
+            "train" becomes the training counts, and `row_optimizer` {"name", "learning_rate"}.
+        num_classes: n.
+        counts: (n,) occurrences of each class in the training data.
+        seed: seed of the head's samples and of its initial weights.
+
+    Raises:
+        ValueError: for a head that softbench does not have.
+    """
+    name = method["head"]
+    if not hasattr(softbench, name):
+        raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
+    kwargs = _with_counts(method.get("kwargs", {}), counts)
+    if kwargs.get("row_optimizer"):
+        row = dict(kwargs["row_optimizer"])
+        kwargs["row_optimizer"] = getattr(softbench, _ROW_OPTIMIZERS[row.pop("name")])(**row)
+    if "sampler" in kwargs:
+        kwargs["seed"] = seed
+    return getattr(softbench, name)(num_classes, **kwargs)
+
+
+def _with_counts(value: object, counts: np.ndarray) -> object:
+    if isinstance(value, dict):
+        return {
+            key: counts if key == "counts" and item == "train" else _with_counts(item, counts)
+            for key, item in value.items()
+        }
+    return [_with_counts(item, counts) for item in value] if isinstance(value, list) else value
+
+
+def optimizer(spec: dict) -> keras.optimizers.Optimizer:
+    """Builds a Keras optimizer from {"name", "learning_rate", "global_clipnorm", ...}."""
+    kwargs = {key: value for key, value in spec.items() if key not in ("name", "schedule")}
+    return keras.optimizers.get({"class_name": spec["name"], "config": kwargs})
+
+
+class Batches(keras.utils.PyDataset):
+    """A sequence of NumPy batches as a Keras data set, in its own order, ended after `limit`."""
+
+    def __init__(self, batches: object, limit: int = 0) -> None:
+        super().__init__()
+        self._batches = batches
+        self._length = min(len(batches), limit or len(batches))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> tuple:
+        return self._batches[index]
+
+    def on_epoch_end(self) -> None:
+        if hasattr(self._batches, "on_epoch_end"):
+            self._batches.on_epoch_end()

@@ -1,0 +1,98 @@
+"""One cell in one process: `python -m softbench.bench.cell <cell.json>`.
+
+The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command"}. The process
+chooses the Keras backend before it imports Keras, runs the task and writes the record.
+"""
+
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from softbench.bench import environment, records
+
+
+class NotFinite(Exception):
+    """Raised by a task whose loss is not a finite number; the learning curve is kept."""
+
+
+class Job(NamedTuple):
+    """What a task gets.
+
+    Attributes:
+        config: The cell's configuration.
+        data_dir: Folder of the data sets, or None.
+        result: The record's measured fields; a task fills it as it goes, so that a failure
+            keeps what came before it.
+        progress: Called with each new point of the learning curve.
+    """
+
+    config: dict
+    data_dir: str | None
+    result: dict
+    progress: Callable[[dict], None]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the cell of a job file and writes its record; 0 when the record says "ok"."""
+    job_path = Path((argv or sys.argv[1:])[0])
+    job = json.loads(job_path.read_text())
+    cell, workdir = job["cell"], Path(job["workdir"])
+    curve_path = workdir / "partial" / f"{cell['id']}.jsonl"
+    curve_path.unlink(missing_ok=True)
+    os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
+    record = new_record(cell, job["command"])
+    result: dict = {}
+    try:
+        progress = functools.partial(records.append_line, curve_path)
+        _run_task(Job(cell["config"], job["data_dir"], result, progress))
+        record["status"] = "ok"
+    except NotFinite as error:
+        record |= {"status": "nan", "error": str(error)}
+    except Exception:  # noqa: BLE001 - whatever it was, the other cells go on
+        record |= {"status": "crashed", "error": records.scrub(traceback.format_exc())}
+    record |= result
+    record["device"] = environment.device(cell["config"]["backend"])
+    record["peak_memory_mb"] = environment.peak_memory_mb(cell["config"]["backend"])
+    records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
+    return 0 if record["status"] == "ok" else 1
+
+
+def new_record(cell: dict, command: str) -> dict:
+    """Returns a record with the fields that are known before the cell runs."""
+    config = cell["config"]
+    return {
+        "schema_version": records.SCHEMA_VERSION,
+        "cell": cell["id"],
+        "experiment": config["experiment"],
+        "command": command,
+        "config": config,
+        "timeout_s": cell["timeout_s"],
+        "seed": config["seed"],
+        "versions": environment.versions(config["backend"]),
+        "git": environment.git_state(),
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "status": "crashed",
+        "error": None,
+    }
+
+
+def _run_task(job: Job) -> None:
+    # Imported here: these import Keras, and the backend had to be chosen first.
+    if job.config["task"] == "step_time":
+        from softbench.bench.step_time import run
+    else:
+        from softbench.bench.train import run
+    import keras
+
+    keras.utils.set_random_seed(job.config["seed"])
+    run(job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

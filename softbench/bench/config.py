@@ -1,0 +1,141 @@
+"""Benchmark configurations: their default fields and their checks. Needs no Keras.
+
+A config file defines `get_config()`, which returns `experiment(name, ...)` below: a
+`ConfigDict` whose every value can be overridden by `--config.<key>=<value>`.
+"""
+
+from collections.abc import Mapping
+
+from ml_collections import ConfigDict
+
+_DEFAULTS = {
+    "experiment": "",
+    "title": "",
+    # "train": a learning curve per method; "step_time": the cost of a step, all methods in turn.
+    "task": "train",
+    # Comma-separated names from `method_table`; empty means all of them.
+    "methods": "",
+    "method_table": {},
+    # {problem: {field: value}}: each problem overrides the fields below. Empty: one problem.
+    "problems": {},
+    "dataset": {},
+    "model": {},
+    "optimizer": {},
+    "seeds": (0,),
+    "epochs": 1,
+    # 0 means whole epochs.
+    "steps_per_epoch": 0,
+    "timing": {"warmup_steps": 5, "head_repetitions": 30},
+    "cell_timeout_s": 3600.0,
+    "backend": "tensorflow",
+    # The paper's numbers: {row: {column: number}} beside ours in the report.
+    "paper": {},
+    # Columns of the report's main table, as dotted keys of a record.
+    "columns": (),
+}
+
+
+class ConfigError(ValueError):
+    """A user's mistake in a flag or a config: shown as one line, without a traceback."""
+
+
+def experiment(name: str, **fields: object) -> ConfigDict:
+    """Returns the configuration of an experiment.
+
+    Args:
+        name: Experiment name; results go to `results/<name>` unless `--workdir` says otherwise.
+        **fields: Values for the fields of `_DEFAULTS`; an unknown one is an error.
+
+    Raises:
+        ConfigError: For an unknown field.
+    """
+    unknown = sorted(set(fields) - set(_DEFAULTS))
+    if unknown:
+        raise ConfigError(f"Unknown config key. Known: {sorted(_DEFAULTS)}. Received: {unknown}")
+    config = {**_DEFAULTS, **fields, "experiment": name}
+    # ConfigDict sorts its keys; the report keeps the order in which the methods were written.
+    return ConfigDict(config | {"method_order": tuple(config["method_table"])})
+
+
+def plain(value: object) -> object:
+    """Returns a config value as plain dicts, lists and scalars."""
+    if isinstance(value, ConfigDict):
+        value = value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def method_names(methods: str | tuple | list, table: Mapping) -> list[str]:
+    """Returns the chosen method names in the order asked for, checked against the table.
+
+    Args:
+        methods: Comma-separated names or a sequence of them; empty means all.
+        table: The config's `method_table`.
+
+    Raises:
+        ConfigError: For a name that the table does not have.
+    """
+    if isinstance(methods, str):
+        methods = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = [name for name in methods if name not in table]
+    if unknown:
+        raise ConfigError(
+            f"--config.methods must name methods of this config: {', '.join(table)}. "
+            f"Received: {', '.join(unknown)}"
+        )
+    return list(methods) or list(table)
+
+
+def method_table(config: Mapping) -> dict[str, dict]:
+    """Returns the method table of a plain config, in the order in which it was written."""
+    return {name: config["method_table"][name] for name in config["method_order"]}
+
+
+def problems(config: Mapping) -> list[dict]:
+    """Returns one dict per problem: dataset, model, optimizer, epochs, methods, ...
+
+    Args:
+        config: A plain config, see `plain`.
+
+    Raises:
+        ConfigError: For a problem with an unknown field.
+    """
+    fields = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
+    base = {key: config[key] for key in fields}
+    table = config["problems"] or {"": {}}
+    for name, override in table.items():
+        unknown = sorted(set(override) - {*fields, "methods"})
+        if unknown:
+            raise ConfigError(
+                f"config.problems.{name} may set {', '.join(fields)}, methods. Received: {unknown}"
+            )
+    return [{**base, "methods": "", **override} for override in table.values()]
+
+
+def check(config: Mapping) -> None:
+    """Checks what can be checked before any cell starts.
+
+    Raises:
+        ConfigError: Naming the key and what was received.
+    """
+    if config["backend"] not in ("tensorflow", "jax"):
+        raise ConfigError(
+            f"--backend must be `tensorflow` or `jax`. Received: {config['backend']!r}"
+        )
+    if not config["seeds"]:
+        raise ConfigError(f"--config.seeds must hold one seed or more. Received: {config['seeds']}")
+    if config["cell_timeout_s"] <= 0:
+        raise ConfigError(
+            f"--config.cell_timeout_s must be positive. Received: {config['cell_timeout_s']}"
+        )
+    method_names(config["methods"], method_table(config))
+    for problem in problems(config):
+        if problem["epochs"] < 1:
+            raise ConfigError(f"--config.epochs must be 1 or more. Received: {problem['epochs']}")
+        if problem["task"] not in ("train", "step_time"):
+            raise ConfigError(
+                f"--config.task must be `train` or `step_time`. Received: {problem['task']!r}"
+            )

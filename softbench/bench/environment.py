@@ -1,0 +1,86 @@
+"""What a record says of software, device and source; never a host name, a user or a path."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+
+def versions(backend: str) -> dict[str, str]:
+    """Returns the versions of the libraries that decide a result."""
+    library = {"jax": ("jax", "jaxlib"), "tensorflow": ("tensorflow",)}[backend]
+    found = {"python": platform.python_version()}
+    for name in ("keras", "numpy", "softbench", *library):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def device(backend: str) -> dict[str, object]:
+    """Returns the kind and model of the device that `backend` computes on (imports the backend)."""
+    if backend == "jax":
+        import jax
+
+        first = jax.devices()[0]
+        if first.platform != "cpu":
+            return {"kind": first.platform, "name": first.device_kind, "count": jax.device_count()}
+    else:
+        import tensorflow as tf
+
+        gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
+            details = tf.config.experimental.get_device_details(gpus[0])
+            name = details.get("device_name", "GPU")
+            return {"kind": "gpu", "name": name, "count": len(gpus)}
+    return {"kind": "cpu", "name": cpu_name(), "count": len(os.sched_getaffinity(0))}
+
+
+def cpu_name() -> str:
+    """Returns the processor's model name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def git_state() -> dict[str, object]:
+    """Returns commit and dirty flag of the checkout that softbench is imported from, or nulls."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return run.stdout.strip()
+
+    nothing = {"commit": None, "dirty": None}
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
+            return nothing
+        commit = git("rev-parse", "HEAD")
+        # Results are written while the benchmark runs; they do not change what it measures.
+        changed = git("status", "--porcelain", "--", ".", ":(exclude)results")
+        return {"commit": commit, "dirty": bool(changed)}
+    except (OSError, subprocess.SubprocessError):
+        return nothing
+
+
+def peak_memory_mb(backend: str) -> dict[str, float]:
+    """Returns the peak memory of this process, and of its accelerator where that is known."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    peak = {"host": round(host, 1)}
+    if backend == "jax":
+        import jax
+
+        stats = jax.devices()[0].memory_stats() or {}
+        if "peak_bytes_in_use" in stats:
+            peak["device"] = round(stats["peak_bytes_in_use"] / 2**20, 1)
+    return peak

@@ -1,0 +1,54 @@
+"""The matrix: data set x model x method x seed, as a list of cells. Needs no Keras."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from softbench.bench import config as config_lib
+from softbench.bench.report_tables import group_name
+
+
+class Cell(NamedTuple):
+    """One run in one process.
+
+    Attributes:
+        id: Readable name and a hash of `config`: another configuration is another cell.
+        config: Everything that decides the result, as plain data.
+        timeout_s: Wall-clock limit; not part of the id.
+    """
+
+    id: str
+    config: dict
+    timeout_s: float
+
+
+def cells(config: Mapping) -> list[Cell]:
+    """Returns the cells of a checked, plain config, in the order in which they run.
+
+    A `train` problem gives a cell per method and seed. A `step_time` problem gives one per seed:
+    its methods take turns inside one process, so that noise of the machine hits all alike.
+    """
+    table = config_lib.method_table(config)
+    chosen = config_lib.method_names(config["methods"], table)
+    result = []
+    for problem in config_lib.problems(config):
+        allowed = config_lib.method_names(problem["methods"], table)
+        names = [name for name in chosen if name in allowed]
+        for seed in config["seeds"]:
+            if problem["task"] == "step_time":
+                result.append(_cell(config, problem, names, seed))
+            else:
+                result.extend(_cell(config, problem, [name], seed) for name in names)
+    return result
+
+
+def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cell:
+    methods = {name: config["method_table"][name] for name in names}
+    cell = {key: value for key, value in problem.items() if key != "methods"}
+    cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
+    cell |= {"methods": methods}
+    label = names[0] if len(names) == 1 else "steps"
+    digest = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+    parts = [group_name(cell), label, f"s{seed}", cell["backend"], digest]
+    return Cell("-".join(parts), cell, float(config["cell_timeout_s"]))

@@ -1,0 +1,85 @@
+"""Records: one JSON file per finished cell, written once and atomically. Needs no Keras."""
+
+import json
+import math
+import os
+import re
+import socket
+import tempfile
+from pathlib import Path
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "crashed", "timed_out", "nan")
+
+_ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
+_ERROR_LINES = 12
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes `value` to `path` so that a reader sees the old file, the new file, or none.
+
+    Not-a-number and infinite floats become null: JSON has no spelling for them.
+
+    Args:
+        path: Destination; its folder is created.
+        value: JSON-like data (NumPy scalars are allowed).
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(finite(value), file, indent=1, sort_keys=True, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def append_line(path: Path, value: object) -> None:
+    """Appends `value` to `path` as one JSON line (the learning curve of a cell that still runs)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(finite(value), sort_keys=True) + "\n")
+
+
+def finite(value: object) -> object:
+    """Returns `value` as plain JSON data, with non-finite floats replaced by None."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def read_all(workdir: Path) -> list[dict]:
+    """Returns the records under `<workdir>/runs`, sorted by cell id; drafts are ignored."""
+    return [
+        json.loads(path.read_text())
+        for path in sorted((Path(workdir) / "runs").glob("*.json"))
+        if not path.name.startswith(".")
+    ]
+
+
+def status(path: Path) -> str | None:
+    """Returns the status of the record at `path`, or None when there is no record."""
+    try:
+        return json.loads(Path(path).read_text())["status"]
+    except FileNotFoundError:
+        return None
+
+
+def scrub(text: str) -> str:
+    """Returns the last lines of an error text without directories, user or machine names."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    kept = _ABSOLUTE_DIR.sub("", "\n".join(lines[-_ERROR_LINES:]))
+    host = socket.gethostname()
+    return kept.replace(host, "<host>") if len(host) > 3 else kept

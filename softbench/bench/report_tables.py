@@ -1,0 +1,190 @@
+"""Tables from records: pure functions of plain data. Needs neither Keras nor a plotting library."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+# Column name -> dotted place in a record; another name is looked up under `final`.
+_PLACES = {
+    "epochs": "config.epochs",
+    "step_ms": "step_ms.median",
+    "head_ms": "head_ms.median",
+    "examples/s": "examples_per_second",
+    "tokens/s": "examples_per_second",
+    "compile_s": "compile_seconds",
+    "memory_mb": "peak_memory_mb.host",
+}
+
+
+class Table(NamedTuple):
+    """A titled table of strings."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def group_name(config: Mapping) -> str:
+    """Returns `dataset-model` of a cell's config."""
+    return "-".join(label(config[part]) for part in ("dataset", "model"))
+
+
+def row_name(record: Mapping) -> str:
+    """Returns `dataset-model-method`, the name of a row in the paper's numbers."""
+    methods = record["config"]["methods"]
+    return f"{group_name(record['config'])}-{next(iter(methods))}"
+
+
+def label(part: Mapping) -> str:
+    """Returns the readable name of a data set or model."""
+    name = part.get("label") or part.get("name", "none")
+    return f"{name}_{part['preset']}" if "preset" in part else name
+
+
+def lookup(record: Mapping, column: str) -> object:
+    """Returns a column's value in a record, or None."""
+    value: object = record
+    for key in _PLACES.get(column, f"final.{column}").split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def number(value: float) -> str:
+    """Returns four significant digits, whole numbers from 1000 on with separators."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def cell_text(values: Iterable[object]) -> str:
+    """Returns one value, or mean and range of several: `1.5 (1.4-1.6)`; "-" when there is none."""
+    found = [value for value in values if value is not None]
+    if not found:
+        return "-"
+    if len(found) == 1 or len(set(found)) == 1:
+        return number(found[0])
+    mean = sum(found) / len(found)
+    return f"{number(mean)} ({number(min(found))}-{number(max(found))})"
+
+
+def training_tables(plan: Mapping, records: list[dict]) -> list[Table]:
+    """Returns one table per data set and model: a row per method, the paper's numbers beside ours.
+
+    Args:
+        plan: the content of `experiment.json`.
+        records: records of task "train".
+    """
+    groups: dict[str, dict[str, list[list[dict]]]] = {}
+    for record in records:
+        (method,) = record["config"]["methods"]
+        rows = groups.setdefault(group_name(record["config"]), {}).setdefault(method, [])
+        same = next((row for row in rows if _variant(row[0]) == _variant(record)), None)
+        if same is None:
+            rows.append([record])
+        else:
+            same.append(record)
+    papers: dict[str, dict[str, dict]] = {}
+    for name, numbers in plan["paper"].items():
+        group, _, method = name.rpartition("-")
+        papers.setdefault(group, {})[method] = numbers
+    order = list(plan["methods"])
+    names = [*groups, *(group for group in papers if group not in groups)]
+    return [_table(plan, order, name, groups.get(name, {}), papers.get(name, {})) for name in names]
+
+
+def _variant(record: Mapping) -> str:
+    """Returns what must agree for two records to be seeds of one row."""
+    config = {key: value for key, value in record["config"].items() if key != "seed"}
+    return json.dumps([config, record.get("device")], sort_keys=True)
+
+
+def _table(plan: Mapping, order: list[str], group: str, found: Mapping, paper: Mapping) -> Table:
+    columns = list(plan["columns"])
+    with_paper = {name for numbers in paper.values() for name in numbers}
+    header = ["method", "backend"]
+    for column in columns:
+        header += [column, f"{column} (paper)"] if column in with_paper else [column]
+    rows = []
+    known = [name for name in order if name in found or name in paper]
+    for method in [*known, *sorted({*found, *paper} - {*order})]:
+        variants = found.get(method) or [[]]
+        for records in sorted(variants, key=lambda row: row[0]["cell"] if row else ""):
+            row = [method, records[0]["config"]["backend"] if records else "-"]
+            for column in columns:
+                row.append(_measured(records, column))
+                if column in with_paper:
+                    row.append(cell_text([paper.get(method, {}).get(column)]))
+            rows.append(row)
+    return Table(group, header, rows)
+
+
+def _measured(records: list[dict], column: str) -> str:
+    if not records:
+        return "not run"
+    ok = [record for record in records if record["status"] == "ok"]
+    if ok:
+        return cell_text(lookup(record, column) for record in ok)
+    return records[0]["status"].replace("_", " ")
+
+
+def step_tables(records: list[dict]) -> list[Table]:
+    """Returns tables of step times against n, one per backend and device.
+
+    Columns: median (p20-p80) at each n, the growth from the smallest to the largest n, and the
+    peer's median divided by the row's at the largest n, for each peer in the run.
+    """
+    places: dict[tuple, dict[int, dict]] = {}
+    for record in sorted(records, key=lambda item: item["cell"]):
+        if record["status"] == "ok":
+            key = (record["config"]["backend"], record["device"]["name"])
+            places.setdefault(key, {})[record["num_classes"]] = record["steps"]
+    return [_step_table(*key, sizes) for key, sizes in sorted(places.items())]
+
+
+def _step_table(backend: str, device: str, sizes: dict[int, dict]) -> Table:
+    order = sorted(sizes)
+    first, last = order[0], order[-1]
+    names = list(dict.fromkeys(name for n in order for name in sizes[n]))
+    peers = [name for name in names if name.startswith("peer_")]
+
+    def median(n: int, name: str) -> float | None:
+        return sizes[n].get(name, {}).get("step_ms", {}).get("median")
+
+    def ratio(above: float | None, below: float | None) -> str:
+        return f"{above / below:.3g}" if above and below else "-"
+
+    rows = []
+    for name in names:
+        row = [name]
+        for n in order:
+            times = sizes[n].get(name, {}).get("step_ms", {})
+            low, high = times.get("p20"), times.get("p80")
+            row.append(
+                f"{number(times['median'])} ({number(low)}-{number(high)})"
+                if times.get("median")
+                else "-"
+            )
+        row.append(ratio(median(last, name), median(first, name)))
+        row += [ratio(median(last, peer), median(last, name)) for peer in peers]
+        rows.append(row)
+    header = ["method", *(f"n = {n:,}, ms (p20-p80)" for n in order), "growth"]
+    header += [f"{peer} / this" for peer in peers]
+    return Table(f"{backend}, {device}", header, rows)
+
+
+def markdown(table: Table) -> str:
+    """Returns the table in Markdown, columns aligned."""
+    lines = [table.header, *table.rows]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(table.header))]
+
+    def line(cells: Iterable[str]) -> str:
+        aligned = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(aligned)} |"
+
+    rule = [
+        ("-" * width) if i == 0 else ("-" * (width - 1) + ":") for i, width in enumerate(widths)
+    ]
+    return "\n".join([line(table.header), line(rule), *map(line, table.rows)])

@@ -1,0 +1,113 @@
+"""Step times: warm-up and compilation apart, every time read after the result is there.
+
+Keras hands a batch callback its metrics as Python floats, so a callback runs only after the step
+that made them has finished: one compiled call makes the metrics and the new weights together.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+
+class Steps(NamedTuple):
+    """A step as a function of nothing, and one that waits for what the step returned."""
+
+    run: Callable[[], object]
+    wait: Callable[[object], object]
+
+
+def summary(seconds: Iterable[float]) -> dict[str, float | int | None]:
+    """Returns median, 20th and 80th percentile in milliseconds, and how many times there were."""
+    times = np.asarray(list(seconds), np.float64) * 1000
+    if not times.size:
+        return {"median": None, "p20": None, "p80": None, "count": 0}
+    p20, median, p80 = (round(float(value), 4) for value in np.percentile(times, [20, 50, 80]))
+    return {"median": median, "p20": p20, "p80": p80, "count": int(times.size)}
+
+
+class StepTimer(keras.callbacks.Callback):
+    """Measures whole training steps inside `fit`, from one finished step to the next.
+
+    A step's time is what the user waits for: reading the batch, forward, backward, update.
+
+    Attributes:
+        first_seconds: the first step of all: tracing, compilation and one step.
+        seconds: the steps after the first `warmup` steps of each epoch.
+        clock: seconds spent in training so far; evaluation does not count.
+    """
+
+    def __init__(self, warmup: int) -> None:
+        super().__init__()
+        self.first_seconds: float | None = None
+        self.seconds: list[float] = []
+        self.clock = 0.0
+        self._warmup = warmup
+        self._last = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self._last = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        self.clock += elapsed
+        if self.first_seconds is None:
+            self.first_seconds = elapsed
+        elif batch >= self._warmup:
+            self.seconds.append(elapsed)
+
+    def compile_seconds(self) -> float | None:
+        """Returns the first step's time less that of an ordinary one."""
+        if self.first_seconds is None:
+            return None
+        ordinary = float(np.median(self.seconds)) if self.seconds else 0.0
+        return max(self.first_seconds - ordinary, 0.0)
+
+
+def rounds(
+    steps: dict[str, Steps], num_rounds: int, block: int, max_seconds: float
+) -> dict[str, dict]:
+    """Times several steps in turn, so that noise of the machine hits all alike.
+
+    Each round gives every step `1 + block` calls, the first of them uncounted: it finds the
+    caches full of its neighbour's rows. A step that has used up `max_seconds` sits the later
+    rounds out.
+
+    Args:
+        steps: The compiled steps by name.
+        num_rounds: Rounds.
+        block: Counted calls of each step in a round.
+        max_seconds: Limit of one step over all rounds.
+
+    Returns:
+        {name: {"compile_seconds": s, "step_ms": summary}}.
+    """
+    first, times = {}, {name: [] for name in steps}
+    for name, step in steps.items():
+        first[name] = _timed(step)
+        _timed(step)
+    for _ in range(num_rounds):
+        for name, step in steps.items():
+            if sum(times[name]) >= max_seconds:
+                continue
+            _timed(step)
+            for _ in range(block):
+                times[name].append(_timed(step))
+                if sum(times[name]) >= max_seconds:
+                    break
+    return {
+        name: {
+            "compile_seconds": max(first[name] - float(np.median(times[name])), 0.0),
+            "step_ms": summary(times[name]),
+        }
+        for name in steps
+    }
+
+
+def _timed(step: Steps) -> float:
+    start = time.perf_counter()
+    step.wait(step.run())
+    return time.perf_counter() - start

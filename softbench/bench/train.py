@@ -1,0 +1,117 @@
+"""The task "train": a learning curve against wall-clock time, then the test set."""
+
+import math
+import sys
+import time
+
+import keras
+import numpy as np
+
+import softbench
+from softbench.bench import build, timing
+from softbench.bench.cell import Job, NotFinite
+from softbench.bench.problems import TOP_K, Problem, load
+
+_VERBOSE = 1 if sys.stdout.isatty() else 2
+
+
+def run(job: Job) -> None:
+    """Trains the cell's method, evaluating after every epoch; fills `job.result`."""
+    config, result = job.config, job.result
+    (method,) = config["methods"].values()
+    problem = load(config, job.data_dir)
+    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
+    method = {**method, "kwargs": kwargs}
+    head = build.head(method, problem.num_classes, problem.counts, config["seed"])
+    head.build(problem.encoder.output.shape)
+    spec = {**config["optimizer"], **method.get("optimizer", {})}
+    model = softbench.Classifier(problem.encoder, head, top_k=TOP_K)
+    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    timer = timing.StepTimer(config["timing"]["warmup_steps"])
+    result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
+    result |= {"curve": [], "steps_per_epoch": len(problem.train)}
+    try:
+        _epochs(job, model, problem, timer, spec)
+    finally:
+        result |= _step_times(timer, problem.examples)
+    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
+    repetitions = config["timing"]["head_repetitions"]
+    if repetitions:
+        result["head_ms"] = _head_time(head, problem, spec, repetitions)
+
+
+def _epochs(
+    job: Job, model: keras.Model, problem: Problem, timer: timing.StepTimer, spec: dict
+) -> None:
+    for epoch in range(job.config["epochs"]):
+        model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
+        history = model.fit(
+            problem.train,
+            initial_epoch=epoch,
+            epochs=epoch + 1,
+            shuffle=problem.shuffle,
+            callbacks=[*problem.callbacks(), timer, keras.callbacks.TerminateOnNaN()],
+            verbose=_VERBOSE,
+        )
+        train_loss = float(history.history.get("loss", [math.nan])[-1])
+        point = {"epoch": epoch + 1, "step": (epoch + 1) * len(problem.train)}
+        point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
+        if math.isfinite(train_loss):
+            start = time.perf_counter()
+            scores = problem.evaluate(model, "valid")
+            point |= {f"valid_{key}": value for key, value in scores.items()}
+            point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
+        job.result["curve"].append(point)
+        job.progress(point)
+        if not math.isfinite(point.get("valid_nll", math.nan)):
+            raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
+
+
+def _final(last: dict, test: dict) -> dict:
+    """Returns the record's `final`: the last epoch's weights on both held-out sets."""
+    valid = {key: value for key, value in last.items() if key.startswith("valid_")}
+    final = valid | {f"test_{key}": value for key, value in test.items()}
+    return final | {"log_likelihood": -test["nll"]}
+
+
+def _step_times(timer: timing.StepTimer, examples: int) -> dict:
+    step = timing.summary(timer.seconds)
+    median = step["median"]
+    return {
+        "synchronised": True,
+        "compile_seconds": timer.compile_seconds(),
+        "step_ms": step,
+        "examples_per_second": round(examples * 1000 / median, 1) if median else None,
+    }
+
+
+def _head_time(
+    head: keras.layers.Layer, problem: Problem, spec: dict, repetitions: int
+) -> dict[str, float]:
+    """Times the trained head alone, forward, backward and update, on random hidden vectors."""
+    shape = tuple(problem.encoder.output.shape[1:])
+    _, labels = problem.train[0][:2]
+    batch = len(labels)
+    hidden = keras.Input(shape, batch_size=batch)
+    # The scale makes the gradient with respect to the hidden vectors part of the work.
+    scaled = _Scale()(hidden)
+    label_input = keras.Input(labels.shape[1:], batch_size=batch, dtype="int32")
+    model = keras.Model([hidden, label_input], head(scaled, label_input))
+    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    values = np.random.default_rng(0).normal(size=(batch, *shape)).astype("float32")
+    inputs = [values, np.asarray(labels, "int32")]
+
+    timer = timing.StepTimer(warmup=3)
+    repeated = build.Batches([(inputs, None)] * (repetitions + 3))
+    model.fit(repeated, epochs=1, callbacks=[timer], shuffle=False, verbose=0)
+    return timing.summary(timer.seconds)
+
+
+class _Scale(keras.layers.Layer):
+    """Multiplies by a trainable vector (d,)."""
+
+    def build(self, inputs_shape: tuple) -> None:
+        self.scale = self.add_weight(shape=(inputs_shape[-1],), initializer="ones", name="scale")
+
+    def call(self, inputs: object) -> object:
+        return inputs * self.scale

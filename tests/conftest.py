@@ -1,0 +1,134 @@
+"""What the tests need of the backend: compile, differentiate, and a sampler with given draws."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import pytest
+
+from softbench.samplers import Sampler
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1234)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed():
+    keras.utils.set_random_seed(20)
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(x)))
+
+
+def _distinct_variables(layers):
+    return list({id(v): v for layer in layers for v in layer.variables}.values())
+
+
+def compiled(function, *layers, xla=False):
+    """`function(*arrays)` compiled; it reads and writes the state of `layers`.
+
+    The result has `traces`, a list that grows by one at every Python trace.
+    """
+    traces = []
+
+    def traced(*arrays):
+        traces.append(1)
+        return function(*arrays)
+
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        call = tf.function(traced, jit_compile=xla)
+    else:
+        import jax
+
+        variables = _distinct_variables(layers)
+
+        @jax.jit
+        def stateless(values, *arrays):
+            with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+                result = traced(*arrays)
+            return result, [scope.get_current_value(v) for v in variables]
+
+        def call(*arrays):
+            result, values = stateless([v.value for v in variables], *arrays)
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+            return result
+
+    def on_tensors(*arrays):
+        return call(*(keras.ops.convert_to_tensor(a) for a in arrays))
+
+    on_tensors.traces = traces
+    return on_tensors
+
+
+def gradient_function(function, layer, variables):
+    """arrays -> (value, gradients of the first array and of `variables`), compiled, as NumPy.
+
+    `function(*arrays)` is a scalar. The layer's state is read and not written back on JAX: set
+    its seed before each call for other draws.
+    """
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def call(*arrays):
+            with tf.GradientTape() as tape:
+                tape.watch(arrays[0])
+                value = function(*arrays)
+            sources = [arrays[0], *(v.value for v in variables)]
+            gradients = tape.gradient(value, sources, unconnected_gradients="zero")
+            return value, [tf.convert_to_tensor(g) for g in gradients]
+    else:
+        import jax
+
+        own = {id(v) for v in variables}
+        others = [v for v in _distinct_variables([layer]) if id(v) not in own]
+
+        def scalar(first, values, other_values, *rest):
+            pairs = [*zip(variables, values, strict=True), *zip(others, other_values, strict=True)]
+            with keras.StatelessScope(pairs):
+                return function(first, *rest)
+
+        differentiated = jax.jit(jax.value_and_grad(scalar, argnums=(0, 1)))
+
+        def call(first, *rest):
+            value, (to_first, to_variables) = differentiated(
+                first, [v.value for v in variables], [v.value for v in others], *rest
+            )
+            return value, [to_first, *to_variables]
+
+    def as_numpy(*arrays):
+        value, gradients = call(*(keras.ops.convert_to_tensor(a) for a in arrays))
+        return float(value), [to_numpy(g) for g in gradients]
+
+    return as_numpy
+
+
+def head_gradients(head, hidden, labels):
+    """Mean training loss and its gradients with respect to hidden, kernel and bias (if any)."""
+    variables = [v for v in (head.table.kernel, head.table.bias) if v is not None]
+
+    def mean_loss(hidden, labels):
+        return keras.ops.mean(head(hidden, labels, training=True))
+
+    return gradient_function(mean_loss, head, variables)(hidden, labels)
+
+
+class FixedSampler(Sampler):
+    """Gives the draws that it was made with."""
+
+    def __init__(self, samples, **kwargs):
+        super().__init__(share_draws=len(samples.ids.shape) == 1, **kwargs)
+        self.samples = samples
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        return self.samples

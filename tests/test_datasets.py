@@ -1,0 +1,308 @@
+"""Data sets and batching: NumPy only, no Keras."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from softbench import datasets
+from softbench.datasets import base, ptb
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def small_xmc(**sizes):
+    given = dict(num_classes=60, num_features=300, num_train=200, num_valid=20, num_test=30)
+    return datasets.synthetic_xmc(**{**given, **sizes})
+
+
+def bag_data(features, labels):
+    features = sp.csr_matrix(np.array(features, np.float32))
+    labels = sp.csr_matrix(np.array(labels, np.float32))
+    counts = np.asarray(labels.sum(0)).ravel().astype(np.int64)
+    parts = (features, labels) * 3
+    return base.MultiLabelData("hand", *parts, features.shape[1], labels.shape[1], counts)
+
+
+def test_importing_datasets_needs_no_keras():
+    code = (
+        "import sys, softbench.datasets; "
+        "print([m for m in ('keras', 'tensorflow', 'jax') if m in sys.modules])"
+    )
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_load_names_and_errors():
+    assert datasets.load("synthetic_language", num_classes=5, num_train=50).num_classes == 5
+    with pytest.raises(ValueError, match=r"ptb, synthetic_language, synthetic_xmc.*Received: 'x'"):
+        datasets.load("x")
+    with pytest.raises(ValueError, match=r"`sizes`.*Received: .*bogus"):
+        datasets.load("synthetic_xmc", bogus=1)
+    with pytest.raises(ValueError, match=r"`sizes`"):
+        datasets.load("ptb", num_train=1)
+
+
+def test_carried_batches_by_hand():
+    batches = base.CarriedBatches(np.arange(15), batch_size=2, num_steps=3)
+    # rows 0..6 and 7..13, (7 - 1) // 3 = 2 batches; 14 predictions, 12 of them covered
+    assert len(batches) == 2 and batches.num_dropped == 2
+    (x0, y0), (x1, y1) = batches
+    np.testing.assert_array_equal(x0, [[0, 1, 2], [7, 8, 9]])
+    np.testing.assert_array_equal(y0, [[1, 2, 3], [8, 9, 10]])
+    np.testing.assert_array_equal(x1, [[3, 4, 5], [10, 11, 12]])
+    np.testing.assert_array_equal(y1, [[4, 5, 6], [11, 12, 13]])
+    assert x0.dtype == y0.dtype == np.int32
+
+
+def test_batches_reject_bad_input():
+    with pytest.raises(ValueError, match=r"`tokens` must hold at least.*Received: 5"):
+        base.CarriedBatches(np.arange(5), 2, 3)
+    with pytest.raises(ValueError, match=r"`batch_size`.*Received: batch_size=0"):
+        base.CarriedBatches(np.arange(5), 0, 3)
+    with pytest.raises(ValueError, match=r"`tokens`.*float64"):
+        base.CarriedBatches(np.zeros(50), 2, 3)
+    with pytest.raises(IndexError):
+        base.CarriedBatches(np.arange(15), 2, 3)[2]
+
+
+@pytest.mark.parametrize("size", [2, 7, 24, 25, 26, 31])
+def test_evaluation_batches_cover_every_prediction_once(size):
+    tokens = np.arange(100, 100 + size)
+    batches = base.evaluation_batches(tokens, 4, 3)
+    seen = [y[w == 1] for _, y, w in batches]
+    assert sorted(np.concatenate(seen)) == list(tokens[1:])
+    for x, y, w in batches:
+        assert x.shape == y.shape == w.shape == (4, 3)
+        np.testing.assert_array_equal((y - x)[w == 1], 1)
+    joined = np.concatenate([y for _, y, _ in batches], 1)
+    weight = np.concatenate([w for _, _, w in batches], 1)
+    for row, kept in zip(joined, weight, strict=True):  # rows are contiguous: state carries
+        np.testing.assert_array_equal(np.diff(row[kept == 1]), 1)
+
+
+def test_unigram_perplexity_by_hand():
+    # add-one: p = (3/6, 2/6, 1/6); two tokens 0 and 2: exp(-(log 1/2 + log 1/6) / 2) = sqrt(12)
+    value = datasets.unigram_perplexity(np.array([2, 1, 0]), np.array([0, 2]))
+    assert value == pytest.approx(12**0.5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 50])
+def test_language_conditionals_sum_to_one(n):
+    source = datasets.SyntheticLanguage(n, 300, 20, 20, seed=3, num_groups=8)
+    for first, last in np.random.default_rng(0).integers(n, size=(5, 2)):
+        with np.errstate(divide="ignore"):
+            log_prob = [source.true_log_prob(np.array([first, last, y]))[0] for y in range(n)]
+        assert np.exp(log_prob).sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.isfinite(source.true_log_prob(source.data.train)).all()
+
+
+def test_language_draws_follow_the_stated_law():
+    """Pearson chi-square of what follows one context, against `true_log_prob`, 1 in 10,000."""
+    source = datasets.SyntheticLanguage(12, 60_000, 1, 1, seed=1, num_groups=4)
+    train = source.data.train
+    pairs = train[:-2].astype(np.int64) * 12 + train[1:-1]
+    common = np.bincount(pairs).argmax()
+    observed = np.bincount(train[2:][pairs == common], minlength=12)
+    context = [common // 12, common % 12]
+    with np.errstate(divide="ignore"):
+        log_prob = [source.true_log_prob(np.array([*context, y]))[0] for y in range(12)]
+    expected = np.exp(log_prob) * observed.sum()
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    statistic = ((observed - expected)[possible] ** 2 / expected[possible]).sum()
+    assert statistic < 37.4  # 0.9999 quantile of chi-square with 11 degrees of freedom
+
+
+def test_language_has_structure_and_is_deterministic():
+    source = datasets.SyntheticLanguage(2_000, 60_000, 5_000, 5_000, seed=0)
+    data = source.data
+    again = datasets.synthetic_language(2_000, 60_000, 5_000, 5_000, seed=0)
+    other = datasets.synthetic_language(2_000, 60_000, 5_000, 5_000, seed=1)
+    for split in ("train", "valid", "test"):
+        np.testing.assert_array_equal(getattr(data, split), getattr(again, split))
+    assert (data.train != other.train).mean() > 0.5
+    assert [len(data.train), len(data.valid), len(data.test)] == [60_000, 5_000, 5_000]
+    assert data.train.dtype == np.int32 and data.counts.dtype == np.int64
+    np.testing.assert_array_equal(data.counts, np.bincount(data.train, minlength=2_000))
+    assert (np.diff(data.counts) <= 0).all()
+    unigram = datasets.unigram_perplexity(data.counts, data.test)
+    uniform = np.full(2_000, 1 / 2_000)
+    joint = np.zeros((2_000, 2_000))
+    np.add.at(joint, (data.train[:-1], data.train[1:]), 1.0)
+    seen = joint.sum(1, keepdims=True)
+    prior = (data.counts + 1.0) / (data.counts.sum() + 2_000)
+    bigram = (joint + 50 * prior) / (seen + 50)
+    bigram = np.exp(-np.log(bigram[data.test[:-1], data.test[1:]]).mean())
+    true = np.exp(-source.true_log_prob(data.test).mean())
+    assert true < bigram < 0.5 * unigram < 0.5 / uniform[0]
+
+
+def test_language_rejects_bad_arguments():
+    with pytest.raises(ValueError, match=r"`num_classes`.*Received: num_classes=0"):
+        datasets.synthetic_language(0)
+    with pytest.raises(ValueError, match=r"`collocation`.*Received: 1.5"):
+        datasets.synthetic_language(10, collocation=1.5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 257])
+def test_xmc_of_any_size(n):
+    data = small_xmc(num_classes=n)
+    assert data.train_features.shape == (200, 300) and data.train_labels.shape == (200, n)
+    assert data.valid_labels.shape == (20, n) and data.test_features.shape == (30, 300)
+    assert (np.diff(data.train_labels.indptr) >= 1).all()
+    assert set(data.train_labels.data) == {1.0}
+    assert data.train_features.dtype == np.float32 and data.counts.dtype == np.int64
+    np.testing.assert_array_equal(data.counts, np.asarray(data.train_labels.sum(0)).ravel())
+    norms = np.sqrt(np.asarray(data.train_features.multiply(data.train_features).sum(1)))
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
+
+
+def test_xmc_is_learnable_and_deterministic():
+    data = datasets.synthetic_xmc(500, 3_000, 4_000, 300, 500, seed=0)
+    again = datasets.synthetic_xmc(500, 3_000, 4_000, 300, 500, seed=0)
+    assert (data.train_features != again.train_features).nnz == 0
+    assert (data.test_labels != again.test_labels).nnz == 0
+    frequent = data.test_labels[:, int(data.counts.argmax())].mean()
+    sums = (data.train_labels.T @ data.train_features).toarray()
+    scores = data.test_features @ (sums / np.maximum(data.counts, 1)[:, None]).T
+    precision = data.test_labels[np.arange(500), scores.argmax(1)].mean()
+    assert precision > 0.5 > 5 * frequent
+    with pytest.raises(ValueError, match=r"`labels_per_example`.*Received: 0.5"):
+        small_xmc(labels_per_example=0.5)
+
+
+def test_bag_batches_by_hand():
+    features = [[0, 2, 0, 1], [3, 0, 0, 0], [0, 0, 0, 0], [1, 5, -9, 2], [0, 0, 7, 0]]
+    labels = [[0, 0, 1], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    data = bag_data(features, labels)
+    bags = base.BagBatches(data, "train", batch_size=2, max_features=2, seed=5)
+    assert (bags.num_without_label, bags.num_without_feature, bags.num_rows) == (1, 1, 3)
+    assert bags.num_dropped_features == 2 and len(bags) == 2
+    expected = {2: ([1, 3], [2, 1]), 0: ([0, 0], [3, 0]), 1: ([1, 2], [5, -9])}
+    seen = []
+    for (ids, weights), targets in bags:
+        assert ids.shape == weights.shape == (2, 2)
+        assert (ids.dtype, weights.dtype, targets.dtype) == (np.int32, np.float32, np.int32)
+        for i, w, y in zip(ids, weights, targets, strict=True):
+            np.testing.assert_array_equal(i, expected[y][0])
+            np.testing.assert_array_equal(w, expected[y][1])
+            seen.append(int(y))
+    assert sorted(seen[:3]) == [0, 1, 2] and seen[3] == seen[0]  # wraps to its own start
+    assert bags.epoch == 1
+
+
+def test_bag_batches_epochs():
+    data = small_xmc()
+    bags, again = (base.BagBatches(data, "train", 64, seed=2) for _ in range(2))
+    first, second = list(bags), list(bags)
+    assert any((a[1] != b[1]).any() for a, b in zip(first, second, strict=True))
+    again.on_epoch_end()
+    for a, b in zip(second, again, strict=True):
+        np.testing.assert_array_equal(a[0][0], b[0][0])
+        np.testing.assert_array_equal(a[1], b[1])
+
+
+def test_bag_targets_are_uniform_over_the_labels():
+    data = bag_data([[1.0]] * 4000, [[1, 0, 1, 1]] * 4000)
+    (_, targets) = base.BagBatches(data, "train", 4000)[0]
+    observed = np.bincount(targets, minlength=4)
+    assert observed[1] == 0
+    kept = observed[[0, 2, 3]]
+    statistic = ((kept - 4000 / 3) ** 2 / (4000 / 3)).sum()
+    assert statistic < 18.4  # 0.9999 quantile of chi-square with 2 degrees of freedom
+
+
+def test_bag_batches_for_evaluation():
+    data = small_xmc()
+    bags = base.BagBatches(data, "test", 8)
+    rebuilt, truth, masks = [], [], []
+    for (ids, weights), labels, mask in bags:
+        assert ids.shape == (8, bags.max_features) and labels.shape == (8, 60)
+        dense = np.zeros((8, 300), np.float32)
+        np.add.at(dense, (np.arange(8)[:, None], ids), weights)
+        rebuilt.append(dense)
+        truth.append(labels.toarray())
+        masks.append(mask)
+    mask = np.concatenate(masks)
+    assert mask.tolist() == [1.0] * 30 + [0.0] * 2
+    np.testing.assert_array_equal(np.concatenate(rebuilt)[:30], data.test_features.toarray())
+    np.testing.assert_array_equal(np.concatenate(truth)[:30], data.test_labels.toarray())
+    assert np.concatenate(truth)[30:].sum() == 0
+    with pytest.raises(ValueError, match=r"`split`.*Received: 'dev'"):
+        base.BagBatches(data, "dev")
+
+
+def test_padded_labels():
+    labels = sp.csr_matrix(np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0]]))
+    np.testing.assert_array_equal(datasets.padded_labels(labels), [[1, 2], [-1, -1], [0, -1]])
+    with pytest.raises(ValueError, match=r"`width`.*Received: 1"):
+        datasets.padded_labels(labels, 1)
+
+
+def write_ptb(folder, **texts):
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, text in texts.items():
+        (folder / f"ptb.{split}.txt").write_text(text)
+
+
+def test_ptb_reads_a_folder(tmp_path):
+    write_ptb(tmp_path / "ptb", train=" b a b \n a c \n", valid=" c \n", test=" a b \n")
+    for folder in (tmp_path, tmp_path / "ptb"):
+        data = datasets.load_ptb(folder, verify=False)
+        assert data.vocabulary == ["<eos>", "a", "b", "c"]  # 2, 2, 2, 1: ties alphabetical
+        np.testing.assert_array_equal(data.counts, [2, 2, 2, 1])
+        np.testing.assert_array_equal(data.train, [2, 1, 2, 0, 1, 3, 0])
+        np.testing.assert_array_equal(data.test, [1, 2, 0])
+    with pytest.raises(ValueError, match=r"`data_dir`.*sha256.*Received"):
+        datasets.load("ptb", data_dir=str(tmp_path))
+
+
+def test_ptb_bad_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"`data_dir`.*Received: .*missing") as caught:
+        datasets.load("ptb", data_dir=str(tmp_path / "missing"))
+    assert "\n" not in str(caught.value)
+    write_ptb(tmp_path, train=" a \n", valid=" z \n", test=" a \n")
+    with pytest.raises(ValueError, match=r"Received: 1 other words, such as 'z'"):
+        datasets.load_ptb(tmp_path, verify=False)
+
+
+def test_ptb_downloads_once_to_the_cache(tmp_path, monkeypatch):
+    served = tmp_path / "served"
+    write_ptb(served, train=" a b \n", valid=" a \n", test=" b \n")
+    monkeypatch.setenv("SOFTBENCH_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr(ptb, "URL", served.as_uri() + "/")
+    with pytest.raises(ValueError, match="sha256"):
+        datasets.load_ptb()
+    assert not list((tmp_path / "cache").rglob("*.txt"))
+    assert len(datasets.load_ptb(verify=False).train) == 3
+    monkeypatch.setattr(ptb, "URL", (tmp_path / "gone").as_uri() + "/")
+    assert len(datasets.load_ptb(verify=False).train) == 3
+    monkeypatch.setenv("SOFTBENCH_DATA", str(tmp_path / "empty"))
+    with pytest.raises(OSError, match=r"`data_dir` was not given.*Received: file"):
+        datasets.load_ptb()
+
+
+def test_ptb_real_text():
+    folder = pathlib.Path(os.environ.get("SOFTBENCH_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "ptb" / "ptb.train.txt").is_file():
+        pytest.skip(
+            "Penn Treebank is not at hand: set SOFTBENCH_DATA to the folder that holds ptb/"
+        )
+    data = datasets.load("ptb", data_dir=str(folder))
+    assert [len(data.train), len(data.valid), len(data.test)] == [929_589, 73_760, 82_430]
+    assert data.num_classes == len(data.vocabulary) == 10_000
+    assert data.vocabulary[:3] == ["the", "<unk>", "<eos>"]
+    assert data.counts.sum() == 929_589 and (np.diff(data.counts) <= 0).all()
+    assert len(base.CarriedBatches(data.train, 20, 20)) == 2_323  # (929589 // 20 - 1) // 20

@@ -1,0 +1,180 @@
+"""Metrics against NumPy float64 (tests/reference.py) and hand arithmetic."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+import scipy.sparse as sp
+from keras import ops
+
+from softbench import metrics
+
+RNG = np.random.default_rng(0)
+TRUTH = (RNG.random((40, 12)) < 0.2).astype(np.float32)
+TRUTH[:3] = 0.0  # examples without labels
+SCORES = np.round(RNG.normal(size=(40, 12)), 1).astype(np.float32)  # rounded: with ties
+TOP = np.argsort(-SCORES, axis=1, kind="stable")
+COUNTS = np.arange(12) ** 2
+
+
+def padded(truth):
+    width = int(truth.sum(1).max()) + 1
+    rows = [list(np.flatnonzero(row)) for row in truth]
+    return np.array([row + [-1] * (width - len(row)) for row in rows], np.int32)
+
+
+def test_precision_at_k_by_hand():
+    labels = sp.csr_matrix(np.array([[1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0] * 6]))
+    top = np.array([[2, 1, 0, 3, 4], [0, 5, 1, 2, 3], [0, 1, 2, 3, 4]])
+    result = metrics.precision_at_k(top, labels)
+    assert result == pytest.approx({1: 1 / 3, 3: (2 / 3 + 1 / 3) / 3, 5: (2 / 5 + 1 / 5) / 3})
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_ranking_metrics_match_reference(k):
+    inverse = reference.ref_inverse_propensities(COUNTS, 500)
+    np.testing.assert_allclose(metrics.inverse_propensities(COUNTS, 500), inverse, rtol=1e-12)
+    labels = sp.csr_matrix(TRUTH)
+    plain = reference.ref_precision_at_k(SCORES, TRUTH, k)
+    scored = reference.ref_propensity_scored_precision_at_k(SCORES, TRUTH, inverse, k)
+    assert metrics.precision_at_k(TOP, labels, (k,))[k] == pytest.approx(plain, abs=1e-12)
+    result = metrics.propensity_scored_precision_at_k(TOP, labels, inverse, (k,))
+    assert result[k] == pytest.approx(scored, abs=1e-12)
+    forms = [(padded(TRUTH), TOP[:, :5].astype("int32"), False), (padded(TRUTH), SCORES, False)]
+    forms += [(TRUTH, TOP[:, :5].astype("int32"), True), (TRUTH, SCORES, True)]
+    for y_true, y_pred, dense in forms:
+        metric = metrics.PrecisionAtK(k, dense_labels=dense)
+        weighted = metrics.PropensityScoredPrecisionAtK(inverse, k, dense_labels=dense)
+        for part in (slice(0, 15), slice(15, 40)):
+            metric.update_state(y_true[part], y_pred[part])
+            weighted.update_state(y_true[part], y_pred[part])
+        assert float(metric.result()) == pytest.approx(plain, abs=1e-6)
+        assert float(weighted.result()) == pytest.approx(scored, abs=1e-6)
+
+
+def test_ties_go_to_the_lower_id():
+    scores = np.array([[0.5, 0.7, 0.5, 0.7]], np.float32)
+    for label, expected in ((1, 1.0), (3, 0.0)):
+        metric = metrics.PrecisionAtK(1)
+        metric.update_state(np.array([label]), scores)
+        assert float(metric.result()) == expected
+    metric = metrics.PrecisionAtK(3)
+    metric.update_state(np.array([2]), scores)
+    assert float(metric.result()) == 0.0
+
+
+def test_single_labels_and_sample_weight():
+    metric = metrics.PrecisionAtK(2)
+    top = np.array([[4, 2], [1, 0], [3, 1]], np.int32)
+    metric.update_state(np.array([2, 5, 3]), top, sample_weight=np.array([1.0, 1.0, 0.0]))
+    assert float(metric.result()) == pytest.approx(0.25)
+    metric.reset_state()
+    assert float(metric.result()) == 0.0
+
+
+def test_perfect_ranking_has_propensity_score_one():
+    inverse = metrics.inverse_propensities(COUNTS, 500)
+    best = np.argsort(-(TRUTH * inverse), axis=1, kind="stable")
+    result = metrics.propensity_scored_precision_at_k(best, sp.csr_matrix(TRUTH), inverse)
+    assert result == pytest.approx({1: 1.0, 3: 1.0, 5: 1.0})
+    empty = sp.csr_matrix(np.zeros((40, 12)))
+    assert metrics.propensity_scored_precision_at_k(TOP, empty, inverse, (1,)) == {1: 0.0}
+
+
+def test_perplexity_and_likelihood_with_mask():
+    nll = RNG.gamma(2.0, size=(4, 6)).astype("float32")
+    weight = (RNG.random((4, 6)) < 0.7).astype("float32")
+    broken = np.where(weight > 0, nll, np.nan).astype("float32")
+    perplexity, likelihood = metrics.Perplexity(), metrics.PredictiveLogLikelihood()
+    for metric in (perplexity, likelihood):
+        metric.update_state(broken[:2], weight[:2])
+        metric.update_state(broken[2:], sample_weight=weight[2:])
+    expected = reference.ref_perplexity(nll, weight)
+    assert float(perplexity.result()) == pytest.approx(expected, rel=1e-6)
+    assert float(likelihood.result()) == pytest.approx(-np.log(expected), rel=1e-6)
+
+
+def test_score_perplexity_in_compile():
+    x = RNG.normal(size=(32, 5)).astype("float32")
+    y = RNG.integers(7, size=32).astype("int32")
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(loss=loss, metrics=[metrics.ScorePerplexity(), metrics.PrecisionAtK(3)])
+    logs = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+    kernel, bias = (np.asarray(w, np.float64) for w in model.get_weights())
+    scores = x @ kernel + bias
+    nll = reference.logsumexp(scores) - scores[np.arange(32), y]
+    assert logs["perplexity"] == pytest.approx(reference.ref_perplexity(nll), rel=1e-5)
+    expected = reference.ref_precision_at_k(scores, np.eye(7)[y], 3)
+    assert logs["precision_at_3"] == pytest.approx(expected, abs=1e-6)
+
+
+def accumulate(metric, value, steps):
+    """Adds the same batch mean many times inside one compiled loop."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        def body(_, variables):
+            return metric.stateless_update_state(variables, value)
+
+        run = jax.jit(lambda v: jax.lax.fori_loop(0, steps, body, v))
+        final = run([v.value for v in metric.variables])
+        for variable, new in zip(metric.variables, final, strict=True):
+            variable.assign(new)
+        return
+    import tensorflow as tf
+
+    @tf.function
+    def run():
+        for _ in tf.range(steps):
+            metric.update_state(value)
+
+    run()
+
+
+def test_a_hundred_thousand_compiled_updates_stay_exact():
+    """float32 alone drifts by about 1e-3 here; the compensated sum does not."""
+    value = np.full((400,), 6.4321, np.float32)
+    steps = 100_000
+    metric = metrics.PredictiveLogLikelihood()
+    accumulate(metric, ops.convert_to_tensor(value), steps)
+    expected = -float(np.float64(np.float32(6.4321)))
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-6)
+    weight = float(metric._sums[2]) + float(metric._sums[3])
+    assert weight == 400.0 * steps
+    naive = np.cumsum(np.full(steps, value.sum(), np.float32), dtype=np.float32)[-1]
+    assert abs(naive / (400.0 * steps) + expected) > 1e-4  # what a plain sum would give
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.Perplexity(name="p"),
+        metrics.ScorePerplexity(),
+        metrics.PredictiveLogLikelihood(),
+        metrics.PrecisionAtK(3, dense_labels=True),
+        metrics.PropensityScoredPrecisionAtK([2.0, 3.5, 1.0], 3),
+    ],
+    ids=lambda metric: type(metric).__name__,
+)
+def test_metrics_serialise(metric):
+    config = keras.saving.serialize_keras_object(metric)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(metric) and again.get_config() == metric.get_config()
+
+
+def test_bad_arguments():
+    for k in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match=r"`k` must be .*Received: "):
+            metrics.PrecisionAtK(k)
+    labels = sp.csr_matrix(TRUTH)
+    with pytest.raises(ValueError, match=r"`ks`.*Received: 0"):
+        metrics.precision_at_k(TOP, labels, (0,))
+    with pytest.raises(ValueError, match=r"`top_ids` must have shape"):
+        metrics.precision_at_k(TOP[:, :2], labels, (3,))
+    with pytest.raises(ValueError, match=r"`top_ids` must be in"):
+        metrics.precision_at_k(TOP + 12, labels, (3,))
+    with pytest.raises(ValueError, match=r"`inverse_propensity`.*Received"):
+        metrics.propensity_scored_precision_at_k(TOP, labels, np.ones(3))
+    with pytest.raises(ValueError, match=r"`y_pred`.*Received"):
+        metrics.PrecisionAtK(3).update_state(np.zeros(2, "int32"), np.zeros((2, 2), "int32"))

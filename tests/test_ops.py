@@ -1,0 +1,108 @@
+"""The backend operations: random integers, bisection, rows of variables, sums of duplicates."""
+
+import keras
+import numpy as np
+import pytest
+from conftest import compiled, to_numpy
+from keras import ops
+from scipy import stats
+
+from softbench import ops as own
+
+SIGNIFICANCE = 1e-4
+
+
+def seed(value):
+    return keras.random.SeedGenerator(value).next()
+
+
+def chi_square(observed, probabilities):
+    return stats.chisquare(observed, probabilities * observed.sum()).pvalue
+
+
+@pytest.mark.parametrize("maximum", [1, 3, 7, 1000])
+def test_random_integers_are_uniform(maximum):
+    x = to_numpy(own.random_integers((200_000,), maximum, seed(maximum)))
+    assert x.dtype == np.int32 and x.min() >= 0 and x.max() < maximum
+    if maximum > 1:
+        p = chi_square(np.bincount(x, minlength=maximum), np.full(maximum, 1 / maximum))
+        assert p > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("maximum", [1_500_000_000, 2**30 + 1, 2**31 - 1])
+def test_random_integers_are_uniform_up_to_large_maxima(maximum):
+    """A remainder of 32 random bits would draw the lower part of 1.5e9 up to twice too often."""
+    x = to_numpy(own.random_integers((200_000,), maximum, seed(3))).astype(np.int64)
+    assert x.min() >= 0 and x.max() < maximum
+    edges = np.linspace(0, maximum, 51)
+    observed = np.histogram(x, edges)[0]
+    assert chi_square(observed, np.full(50, 1 / 50)) > SIGNIFICANCE
+    assert chi_square(np.bincount(x % 2), np.array([maximum - maximum // 2, maximum // 2]) / maximum)
+
+
+def test_random_integers_low_bits_are_uniform():
+    x = to_numpy(own.random_integers((200_000,), 1_500_000_000, seed(5))).astype(np.int64)
+    assert chi_square(np.bincount(x % 64, minlength=64), np.full(64, 1 / 64)) > SIGNIFICANCE
+
+
+def test_random_integers_broadcast_their_maxima():
+    maxima = np.array([[3], [10], [1_500_000_000]], np.int32)
+    x = to_numpy(own.random_integers((3, 60_000), ops.convert_to_tensor(maxima), seed(6)))
+    assert x.shape == (3, 60_000) and np.all(x < maxima) and np.all(x >= 0)
+    for row, maximum in zip(x, maxima[:, 0], strict=True):
+        bins = min(int(maximum), 50)
+        observed = np.histogram(row, np.linspace(0, maximum, bins + 1))[0]
+        assert chi_square(observed, np.full(bins, 1 / bins)) > SIGNIFICANCE
+
+
+def test_random_integers_depend_on_the_seed_and_only_on_it():
+    a, b, c = (to_numpy(own.random_integers((8,), 10**6, seed(s))) for s in (1, 1, 2))
+    assert np.array_equal(a, b) and not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 9, 1000])
+def test_bisect_is_numpy_searchsorted(size, rng):
+    """With duplicated entries (classes of width 0): the last position not above the value."""
+    table = np.concatenate([[0], np.sort(rng.integers(0, max(2, size), size - 1))]).astype("int32")
+    values = rng.integers(0, size + 2, (4, 50)).astype("int32")
+    variable = ops.convert_to_tensor(table)
+    position = compiled(lambda v: own.bisect(lambda p: ops.take(variable, p), size, v))(values)
+    expected = np.searchsorted(table, values, side="right") - 1
+    np.testing.assert_array_equal(to_numpy(position), expected)
+
+
+def test_rows_of_variables_add_and_replace():
+    start = np.arange(12, dtype=np.float32).reshape(6, 2)
+    variable = keras.Variable(start, trainable=False)
+    ids = ops.convert_to_tensor(np.array([4, 1, 4], np.int32))
+    np.testing.assert_array_equal(to_numpy(own.gather_rows(variable, ids)), start[[4, 1, 4]])
+    own.scatter_add(variable, ids, ops.ones((3, 2)))
+    expected = start.copy()
+    expected[4] += 2
+    expected[1] += 1
+    np.testing.assert_array_equal(to_numpy(variable), expected)
+    own.scatter_update(variable, ids[:2], ops.zeros((2, 2)))
+    expected[[4, 1]] = 0
+    np.testing.assert_array_equal(to_numpy(variable), expected)
+
+
+def test_sum_duplicates(rng):
+    ids = np.array([5, 2, 5, 0, 2, 5], np.int32)
+    matrix, vector = rng.normal(size=(6, 3)), rng.normal(size=6)
+    values = [ops.convert_to_tensor(v, dtype="float32") for v in (matrix, vector)]
+    distinct, sums = own.sum_duplicates(ops.convert_to_tensor(ids), values, 7)
+    distinct = to_numpy(distinct)
+    kept = distinct < 7
+    assert sorted(distinct[kept]) == [0, 2, 5] and np.all(distinct[~kept] == 7)
+    for value, total in zip((matrix, vector), sums, strict=True):
+        expected = [value[ids == i].sum(0) for i in distinct[kept]]
+        np.testing.assert_allclose(to_numpy(total)[kept], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_gathered_rows_are_those_of_a_compiled_step(trainable):
+    variable = keras.Variable(np.eye(4, dtype=np.float32), trainable=trainable)
+    layer = keras.layers.Layer()
+    layer.variable = variable
+    rows = compiled(lambda ids: own.gather_rows(variable, ids), layer)(np.array([[2, 0]], np.int32))
+    np.testing.assert_array_equal(to_numpy(rows), np.eye(4)[[[2, 0]]])

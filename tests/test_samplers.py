@@ -1,0 +1,596 @@
+"""Conformance of every sampler in the registry: what it draws is what `log_prob` says.
+
+A new sampler gets an entry in `CASES` and, if its law is new, one in `law`.
+"""
+
+import functools
+import types
+
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import BACKEND, compiled, to_numpy
+from scipy import stats
+
+from softbench import ClassTable, SampledSoftmax, samplers
+from softbench.samplers import REGISTRY
+from softbench.samplers.static import inclusion_probabilities, integer_inclusion
+
+SIGNIFICANCE = 1e-4
+SIZES = [1, 2, 3, 5, 7, 8, 33, 100]
+B, D = 3, 4
+DRAWS = 4000
+STATIC = {"per_example": {}, "shared": {"share_draws": True}, "unique": {"unique": True}}
+# registry name -> variant -> arguments
+CASES = {
+    "uniform": STATIC,
+    "log_uniform": STATIC,
+    "unigram": STATIC,
+    "exp": {"per_example": {}, "shared": {"share_draws": True}},
+    "in_batch": {"counts": {}, "streaming": {}},
+}
+EVERY = [f"{name}-{variant}" for name, variants in CASES.items() for variant in variants]
+DRAWN = [case for case in EVERY if not case.startswith("in_batch")]
+REPLACED = [case for case in DRAWN if not case.endswith("unique")]
+UNIQUE = [case for case in DRAWN if case.endswith("unique")]
+
+
+def test_every_registered_sampler_is_tested():
+    assert set(CASES) == set(REGISTRY)
+
+
+def class_counts(n):
+    """Frequencies (n,), unsorted, one of them 0 where there are three classes or more."""
+    counts = np.random.default_rng(n).permutation(1000 // np.arange(1, n + 1) + 1).astype(float)
+    if n >= 3:
+        counts[n // 2] = 0
+    return counts
+
+
+def make(case, n, seed=11):
+    name, variant = case.split("-")
+    config = dict(CASES[name][variant], seed=seed)
+    if name == "unigram":
+        config.update(counts=class_counts(n).tolist(), power=0.75)
+    if name == "in_batch" and variant == "counts":
+        config.update(counts=(class_counts(n) + 1).tolist())
+    return samplers.get({"class_name": name, "config": config})
+
+
+def make_table(n):
+    table = ClassTable(n, temperature=0.7)
+    table.build((None, D))
+    rng = np.random.default_rng(n)
+    table.kernel.assign(rng.normal(0, 1, (n, D)))
+    table.bias.assign(rng.normal(0, 0.5, n))
+    return table
+
+
+def batch(n):
+    hidden = np.random.default_rng(n + 1).normal(0, 0.7, (B, D)).astype("float32")
+    return hidden, np.array([0, n // 2, n - 1], "int32")
+
+
+def number_drawn(case, n):
+    if not case.endswith("unique"):
+        return DRAWS
+    return max(1, np.count_nonzero(static_law(case.split("-")[0], n)) // 3)
+
+
+def static_law(name, n):
+    if name == "unigram":
+        return reference.unigram_law(class_counts(n), 0.75)
+    return {"uniform": reference.uniform_law, "log_uniform": reference.log_uniform_law}[name](n)
+
+
+def law(case, n, labels=None):
+    """q (B, n) in NumPy; over the classes other than the labels if they are given."""
+    name, variant = case.split("-")
+    if variant == "unique":
+        q = reference.inclusion_probabilities(static_law(name, n), number_drawn(case, n))
+        return np.broadcast_to(q, (B, n))
+    if name == "exp":
+        table = make_table(n)
+        scores = reference.scores(
+            batch(n)[0], to_numpy(table.kernel), to_numpy(table.bias), temperature=0.7
+        )
+        q = reference.softmax(scores)
+        if variant == "shared":
+            q = np.broadcast_to(q.mean(0), (B, n))
+    else:
+        q = np.broadcast_to(static_law(name, n), (B, n))
+    if labels is None or variant == "shared":
+        return q
+    q = np.where(np.arange(n) == labels[:, None], 0.0, q)
+    total = q.sum(-1, keepdims=True)
+    return q / np.where(total > 0, total, 1.0)
+
+
+@functools.cache
+def drawn(case, n, xla=False):
+    """Samples and log probabilities of one compiled call: free, all classes, others."""
+    sampler, table, size = make(case, n), make_table(n), number_drawn(case, n)
+    sampler.build((n, D), size)
+
+    def function(hidden, labels):
+        return {
+            "free": sampler.sample(table, hidden, size),
+            "all": sampler.sample(table, hidden, size, labels, exclude_labels=False),
+            "others": sampler.sample(table, hidden, size, labels),
+            "log_prob": sampler.log_prob(table, hidden),
+            "log_prob_others": sampler.log_prob(table, hidden, labels=labels),
+        }
+
+    result = compiled(function, sampler, table, xla=xla)(*batch(n))
+    return keras.tree.map_structure(lambda x: None if x is None else to_numpy(x), result)
+
+
+def log(q):
+    with np.errstate(divide="ignore"):
+        return np.log(q)
+
+
+def assert_close_laws(log_q, expected):
+    np.testing.assert_allclose(np.exp(np.float64(log_q)), expected, rtol=2e-5, atol=1e-9)
+    np.testing.assert_array_equal(np.isneginf(log_q), expected == 0)
+
+
+def assert_drawn_from(ids, q):
+    """Chi-square of ids (m,) against q (n,), with rare classes put together."""
+    observed = np.bincount(ids, minlength=len(q))
+    assert len(observed) == len(q), "an id is not a class"
+    assert np.all(observed[q == 0] == 0), "a class of probability 0 was drawn"
+    rare = q * len(ids) < 5
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(q[~rare], q[rare].sum()) * len(ids)
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    if len(expected) > 1:
+        expected = expected * observed.sum() / expected.sum()
+        assert stats.chisquare(observed, expected).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("case", DRAWN)
+def test_log_prob_is_the_law(case, n):
+    result, labels = drawn(case, n), batch(n)[1]
+    assert result["log_prob"].dtype == np.float32
+    assert_close_laws(result["log_prob"], law(case, n))
+    total = number_drawn(case, n) if case in UNIQUE else 1.0
+    np.testing.assert_allclose(np.exp(result["log_prob"]).sum(-1), total, rtol=1e-5)
+    others = law(case, n, None if case in UNIQUE else labels)
+    assert_close_laws(result["log_prob_others"], others)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("case", REPLACED)
+def test_draws_follow_the_law(case, n):
+    """m = 4000 > n draws, of all classes and of the others."""
+    result, labels = drawn(case, n), batch(n)[1]
+    per_example = "per_example" in case
+    for key in ("free", "all", "others"):
+        ids, q = result[key].ids, law(case, n, labels if key == "others" else None)
+        assert ids.dtype == np.int32 and ids.shape == ((B, DRAWS) if per_example else (DRAWS,))
+        for row, own in zip(np.atleast_2d(ids), q, strict=False):
+            if own.sum() > 0:
+                assert_drawn_from(row, own)
+            else:
+                assert n == 1 and np.all(row == 0)  # nothing but the label
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("case", REPLACED)
+def test_expected_counts_with_replacement(case, n):
+    """log E[count] = log m + log q; the label's own where the draw does not exclude it."""
+    result, labels = drawn(case, n), batch(n)[1]
+    for key in ("free", "all", "others"):
+        q = law(case, n, labels if key == "others" else None)
+        samples = result[key]
+        ids = np.broadcast_to(samples.ids, (B, DRAWS))
+        expected = np.log(DRAWS) + log(np.take_along_axis(q, ids, -1))
+        expected = expected if "per_example" in case else expected[0]
+        np.testing.assert_allclose(samples.log_expected_count, expected, rtol=1e-5, atol=2e-5)
+    everywhere = np.log(DRAWS) + log(law(case, n)[np.arange(B), labels])
+    np.testing.assert_allclose(result["all"].true_log_expected_count, everywhere, rtol=2e-5)
+    assert result["free"].true_log_expected_count is None
+    if "per_example" in case:
+        assert result["others"].true_log_expected_count is None
+        assert np.all(np.isneginf(result["log_prob_others"][np.arange(B), labels]))
+        assert n == 1 or not np.any(result["others"].ids == labels[:, None])
+    else:
+        np.testing.assert_allclose(result["others"].true_log_expected_count, everywhere, rtol=2e-5)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("case", UNIQUE)
+def test_unique_draws(case, n):
+    """Distinct ids, each class with its inclusion probability (binomial test), log pi exact."""
+    sampler, size, pi = make(case, n), number_drawn(case, n), law(case, n)[0]
+    sampler.build((n, D), size)
+    function = compiled(lambda h, y: sampler.sample(None, h, size, y), sampler)
+    repeats, observed = 400, np.zeros(n, int)
+    hidden, labels = batch(n)
+    for _ in range(repeats):
+        samples = function(hidden, labels)
+        ids = to_numpy(samples.ids)
+        assert ids.shape == (size,) and len(set(ids)) == size
+        observed[ids] += 1
+    np.testing.assert_allclose(to_numpy(samples.log_expected_count), log(pi[ids]), atol=2e-5)
+    true = to_numpy(samples.true_log_expected_count)
+    np.testing.assert_allclose(true, log(pi[labels]), atol=2e-5)
+    pi = np.where(pi > 1 - 1e-9, 1.0, pi)
+    tails = np.minimum(
+        stats.binom.cdf(observed, repeats, pi), stats.binom.sf(observed - 1, repeats, pi)
+    )
+    assert 2 * tails.min() * n > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_log_prob_of_ids_is_that_of_all_classes(case, rng):
+    n = 33
+    sampler, table = make(case, n), make_table(n)
+    sampler.build((n, D), number_drawn(case, n))
+    hidden, labels = (keras.ops.convert_to_tensor(x) for x in batch(n))
+    ids = rng.integers(0, n, (B, 6)).astype("int32")
+    ids[:, 0] = to_numpy(labels)
+    for own in (None, labels):
+        everything = to_numpy(sampler.log_prob(table, hidden, labels=own))
+        some = to_numpy(sampler.log_prob(table, hidden, keras.ops.convert_to_tensor(ids), own))
+        np.testing.assert_allclose(some, np.take_along_axis(everything, ids, -1), rtol=1e-6)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
+@pytest.mark.parametrize("case", REPLACED)
+def test_draws_follow_the_law_under_xla(case):
+    n = 33
+    result, labels = drawn(case, n, xla=True), batch(n)[1]
+    for key in ("free", "all", "others"):
+        q = law(case, n, labels if key == "others" else None)
+        for row, own in zip(np.atleast_2d(result[key].ids), q, strict=False):
+            assert_drawn_from(row, own)
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_compiled_equals_eager_and_is_traced_once(case):
+    n, size = 33, 10
+    hidden, labels = (keras.ops.convert_to_tensor(x) for x in batch(n))
+    sampler, table = make(case, n), make_table(n)
+    sampler.build((n, D), size)
+
+    def function(hidden, labels):
+        return sampler.sample(table, hidden, size, labels, exclude_labels=False)
+
+    start = [to_numpy(v) for v in sampler.variables]
+    eager = [function(hidden, labels) for _ in range(2)]
+    for variable, value in zip(sampler.variables, start, strict=True):
+        variable.assign(value)
+    fast = compiled(function, sampler, table)
+    for own in eager:
+        other = fast(hidden, labels)
+        np.testing.assert_array_equal(to_numpy(own.ids), to_numpy(other.ids))
+        for a, b in zip(own[1:], other[1:], strict=True):
+            np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5, atol=1e-6)
+    assert len(fast.traces) == 1
+    if not case.startswith("in_batch"):
+        assert not np.array_equal(to_numpy(eager[0].ids), to_numpy(eager[1].ids))
+
+
+def make_model(case, n=33, num_sampled=5, **options):
+    head = SampledSoftmax(n, make(case, n), num_sampled, **options)
+    inputs = keras.Input((D,)), keras.Input((), dtype="int32")
+    model = keras.Model(inputs, head(*inputs))
+    return model, head
+
+
+class Losses(keras.callbacks.Callback):
+    """The loss of every step, from the running means that `fit` reports."""
+
+    def on_train_begin(self, logs=None):
+        self.means = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.means.append(logs["loss"])
+
+    def each(self):
+        sums = np.array(self.means, np.float64) * np.arange(1, len(self.means) + 1)
+        return np.diff(sums, prepend=0.0)
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_two_fit_steps_draw_different_classes(case, rng):
+    """Same batch, learning rate 0: only the draws change the loss. And `fit` traces once."""
+    model, head = make_model(case, remove_accidental_hits=False, correct_true_logit=True)
+    head.table.kernel.assign(rng.normal(0, 1, (33, D)))
+    x = np.tile(rng.normal(size=(8, D)), (3, 1)).astype("float32")
+    y = np.tile(rng.choice(np.delete(np.arange(33), 16), 8, replace=False), 3).astype("int32")
+    model.compile(keras.optimizers.SGD(0.0))
+    calls, sample = [], head.sampler.sample
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return sample(*args, **kwargs)
+
+    object.__setattr__(head.sampler, "sample", counted)
+    losses = Losses()
+    model.fit([x, y], batch_size=8, shuffle=False, verbose=0, callbacks=[losses])
+    traced = len(calls)
+    each = losses.each()
+    assert np.all(np.isfinite(each))
+    assert np.all(np.abs(np.diff(each)) > 1e-5) and abs(each[2] - each[0]) > 1e-5
+    model.fit([x, y], batch_size=8, shuffle=False, verbose=0)
+    assert len(calls) == traced, "the second epoch was traced again"
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_state_survives_saving(case, rng, tmp_path):
+    """The same predictions, the same sampler variables, and the same next draws."""
+    n = 33
+    model, head = make_model(case)
+    x = rng.normal(size=(8, D)).astype("float32")
+    y = rng.choice(np.delete(np.arange(n), n // 2), 8).astype("int32")
+    model.compile("sgd", run_eagerly=BACKEND == "tensorflow")
+    model.train_on_batch([x, y])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    other = loaded.layers[-1]
+    assert type(other) is type(head) and other.get_config() == head.get_config()
+    assert len(other.sampler.variables) == len(head.sampler.variables)
+    for a, b in zip(head.sampler.variables, other.sampler.variables, strict=True):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
+    tensors = [keras.ops.convert_to_tensor(v) for v in (x, y)]
+    np.testing.assert_array_equal(to_numpy(head(tensors[0])), to_numpy(other(tensors[0])))
+    draws = [
+        to_numpy(h.sampler.sample(h.table, tensors[0], 5, tensors[1]).ids) for h in (head, other)
+    ]
+    np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_config_round_trip(case):
+    sampler = make(case, 7)
+    config = samplers.serialize(sampler)
+    assert config["class_name"] in REGISTRY
+    again = samplers.get(config)
+    assert type(again) is type(sampler) and again.get_config() == sampler.get_config()
+    keras_config = keras.saving.serialize_keras_object(sampler)
+    assert samplers.get(keras_config).get_config() == sampler.get_config()
+
+
+# Five million classes.
+
+MANY = 5_000_000
+QUANTUM = 2.0**-31  # a law over integers below 2^31 cannot be closer than this
+
+
+@functools.cache
+def many(name):
+    """The sampler over 5M classes and its law in float64."""
+    counts = np.random.default_rng(0).permutation(1e9 / np.arange(1, MANY + 1) ** 1.1)
+    config = {"counts": counts, "power": 0.75} if name == "unigram" else {}
+    sampler = samplers.get({"class_name": name, "config": {**config, "share_draws": True}}, seed=4)
+    sampler.build((MANY, D), 100)
+    expected = reference.unigram_law(counts, 0.75) if name == "unigram" else static_law(name, MANY)
+    hidden = keras.ops.zeros((1, D))
+    table = types.SimpleNamespace(units=MANY)
+    log_q = to_numpy(sampler.log_prob(table, hidden))[0].astype(np.float64)
+    return sampler, table, expected, log_q
+
+
+@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
+def test_log_prob_at_five_million_classes(name):
+    """Every class within 1e-4 of the law, or within a quantum where the class is rare; sum 1."""
+    _, _, expected, log_q = many(name)
+    q = np.exp(log_q)
+    np.testing.assert_allclose(q.sum(), 1.0, atol=1e-6)
+    error = np.abs(q - expected)
+    assert np.all(error <= 1e-4 * expected + QUANTUM)
+    for i in (0, MANY // 2, MANY - 1):
+        assert error[i] <= 1e-4 * expected[i] + QUANTUM
+
+
+@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
+def test_draws_reach_the_tail_of_five_million_classes(name):
+    """Chi-square over 64 buckets of equal mass; log q reported with the draws is that of log_prob."""
+    sampler, table, expected, log_q = many(name)
+    size = 200_000
+    samples = sampler.sample(table, keras.ops.zeros((1, D)), size)
+    ids = to_numpy(samples.ids)
+    bucket = np.minimum((np.cumsum(expected) - expected) * 64, 63).astype(int)
+    masses = np.bincount(bucket, expected, minlength=64)
+    assert_drawn_from(bucket[ids], masses)
+    counts = to_numpy(samples.log_expected_count)
+    np.testing.assert_allclose(counts, np.log(size) + log_q[ids], rtol=1e-5, atol=1e-5)
+
+
+def test_labels_are_excluded_exactly_among_five_million():
+    """Excluding the heaviest class leaves the others with q / (1 - q_y)."""
+    counts = 1e9 / np.arange(1, 100_001) ** 1.5
+    sampler = samplers.get({"class_name": "unigram", "config": {"counts": counts, "seed": 0}})
+    sampler.build((100_000, D), 100)
+    labels, hidden = keras.ops.convert_to_tensor(np.array([0, 1], "int32")), keras.ops.zeros((2, D))
+    q = np.array([reference.unigram_law(counts, 1.0)] * 2)
+    q[[0, 1], [0, 1]] = 0
+    q /= q.sum(-1, keepdims=True)
+    samples = sampler.sample(None, hidden, 20_000, labels)
+    for row, own in zip(to_numpy(samples.ids), q, strict=True):
+        assert_drawn_from(row, own)
+    table = types.SimpleNamespace(units=100_000)
+    log_q = to_numpy(sampler.log_prob(table, hidden, labels=labels))
+    np.testing.assert_allclose(np.exp(np.float64(log_q)).sum(-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(np.exp(log_q), q, rtol=1e-4, atol=QUANTUM * 5)
+
+
+# Sampling without replacement.
+
+WEIGHTS = {
+    "equal": np.ones(10),
+    "zipf": 1.0 / np.arange(1, 1001),
+    "one heavy": np.array([1000.0, 1, 1, 1, 1]),
+    "with zeros": np.array([0.0, 3, 0, 2, 1, 0, 7]),
+    "wide": 10.0 ** np.linspace(-12, 3, 50),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_inclusion_probabilities(name, share):
+    weights = WEIGHTS[name]
+    size = max(1, int(share * np.count_nonzero(weights)))
+    pi = inclusion_probabilities(weights, size)
+    np.testing.assert_allclose(pi.sum(), size, rtol=1e-9)
+    assert np.all(pi[weights > 0] > 0) and np.all(pi[weights == 0] == 0) and np.all(pi <= 1)
+    expected = reference.inclusion_probabilities(weights, size)
+    np.testing.assert_allclose(pi, expected, rtol=1e-7, atol=1e-12)
+    ratio = (pi / np.where(weights > 0, weights, 1.0))[(pi < 1) & (weights > 0)]
+    assert len(ratio) == 0 or np.ptp(ratio) < 1e-9 * ratio.max()
+    widths, unit = integer_inclusion(pi, size)
+    assert widths.sum() == size * unit < 2**31 and widths.max() <= unit
+    np.testing.assert_array_equal(widths > 0, weights > 0)
+    np.testing.assert_allclose(widths / unit, pi, rtol=1e-4, atol=2 / unit)
+
+
+# In-batch negatives.
+
+
+def test_in_batch_draws_are_labels_with_their_expected_counts():
+    """E[count of i | own label is not i] = k (B - 1) / B p_i: mean over calls, 4 standard errors."""
+    n, size, k, repeats = 5, 8, 5, 1500
+    p = np.array([0.4, 0.25, 0.2, 0.1, 0.05])
+    config = {"counts": (1000 * p).tolist(), "seed": 2}
+    sampler = samplers.get({"class_name": "in_batch", "config": config})
+    sampler.build((n, D), k)
+    hidden = np.zeros((size, D), "float32")
+    function = compiled(lambda h, y: sampler.sample(None, h, k, y), sampler)
+    rng = np.random.default_rng(0)
+    found, every = [[] for _ in range(n)], []
+    for _ in range(repeats):
+        labels = rng.choice(n, size, p=p).astype("int32")
+        samples = function(hidden, labels)
+        ids = to_numpy(samples.ids)
+        counts = np.bincount(ids, minlength=n)
+        assert ids.shape == (k,) and np.all(counts <= np.bincount(labels, minlength=n))
+        every.append(ids)
+        for i in range(n):
+            others = labels != i
+            if others.any():
+                found[i].append((counts[i] * others.sum(), others.sum()))
+        expected = np.log(k * (size - 1) / size * p)
+        np.testing.assert_allclose(to_numpy(samples.log_expected_count), expected[ids], rtol=1e-5)
+        true = to_numpy(samples.true_log_expected_count)
+        np.testing.assert_allclose(true, expected[labels], rtol=1e-5)
+    assert_drawn_from(np.concatenate(every), p)
+    for i in range(n):
+        totals, weights = np.array(found[i], float).T
+        mean = totals.sum() / weights.sum()
+        residual = (totals - mean * weights) / weights.mean()
+        error = residual.std(ddof=1) / np.sqrt(len(totals))
+        assert abs(mean - k * (size - 1) / size * p[i]) < 4 * error
+
+
+def test_in_batch_takes_each_position_once():
+    sampler = make("in_batch-counts", 33)
+    sampler.build((33, D), 100)
+    labels = np.arange(10, dtype="int32")
+    samples = sampler.sample(
+        None, keras.ops.zeros((10, D)), 100, keras.ops.convert_to_tensor(labels)
+    )
+    assert sorted(to_numpy(samples.ids)) == list(range(10))  # m > B: all of them
+
+
+def test_in_batch_estimate_follows_the_labels(rng):
+    """(seen + smoothing) / (all seen + n smoothing), exactly, from training calls alone."""
+    n, p = 7, np.array([0.3, 0.3, 0.2, 0.1, 0.05, 0.05, 0.0])
+    head = SampledSoftmax(n, {"class_name": "in_batch", "config": {"smoothing": 0.5}}, 4)
+    labels = rng.choice(n, (40, 25), p=p).astype("int32")
+    hidden = rng.normal(size=(25, D)).astype("float32")
+    head.build((None, D))
+    step = compiled(lambda h, y: head(h, y, training=True), head)
+    evaluate = compiled(lambda h, y: head(h, y, training=False), head)
+    for row in labels:
+        step(hidden, row)
+        evaluate(hidden, np.full(25, 6, "int32"))
+    log_q = head.sampler.log_prob(head.table, keras.ops.convert_to_tensor(hidden))
+    seen = np.bincount(labels.ravel(), minlength=n) + 0.5
+    np.testing.assert_allclose(np.exp(to_numpy(log_q))[0], seen / seen.sum(), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(to_numpy(log_q))[0], p, atol=4 * 0.5 / np.sqrt(1000))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_in_batch_log_prob_sums_to_one(n):
+    sampler = make("in_batch-counts", n)
+    sampler.build((n, D))
+    table = types.SimpleNamespace(units=n)
+    log_q = to_numpy(sampler.log_prob(table, keras.ops.zeros((2, D))))
+    expected = (class_counts(n) + 1) / (class_counts(n) + 1).sum()
+    np.testing.assert_allclose(np.exp(log_q), np.broadcast_to(expected, (2, n)), rtol=1e-5)
+
+
+# Bad input: one line that names the argument and says what was received.
+
+
+def rejects(argument, function, *args, **kwargs):
+    with pytest.raises(ValueError) as error:
+        function(*args, **kwargs)
+    message = str(error.value)
+    assert f"`{argument}`" in message and "Received" in message and "\n" not in message.strip()
+    return message
+
+
+def unigram(counts, n=3, **config):
+    sampler = samplers.get({"class_name": "unigram", "config": {"counts": counts, **config}})
+    sampler.build((n, D), 2)
+    return sampler
+
+
+@pytest.mark.parametrize("name", ["unigram", "in_batch"])
+@pytest.mark.parametrize(
+    "counts", [[1, 2], [1, 2, 3, 4], [0, 0, 0], [1, -1, 2], [1, float("nan"), 1], [[1, 2, 3]], []]
+)
+def test_bad_counts(name, counts):
+    def build():
+        samplers.get({"class_name": name, "config": {"counts": counts}}).build((3, D), 2)
+
+    rejects("counts", build)
+
+
+def test_unknown_sampler_lists_the_known_ones():
+    message = rejects("sampler", samplers.get, "unifrom")
+    assert all(name in message for name in REGISTRY)
+    rejects("sampler", samplers.get, 3)
+    rejects("sampler", SampledSoftmax, 5, "unifrom")
+
+
+def test_unknown_sampler_option():
+    rejects("sampler", samplers.get, {"class_name": "uniform", "config": {"power": 2}})
+    rejects("sampler", samplers.get, "unigram")  # without its counts
+
+
+@pytest.mark.parametrize("num_sampled", [4, 100, 0, None])
+def test_more_unique_draws_than_classes(num_sampled):
+    sampler = samplers.get({"class_name": "uniform", "config": {"unique": True}})
+    rejects("num_sampled", sampler.build, (3, D), num_sampled)
+
+
+def test_more_unique_draws_than_classes_with_counts():
+    rejects("num_sampled", unigram, [1, 0, 0], unique=True)
+
+
+def test_unique_draws_are_shared():
+    rejects("unique=True", samplers.get, _unique(share_draws=False))
+    sampler = samplers.get(_unique())
+    assert not sampler.per_example
+    sampler.build((9, D), 4)
+    rejects("num_sampled", sampler.sample, None, keras.ops.zeros((2, D)), 5)
+
+
+def _unique(**config):
+    return {"class_name": "uniform", "config": {"unique": True, **config}}
+
+
+def test_in_batch_needs_labels_and_sharing():
+    rejects(
+        "share_draws", samplers.get, {"class_name": "in_batch", "config": {"share_draws": False}}
+    )
+    rejects("smoothing", samplers.get, {"class_name": "in_batch", "config": {"smoothing": 0}})
+    sampler = make("in_batch-counts", 3)
+    rejects("labels", sampler.sample, make_table(3), keras.ops.zeros((2, D)), 2)
