@@ -63,6 +63,20 @@ class Classifier(keras.Model):
             outputs["top_ids"] = self.head.top_k(hidden, max(self.top_k))[1]
         return outputs
 
+    def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`; labels given as an array are checked before the first step."""
+        self._check_labels(y)
+        return super().fit(x, y, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`; labels given as an array are checked first."""
+        self._check_labels(y)
+        return super().evaluate(x, y, **kwargs)
+
+    def _check_labels(self, labels: Any) -> None:
+        if hasattr(labels, "dtype") and hasattr(labels, "shape"):
+            self.head.check_label_values(labels)
+
     def train_step(self, *args: Any) -> Any:
         return super().train_step(*args[:-1], self._with_labels(args[-1]))
 

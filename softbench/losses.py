@@ -46,7 +46,7 @@ def sampled_softmax(
     """
     true = _correct(true_logit, true_log_expected_count)[:, None]
     sampled = _correct(sampled_logits, sampled_log_expected_count)
-    return ops.logsumexp(ops.concatenate([true, sampled], axis=-1), axis=-1) - true[:, 0]
+    return -ops.log_softmax(ops.concatenate([true, sampled], axis=-1), axis=-1)[:, 0]
 
 
 def nce_ranking(

@@ -48,7 +48,7 @@ if keras.backend.backend() == "tensorflow":
     def sum_duplicates(
         ids: Tensor, values: Sequence[Tensor], num_rows: int
     ) -> tuple[Tensor, list[Tensor]]:
-        """Distinct ids (U,) and, for each of `values` (N, ...), the sums over equal ids (U, ...)."""
+        """Distinct ids (U,), and the sums of `values` (N, ...) over equal ids, each (U, ...)."""
         distinct, position = tf.unique(ids)
         count = tf.size(distinct)
         return distinct, [tf.math.unsorted_segment_sum(v, position, count) for v in values]
@@ -138,7 +138,9 @@ elif keras.backend.backend() == "jax":
         ordered = jnp.sort(ids)
         shifted = jnp.concatenate([jnp.full((1,), -1, ordered.dtype), ordered])
         distinct = jnp.where(ordered == shifted[:-1], num_rows, ordered)
-        first = bisect(lambda p: shifted[p], size + 1, ids - 1)
+        length = padded_size(size + 1)
+        padded = jnp.pad(shifted, (0, length - size - 1), constant_values=num_rows)
+        first = bisect(lambda p: padded[p], length, ids - 1)
         return distinct, [jax.ops.segment_sum(v, first, size) for v in values]
 
     def apply_adagrad(
@@ -200,14 +202,17 @@ else:
 def bisect(gather: Callable[[Tensor], Tensor], size: int, values: Tensor) -> Tensor:
     """The last position p in `[0, size)` with `gather(p) <= values`, elementwise.
 
-    `gather` reads a non-decreasing table whose entry 0 is <= every value: log2(size) gathers of
-    the shape of `values`. (`ops.searchsorted` under TensorFlow's XLA compares with every entry.)
+    `gather` reads a non-decreasing table whose entry 0 is <= every value and whose size is a power
+    of two: log2(size) gathers of the shape of `values`. (`ops.searchsorted` under TensorFlow's XLA
+    compares with every entry.)
     """
-    position = ops.zeros(ops.shape(values), dtype="int32")
-    for power in reversed(range(math.ceil(math.log2(size)))):
+    position = ops.zeros_like(values, dtype="int32")
+    for power in reversed(range(int(math.log2(size)))):
         candidate = position + 2**power
-        entry = gather(ops.minimum(candidate, size - 1))
-        position = ops.where(
-            ops.logical_and(candidate < size, entry <= values), candidate, position
-        )
+        position = ops.where(gather(candidate) <= values, candidate, position)
     return position
+
+
+def padded_size(size: int) -> int:
+    """The least power of two that is at least `size`, as `bisect` needs it."""
+    return 1 << max(size - 1, 0).bit_length()

@@ -28,18 +28,17 @@ class RowOptimizer:
         ValueError: if `learning_rate` is neither.
     """
 
-    slots: dict[str, float] = {}  # name -> initial value of every entry
-
     def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
         if isinstance(learning_rate, dict):
             learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
-        if not isinstance(learning_rate, LearningRateSchedule):
-            if not isinstance(learning_rate, int | float) or learning_rate <= 0:
-                raise ValueError(
-                    "`learning_rate` must be a positive number or a LearningRateSchedule. "
-                    f"Received: learning_rate={learning_rate!r}"
-                )
+        scheduled = isinstance(learning_rate, LearningRateSchedule)
+        if not scheduled and not (isinstance(learning_rate, int | float) and learning_rate > 0):
+            raise ValueError(
+                "`learning_rate` must be a positive number or a LearningRateSchedule. "
+                f"Received: learning_rate={learning_rate!r}"
+            )
         self.learning_rate = learning_rate
+        self.slots: dict[str, float] = {}  # name -> initial value of every entry
 
     def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
         """One non-trainable variable of the shape of `variable` for each slot."""
@@ -154,8 +153,6 @@ class RowAdam(RowOptimizer):
     costs O(n d). This is the rule of TensorFlow Addons' LazyAdam.
     """
 
-    slots = {"momentum": 0.0, "velocity": 0.0}
-
     def __init__(
         self,
         learning_rate: float | LearningRateSchedule = 0.001,
@@ -165,6 +162,7 @@ class RowAdam(RowOptimizer):
     ) -> None:
         super().__init__(learning_rate)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.slots = {"momentum": 0.0, "velocity": 0.0}
 
     def update(self, variable, slots, ids, gradient, learning_rate, step):
         momentum, velocity = (gather_rows(slot, ids) for slot in slots)

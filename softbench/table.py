@@ -102,22 +102,34 @@ class ClassTable(keras.layers.Layer):
 
         Args:
             hidden: (B, d).
-            rows: (N, d) scored by every example, or (B, m, d), or (B, d) with `bias` (B,) through
-                a reshape to (B, 1, d).
-            bias: (N,) or (B, m), or None.
+            rows: (m, d), scored by every example, or (B, m, d).
+            bias: (m,) or (B, m), or None.
 
         Returns:
-            float32 (B, N) or (B, m).
+            float32 (B, m).
         """
-        hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
-        if self.normalize:
-            hidden, rows = _l2_normalize(hidden), _l2_normalize(rows)
+        hidden, rows = self._prepare(hidden, rows)
         if len(rows.shape) == 3:
             inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
         else:
             inner = ops.matmul(hidden, ops.transpose(rows))
-        inner = ops.cast(inner, "float32")
-        scores = (ops.abs(inner) if self.absolute else inner) / self.temperature
+        return self._finish(inner, bias)
+
+    def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Score (B,) of row b by example b: hidden (B, d), rows (B, d), bias (B,)."""
+        hidden, rows = self._prepare(hidden, rows)
+        return self._finish(ops.sum(ops.cast(hidden * rows, "float32"), axis=-1), bias)
+
+    def _prepare(self, hidden: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
+        return (_l2_normalize(hidden), _l2_normalize(rows)) if self.normalize else (hidden, rows)
+
+    def _finish(self, inner: Tensor, bias: Tensor | None) -> Tensor:
+        scores = ops.cast(inner, "float32")
+        if self.absolute:
+            scores = ops.abs(scores)
+        if self.temperature != 1.0:
+            scores = scores / self.temperature
         return scores if bias is None else scores + ops.cast(bias, "float32")
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
@@ -149,9 +161,7 @@ class ClassTable(keras.layers.Layer):
         """
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
-        self.row_optimizer.apply(
-            self._variables(), self.row_slots, self.iterations, ids, gradients
-        )
+        self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
         if on_change is not None:
             on_change(self, ids, old_rows, self.rows(ids))
 

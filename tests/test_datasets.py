@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from softbench import datasets
-from softbench.datasets import base, ptb
+from softbench.datasets import ptb
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def bag_data(features, labels):
     labels = sp.csr_matrix(np.array(labels, np.float32))
     counts = np.asarray(labels.sum(0)).ravel().astype(np.int64)
     parts = (features, labels) * 3
-    return base.MultiLabelData("hand", *parts, features.shape[1], labels.shape[1], counts)
+    return datasets.MultiLabelData("hand", *parts, features.shape[1], labels.shape[1], counts)
 
 
 def test_importing_datasets_needs_no_keras():
@@ -55,7 +55,7 @@ def test_load_names_and_errors():
 
 
 def test_carried_batches_by_hand():
-    batches = base.CarriedBatches(np.arange(15), batch_size=2, num_steps=3)
+    batches = datasets.CarriedBatches(np.arange(15), batch_size=2, num_steps=3)
     # rows 0..6 and 7..13, (7 - 1) // 3 = 2 batches; 14 predictions, 12 of them covered
     assert len(batches) == 2 and batches.num_dropped == 2
     (x0, y0), (x1, y1) = batches
@@ -68,19 +68,19 @@ def test_carried_batches_by_hand():
 
 def test_batches_reject_bad_input():
     with pytest.raises(ValueError, match=r"`tokens` must hold at least.*Received: 5"):
-        base.CarriedBatches(np.arange(5), 2, 3)
+        datasets.CarriedBatches(np.arange(5), 2, 3)
     with pytest.raises(ValueError, match=r"`batch_size`.*Received: batch_size=0"):
-        base.CarriedBatches(np.arange(5), 0, 3)
+        datasets.CarriedBatches(np.arange(5), 0, 3)
     with pytest.raises(ValueError, match=r"`tokens`.*float64"):
-        base.CarriedBatches(np.zeros(50), 2, 3)
+        datasets.CarriedBatches(np.zeros(50), 2, 3)
     with pytest.raises(IndexError):
-        base.CarriedBatches(np.arange(15), 2, 3)[2]
+        datasets.CarriedBatches(np.arange(15), 2, 3)[2]
 
 
 @pytest.mark.parametrize("size", [2, 7, 24, 25, 26, 31])
 def test_evaluation_batches_cover_every_prediction_once(size):
     tokens = np.arange(100, 100 + size)
-    batches = base.evaluation_batches(tokens, 4, 3)
+    batches = datasets.evaluation_batches(tokens, 4, 3)
     seen = [y[w == 1] for _, y, w in batches]
     assert sorted(np.concatenate(seen)) == list(tokens[1:])
     for x, y, w in batches:
@@ -187,7 +187,7 @@ def test_bag_batches_by_hand():
     features = [[0, 2, 0, 1], [3, 0, 0, 0], [0, 0, 0, 0], [1, 5, -9, 2], [0, 0, 7, 0]]
     labels = [[0, 0, 1], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
     data = bag_data(features, labels)
-    bags = base.BagBatches(data, "train", batch_size=2, max_features=2, seed=5)
+    bags = datasets.BagBatches(data, "train", batch_size=2, max_features=2, seed=5)
     assert (bags.num_without_label, bags.num_without_feature, bags.num_rows) == (1, 1, 3)
     assert bags.num_dropped_features == 2 and len(bags) == 2
     expected = {2: ([1, 3], [2, 1]), 0: ([0, 0], [3, 0]), 1: ([1, 2], [5, -9])}
@@ -205,7 +205,7 @@ def test_bag_batches_by_hand():
 
 def test_bag_batches_epochs():
     data = small_xmc()
-    bags, again = (base.BagBatches(data, "train", 64, seed=2) for _ in range(2))
+    bags, again = (datasets.BagBatches(data, "train", 64, seed=2) for _ in range(2))
     first, second = list(bags), list(bags)
     assert any((a[1] != b[1]).any() for a, b in zip(first, second, strict=True))
     again.on_epoch_end()
@@ -216,7 +216,7 @@ def test_bag_batches_epochs():
 
 def test_bag_targets_are_uniform_over_the_labels():
     data = bag_data([[1.0]] * 4000, [[1, 0, 1, 1]] * 4000)
-    (_, targets) = base.BagBatches(data, "train", 4000)[0]
+    (_, targets) = datasets.BagBatches(data, "train", 4000)[0]
     observed = np.bincount(targets, minlength=4)
     assert observed[1] == 0
     kept = observed[[0, 2, 3]]
@@ -226,7 +226,7 @@ def test_bag_targets_are_uniform_over_the_labels():
 
 def test_bag_batches_for_evaluation():
     data = small_xmc()
-    bags = base.BagBatches(data, "test", 8)
+    bags = datasets.BagBatches(data, "test", 8)
     rebuilt, truth, masks = [], [], []
     for (ids, weights), labels, mask in bags:
         assert ids.shape == (8, bags.max_features) and labels.shape == (8, 60)
@@ -241,7 +241,7 @@ def test_bag_batches_for_evaluation():
     np.testing.assert_array_equal(np.concatenate(truth)[:30], data.test_labels.toarray())
     assert np.concatenate(truth)[30:].sum() == 0
     with pytest.raises(ValueError, match=r"`split`.*Received: 'dev'"):
-        base.BagBatches(data, "dev")
+        datasets.BagBatches(data, "dev")
 
 
 def test_padded_labels():
@@ -305,4 +305,4 @@ def test_ptb_real_text():
     assert data.num_classes == len(data.vocabulary) == 10_000
     assert data.vocabulary[:3] == ["the", "<unk>", "<eos>"]
     assert data.counts.sum() == 929_589 and (np.diff(data.counts) <= 0).all()
-    assert len(base.CarriedBatches(data.train, 20, 20)) == 2_323  # (929589 // 20 - 1) // 20
+    assert len(datasets.CarriedBatches(data.train, 20, 20)) == 2_323  # (929589 // 20 - 1) // 20

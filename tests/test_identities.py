@@ -222,7 +222,7 @@ def test_counterexample_of_ma_and_collins(name, ratio, num_noise):
          - population_loss(objective, num_noise, solution - step * e)) / (2 * step)
         for e in np.eye(2)
     ]  # fmt: skip
-    curvature = population_loss(objective, num_noise, solution + [step, 0]) - minimum
+    curvature = population_loss(objective, num_noise, solution + step * np.eye(2)[0]) - minimum
     assert curvature > 0
     # Central differences are off by f''' step^2 / 6.
     np.testing.assert_allclose(slopes, 0.0, atol=5e-4)

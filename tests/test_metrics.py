@@ -168,7 +168,7 @@ def test_bad_arguments():
         with pytest.raises(ValueError, match=r"`k` must be .*Received: "):
             metrics.PrecisionAtK(k)
     labels = sp.csr_matrix(TRUTH)
-    with pytest.raises(ValueError, match=r"`ks`.*Received: 0"):
+    with pytest.raises(ValueError, match=r"`ks`.*Received: ks=0"):
         metrics.precision_at_k(TOP, labels, (0,))
     with pytest.raises(ValueError, match=r"`top_ids` must have shape"):
         metrics.precision_at_k(TOP[:, :2], labels, (3,))

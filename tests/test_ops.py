@@ -37,7 +37,9 @@ def test_random_integers_are_uniform_up_to_large_maxima(maximum):
     edges = np.linspace(0, maximum, 51)
     observed = np.histogram(x, edges)[0]
     assert chi_square(observed, np.full(50, 1 / 50)) > SIGNIFICANCE
-    assert chi_square(np.bincount(x % 2), np.array([maximum - maximum // 2, maximum // 2]) / maximum)
+    assert chi_square(
+        np.bincount(x % 2), np.array([maximum - maximum // 2, maximum // 2]) / maximum
+    )
 
 
 def test_random_integers_low_bits_are_uniform():
@@ -60,7 +62,7 @@ def test_random_integers_depend_on_the_seed_and_only_on_it():
     assert np.array_equal(a, b) and not np.array_equal(a, c)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 9, 1000])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 1024])
 def test_bisect_is_numpy_searchsorted(size, rng):
     """With duplicated entries (classes of width 0): the last position not above the value."""
     table = np.concatenate([[0], np.sort(rng.integers(0, max(2, size), size - 1))]).astype("int32")

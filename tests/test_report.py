@@ -160,7 +160,7 @@ def test_check_notices_a_stale_plot(tmp_path):
 
 
 def test_missing_results_folder_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="--results must be .* Received: .*nowhere"):
+    with pytest.raises(ConfigError, match=r"--results must be .* Received: .*nowhere"):
         report.main([f"--results={tmp_path / 'nowhere'}"])
 
 

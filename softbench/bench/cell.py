@@ -9,33 +9,11 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from softbench.bench import environment, records
-
-
-class NotFinite(Exception):
-    """Raised by a task whose loss is not a finite number; the learning curve is kept."""
-
-
-class Job(NamedTuple):
-    """What a task gets.
-
-    Attributes:
-        config: The cell's configuration.
-        data_dir: Folder of the data sets, or None.
-        result: The record's measured fields; a task fills it as it goes, so that a failure
-            keeps what came before it.
-        progress: Called with each new point of the learning curve.
-    """
-
-    config: dict
-    data_dir: str | None
-    result: dict
-    progress: Callable[[dict], None]
+from softbench.bench.job import Job, NotFinite
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
-    except Exception:  # noqa: BLE001 - whatever it was, the other cells go on
+    except Exception:
         record |= {"status": "crashed", "error": records.scrub(traceback.format_exc())}
     record |= result
     record["device"] = environment.device(cell["config"]["backend"])

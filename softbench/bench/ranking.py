@@ -6,7 +6,6 @@ Shape letters: B batch, N examples, n classes, R label slots, K ranked ids.
 import keras
 import numpy as np
 import scipy.sparse as sp
-from keras import ops
 
 from softbench import metrics
 from softbench.bench.build import Batches

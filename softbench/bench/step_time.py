@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from softbench.bench import build, records, timing
-from softbench.bench.cell import Job
+from softbench.bench.job import Job
 
 _NUM_BATCHES = 16
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import softbench
 from softbench.bench import build, timing
-from softbench.bench.cell import Job, NotFinite
+from softbench.bench.job import Job, NotFinite
 from softbench.bench.problems import TOP_K, Problem, load
 
 _VERBOSE = 1 if sys.stdout.isatty() else 2
@@ -99,10 +99,10 @@ def _head_time(
     model = keras.Model([hidden, label_input], head(scaled, label_input))
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     values = np.random.default_rng(0).normal(size=(batch, *shape)).astype("float32")
-    inputs = [values, np.asarray(labels, "int32")]
+    inputs = (values, np.asarray(labels, "int32"))
 
     timer = timing.StepTimer(warmup=3)
-    repeated = build.Batches([(inputs, None)] * (repetitions + 3))
+    repeated = build.Batches([(inputs,)] * (repetitions + 3))
     model.fit(repeated, epochs=1, callbacks=[timer], shuffle=False, verbose=0)
     return timing.summary(timer.seconds)
 

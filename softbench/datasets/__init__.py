@@ -2,18 +2,17 @@
 
 import inspect
 
-from softbench.datasets.base import (
-    BagBatches,
+from softbench.datasets.bags import BagBatches, padded_labels
+from softbench.datasets.base import LanguageData, MultiLabelData
+from softbench.datasets.ptb import load_ptb
+from softbench.datasets.sequences import (
     CarriedBatches,
     EvaluationBatches,
-    LanguageData,
-    MultiLabelData,
     evaluation_batches,
-    padded_labels,
     unigram_perplexity,
 )
-from softbench.datasets.ptb import load_ptb
-from softbench.datasets.synthetic import SyntheticLanguage, synthetic_language, synthetic_xmc
+from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
+from softbench.datasets.synthetic_xmc import synthetic_xmc
 
 __all__ = [
     "BagBatches",

@@ -168,9 +168,7 @@ class Head(keras.layers.Layer):
             )
 
     def _check_labels(self, labels: Tensor, hidden: Tensor) -> Tensor:
-        dtype = keras.backend.standardize_dtype(labels.dtype)
-        if "int" not in dtype:
-            raise ValueError(f"`labels` must be integers. Received dtype: {dtype}")
+        self._check_label_dtype(labels)
         expected, received = tuple(hidden.shape[:-1]), tuple(labels.shape)
         pairs = zip(expected, received, strict=False)
         if len(expected) != len(received) or any(
@@ -181,12 +179,7 @@ class Head(keras.layers.Layer):
                 f"Received shape: {received}"
             )
         if is_concrete(labels):
-            values = ops.convert_to_numpy(labels)
-            if values.size and (values.min() < 0 or values.max() >= self.units):
-                raise ValueError(
-                    f"`labels` must be in [0, {self.units}). "
-                    f"Received values from {values.min()} to {values.max()}"
-                )
+            self.check_label_values(labels)
         return ops.cast(labels, "int32")
 
     def compute_output_spec(
@@ -194,14 +187,25 @@ class Head(keras.layers.Layer):
     ) -> keras.KerasTensor:
         if labels is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.units), "float32")
-        self._check_labels_spec(labels, hidden)
+        self._check_label_dtype(labels)
         return keras.KerasTensor(hidden.shape[:-1], "float32")
 
-    def _check_labels_spec(self, labels: Any, hidden: Any) -> None:
-        if "int" not in keras.backend.standardize_dtype(labels.dtype):
+    def check_label_values(self, labels: Any) -> None:
+        """Raise a ValueError unless concrete labels are integers in [0, n)."""
+        self._check_label_dtype(labels)
+        values = ops.convert_to_numpy(labels)
+        if values.size and (values.min() < 0 or values.max() >= self.units):
             raise ValueError(
-                "`labels` must be integers: give their `keras.Input` dtype='int32'. "
-                f"Received dtype: {labels.dtype}"
+                f"`labels` must be in [0, {self.units}). "
+                f"Received values from {values.min()} to {values.max()}"
+            )
+
+    def _check_label_dtype(self, labels: Any) -> None:
+        dtype = keras.backend.standardize_dtype(labels.dtype)
+        if "int" not in dtype:
+            raise ValueError(
+                "`labels` must be integers (a `keras.Input` of labels needs dtype='int32'). "
+                f"Received dtype: {dtype}"
             )
 
     def get_config(self) -> dict:
@@ -211,8 +215,7 @@ class Head(keras.layers.Layer):
             **super().get_config(),
             "units": self.units,
             **{name: getattr(table, name) for name in TABLE_OPTIONS},
-            "row_optimizer": row_optimizer
-            and keras.saving.serialize_keras_object(row_optimizer),
+            "row_optimizer": row_optimizer and keras.saving.serialize_keras_object(row_optimizer),
             "kernel_initializer": keras.initializers.serialize(table.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(table.bias_initializer),
         }

@@ -72,47 +72,46 @@ class SampledHead(Head):
         """As `Head.training_loss`; `features` (B, k) is the sampler's input in place of hidden."""
         table = self.table
         draws = self.draw(ops.stop_gradient(hidden if features is None else features), labels)
-        ids = ops.concatenate([labels, *(ops.reshape(s.ids, (-1,)) for s in draws)], axis=0)
-        rows = table.gather(ids)
+        id_sets = [labels, *(draw.ids for draw in draws)]
+        rows = [table.gather(ids) for ids in id_sets]
         if table.row_optimizer is None:
             return self._row_losses(hidden, labels, draws, rows)
-        rows = [ops.stop_gradient(r) for r in rows]
+        rows = keras.tree.map_structure(ops.stop_gradient, rows)
 
-        def mean_loss(*rows: Tensor) -> tuple[Tensor, Tensor]:
-            result = self._row_losses(hidden, labels, draws, rows)
+        def mean_loss(*arrays: Tensor) -> tuple[Tensor, Tensor]:
+            result = self._row_losses(
+                hidden, labels, draws, keras.tree.pack_sequence_as(rows, arrays)
+            )
             own = result if weight is None else result * ops.cast(weight, "float32")
             return mean_of_weighted(own, weight), result
 
-        gradients, result = gradients_and_aux(mean_loss, rows)
-        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
-        table.apply_row_gradients(
-            ids,
-            [ops.stop_gradient(g) for g in gradients],
-            on_change=self.sampler.rows_changed if follows else None,
-        )
+        gradients, result = gradients_and_aux(mean_loss, keras.tree.flatten(rows))
+        self._update_rows(id_sets, keras.tree.pack_sequence_as(rows, gradients))
         return result
 
     def _row_losses(
-        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[Tensor]
+        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[Tensor]]
     ) -> Tensor:
         """Losses (B,) from the gathered rows: of the labels, then of each draw in turn."""
-        batch, width = ops.shape(hidden)[0], hidden.shape[-1]
-        position = batch
-
-        def part(start: Any, stop: Any, lead: tuple) -> list[Tensor]:
-            kernel, *bias = (r[start:stop] for r in rows)
-            return [ops.reshape(kernel, (*lead, width)), *(ops.reshape(b, lead) for b in bias)]
-
-        true_logit = self.table.logits(hidden, *part(0, batch, (-1, 1)))[:, 0]
-        sampled = []
-        for draw in draws:
-            lead = (-1,) if len(draw.ids.shape) == 1 else (-1, draw.ids.shape[-1])
-            stop = position + ops.size(draw.ids)
-            logits = self.table.logits(hidden, *part(position, stop, lead))
-            # Only the first draw competes with the label; others estimate sums over all classes.
-            sampled.append(logits if sampled else self._mask_hits(logits, draw.ids, labels))
-            position = stop
+        true_logit = self.table.paired_logits(hidden, *rows[0])
+        sampled = [self.table.logits(hidden, *own) for own in rows[1:]]
+        # Only the first draw competes with the label; others estimate sums over all classes.
+        sampled[0] = self._mask_hits(sampled[0], draws[0].ids, labels)
         return self.objective(true_logit, sampled, draws)
+
+    def _update_rows(self, id_sets: list[Tensor], gradients: list[list[Tensor]]) -> None:
+        """One update from the gradients of all gathered rows, with respect to (N, ...) rows."""
+
+        def joined(arrays: list[Tensor], trailing: tuple) -> Tensor:
+            return ops.concatenate([ops.reshape(a, (-1, *trailing)) for a in arrays], axis=0)
+
+        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
+        variables = zip(*gradients, strict=True)
+        self.table.apply_row_gradients(
+            joined(id_sets, ()),
+            [ops.stop_gradient(joined(v, v[0].shape[1:])) for v in variables],
+            on_change=self.sampler.rows_changed if follows else None,
+        )
 
     def _mask_hits(self, logits: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
         if not self.remove_accidental_hits:

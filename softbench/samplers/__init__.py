@@ -9,8 +9,8 @@ from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.log_uniform import LogUniform
 from softbench.samplers.static import StaticSampler
-from softbench.samplers.unigram import Unigram
 from softbench.samplers.uniform import Uniform
+from softbench.samplers.unigram import Unigram
 
 REGISTRY: dict[str, type[Sampler]] = {
     "exp": Exp,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from softbench.ops import bisect, gather_rows, random_integers
+from softbench.ops import bisect, gather_rows, padded_size, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
 
 Tensor = Any
@@ -71,7 +71,7 @@ class StaticSampler(Sampler):
     unit spacing and a random start; class i is in the set with probability exactly pi_i, and the
     log expected count is log pi_i.
 
-    Cost: O(m log n) for a draw; memory: one int32 for each class.
+    Cost: O(m log n) for a draw; memory: one int32 for each class, rounded up to a power of two.
 
     Args:
         unique: draw without replacement. Implies `share_draws`.
@@ -106,10 +106,11 @@ class StaticSampler(Sampler):
         else:
             integers = integer_weights(weights)
             self.total = int(integers.sum())
-        starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
+        starts = np.full(padded_size(self.units + 1), LARGEST_TOTAL, np.int32)
+        starts[: self.units + 1] = np.concatenate([[0], np.cumsum(integers)])
         self.starts = self.add_weight(
             name="starts",
-            shape=(self.units + 1,),
+            shape=starts.shape,
             dtype="int32",
             initializer=lambda shape, dtype=None: ops.convert_to_tensor(starts, dtype=dtype),
             trainable=False,
@@ -125,7 +126,7 @@ class StaticSampler(Sampler):
 
     def locate(self, points: Tensor) -> Tensor:
         """The class whose interval holds each point."""
-        return bisect(lambda p: gather_rows(self.starts, p), self.units, points)
+        return bisect(lambda p: gather_rows(self.starts, p), self.starts.shape[0], points)
 
     def _log_width(self, ids: Tensor) -> Tensor:
         return ops.log(ops.cast(self.width(ids), "float32"))

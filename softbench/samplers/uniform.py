@@ -16,7 +16,7 @@ Tensor = Any
 class Uniform(StaticSampler):
     """q(i) = 1 / n; see `StaticSampler` for the arguments.
 
-    Draws with replacement need no table: class i owns [i w, (i + 1) w) with w = floor((2^31 - 1)/n).
+    Draws with replacement need no table: class i owns [i w, (i + 1) w), w = floor((2^31 - 1) / n).
     """
 
     def class_weights(self, units: int) -> np.ndarray:

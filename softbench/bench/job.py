@@ -1,0 +1,25 @@
+"""What passes between a cell and its task. Needs no Keras."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class NotFinite(Exception):
+    """Raised by a task whose loss is not a finite number; the learning curve is kept."""
+
+
+class Job(NamedTuple):
+    """What a task gets.
+
+    Attributes:
+        config: The cell's configuration.
+        data_dir: Folder of the data sets, or None.
+        result: The record's measured fields; a task fills it as it goes, so that a failure
+            keeps what came before it.
+        progress: Called with each new point of the learning curve.
+    """
+
+    config: dict
+    data_dir: str | None
+    result: dict
+    progress: Callable[[dict], None]

@@ -1,0 +1,135 @@
+"""A generated language with sequential structure, whose true probabilities are known."""
+
+import numpy as np
+
+from softbench.checks import check_positive
+from softbench.datasets.base import LanguageData
+from softbench.datasets.draws import draw, random_generator, zipf
+
+
+class SyntheticLanguage:
+    """A second-order language whose exact conditional probabilities are known.
+
+    Every class has a group g and a rank inside it. With a = `collocation`,
+
+        p(y_t | y_{t-1}, y_{t-2}) = a s(y_t | y_{t-1})
+                                    + (1 - a) r(g(y_t) | g(y_{t-2}), g(y_{t-1})) z(y_t | g(y_t))
+
+    s: 4 fixed successors of each class, drawn from a Zipf law over the vocabulary; r: 4 possible
+    groups after each pair of groups; z: a Zipf law over the members of the group. The first
+    term is what a bigram model learns; of the second it sees only the average over y_{t-2}, so
+    a recurrent model can be better than any bigram model. Ids are sorted by decreasing train count.
+
+    Args:
+        num_classes: n.
+        num_train: tokens of each stream; the three are consecutive parts of one text.
+        num_valid: see `num_train`.
+        num_test: see `num_train`.
+        seed: everything depends on it.
+        num_groups: G (at most n of them are used).
+        collocation: a, in [0, 1].
+        exponent: of the Zipf laws. Weights are (rank + 1) ** -exponent inside a group and
+            (rank + 2.7) ** -exponent for the successors, ranks counted from 0.
+
+    Attributes:
+        data: the `LanguageData`.
+    """
+
+    SLOTS = np.array([0.5, 0.25, 0.15, 0.1])
+
+    def __init__(
+        self,
+        num_classes: int = 10_000,
+        num_train: int = 200_000,
+        num_valid: int = 20_000,
+        num_test: int = 20_000,
+        seed: int = 0,
+        num_groups: int = 16,
+        collocation: float = 0.45,
+        exponent: float = 1.1,
+    ) -> None:
+        check_positive(num_classes=num_classes, num_train=num_train, num_valid=num_valid)
+        check_positive(num_test=num_test, num_groups=num_groups)
+        if not 0.0 <= collocation <= 1.0:
+            raise ValueError(f"`collocation` must be in [0, 1]. Received: {collocation}")
+        self._collocation, self._n = collocation, num_classes
+        self._groups = min(num_groups, num_classes)
+        generator = random_generator(seed)
+        shape = (num_classes, len(self.SLOTS))
+        weights = zipf(num_classes, exponent, 1.7)
+        self._successors = draw(generator, weights, shape[0] * shape[1]).reshape(shape)
+        shape = (self._groups, self._groups, len(self.SLOTS))
+        self._next_group = generator.integers(self._groups, size=shape)
+        self._ranks = zipf(-(-num_classes // self._groups), exponent, 0.0)
+        raw = self._generate(generator, num_train + num_valid + num_test)
+        counts = np.bincount(raw[:num_train], minlength=num_classes)
+        self._raw_id = np.argsort(-counts, kind="stable")
+        new_id = np.empty(num_classes, np.int32)
+        new_id[self._raw_id] = np.arange(num_classes)
+        train, valid, test = np.split(new_id[raw], [num_train, num_train + num_valid])
+        self.data = LanguageData(
+            "synthetic_language", train, valid, test, num_classes, None, counts[self._raw_id]
+        )
+
+    def _generate(self, generator: np.random.Generator, size: int) -> np.ndarray:
+        """Draws the text; all random numbers come first, so the loop only follows tables."""
+        slots = len(self.SLOTS)
+        follows = (generator.random(size) < self._collocation).tolist()
+        slot = draw(generator, self.SLOTS, size).tolist()
+        base = (draw(generator, self._ranks, size) * self._groups).tolist()
+        successors = self._successors
+        next_group = self._next_group.ravel().tolist()
+        groups, n = self._groups, self._n
+        text = [0] * size
+        before = last = 0  # group of the token before the last one; the last token
+        for t in range(size):
+            group = last % groups
+            if follows[t]:
+                last = int(successors[last, slot[t]])
+            else:
+                chosen = next_group[(before * groups + group) * slots + slot[t]]
+                last = base[t] + chosen
+                if last >= n:  # the shorter groups have no such rank
+                    last = chosen
+            before = group
+            text[t] = last
+        return np.array(text, np.int32)
+
+    def true_log_prob(self, tokens: np.ndarray) -> np.ndarray:
+        """Exact log p(y_t | y_{t-1}, y_{t-2}) under the generator, for every t >= 2.
+
+        `exp(-mean)` of it is the perplexity that no model can beat, up to sampling noise.
+
+        Args:
+            tokens: `(N,)` stream (or consecutive part of one) in the ids of `data`.
+
+        Returns:
+            float64 `(N - 2,)`.
+        """
+        raw = self._raw_id[np.asarray(tokens)]
+        first, last, target = raw[:-2], raw[1:-1], raw[2:]
+        groups = self._groups
+        followed = (self._successors[last] == target[:, None]) @ self.SLOTS
+        chosen = self._next_group[first % groups, last % groups]
+        group = (chosen == (target % groups)[:, None]) @ self.SLOTS
+        rank = self._ranks[target // groups]
+        last_rank = (len(self._ranks) - 1) * groups + target % groups
+        folded = (target < groups) & (last_rank >= self._n) & (len(self._ranks) > 1)
+        rank = rank + np.where(folded, self._ranks[-1], 0.0)
+        return np.log(self._collocation * followed + (1.0 - self._collocation) * group * rank)
+
+
+def synthetic_language(
+    num_classes: int = 10_000,
+    num_train: int = 200_000,
+    num_valid: int = 20_000,
+    num_test: int = 20_000,
+    seed: int = 0,
+    num_groups: int = 16,
+    collocation: float = 0.45,
+    exponent: float = 1.1,
+) -> LanguageData:
+    """Returns `SyntheticLanguage(...).data`; see there for the law and the arguments."""
+    return SyntheticLanguage(
+        num_classes, num_train, num_valid, num_test, seed, num_groups, collocation, exponent
+    ).data

@@ -1,0 +1,24 @@
+"""Metrics for many classes: perplexity, log-likelihood, precision@k and its propensity-scored form.
+
+Two forms of the ranking metrics: functions on NumPy arrays and csr truth (exact, float64, what the
+benchmark reports), and `keras.metrics.Metric` classes on padded or dense truth.
+"""
+
+from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
+from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
+from softbench.metrics.ranking import (
+    inverse_propensities,
+    precision_at_k,
+    propensity_scored_precision_at_k,
+)
+
+__all__ = [
+    "Perplexity",
+    "PrecisionAtK",
+    "PredictiveLogLikelihood",
+    "PropensityScoredPrecisionAtK",
+    "ScorePerplexity",
+    "inverse_propensities",
+    "precision_at_k",
+    "propensity_scored_precision_at_k",
+]

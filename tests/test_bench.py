@@ -1,0 +1,284 @@
+"""The benchmark: configs, matrix, cells in processes of their own, records, resume, errors."""
+
+import getpass
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from softbench.bench import app, matrix, records, runner, timing
+from softbench.bench import config as config_lib
+from softbench.bench.config import ConfigError
+
+ROOT = Path(__file__).resolve().parents[1]
+BACKEND = keras.backend.backend()
+QUICKSTART = str(ROOT / "configs/quickstart.py")
+
+TINY = """
+from softbench.bench.config import experiment
+
+def get_config():
+    return experiment(
+        "tiny",
+        dataset={"name": "synthetic_language", "label": "tiny", "num_classes": 50,
+                 "num_train": 400, "num_valid": 100, "num_test": 100},
+        model={"name": "lstm", "units": 4, "num_layers": 1, "batch_size": 4, "num_steps": 5},
+        optimizer={"name": "sgd", "learning_rate": 0.1},
+        method_table={
+            "full": {"head": "FullSoftmax"},
+            "unigram": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 8, "sampler": {
+                "class_name": "unigram", "config": {"counts": "train", "power": 0.5}}}},
+            "broken": {"head": "NoSuchHead"},
+            "diverges": {"head": "FullSoftmax", "optimizer": {"learning_rate": 1e38}},
+        },
+        timing={"warmup_steps": 2, "head_repetitions": 3},
+        columns=("test_perplexity", "step_ms"),
+        cell_timeout_s=240.0,
+    )
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.py"
+    path.write_text(TINY)
+    return [f"--config={path}", f"--workdir={tmp_path / 'out'}", f"--backend={BACKEND}"]
+
+
+def load_config(path):
+    spec = importlib.util.spec_from_file_location("some_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return config_lib.plain(module.get_config())
+
+
+def cli(*arguments):
+    """Runs the command as a user does; returns exit code and standard error."""
+    command = [sys.executable, "-m", "softbench.bench.app", *arguments]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        command, capture_output=True, text=True, env=environ, cwd=ROOT, check=False
+    )
+    return run.returncode, run.stderr
+
+
+def record_of(workdir, method):
+    return next(r for r in records.read_all(workdir) if list(r["config"]["methods"]) == [method])
+
+
+def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path, capsys):
+    out = tmp_path / "out"
+    methods = "--config.methods=broken,unigram,diverges"
+    assert app.main(["softbench", *tiny, methods]) == 1
+    files = sorted((out / "runs").iterdir())
+    contents = [path.read_bytes() for path in files]
+    assert len(files) == 3
+    assert "| unigram" in capsys.readouterr().out
+
+    good = record_of(out, "unigram")
+    assert good["status"] == "ok"
+    assert good["schema_version"] == 1
+    assert good["versions"]["keras"] == keras.__version__
+    assert set(good["step_ms"]) == {"median", "p20", "p80", "count"}
+    assert good["steps_per_epoch"] == 19  # rows of 100 tokens: (100 - 1) // 5 batches
+    assert good["step_ms"]["count"] == 17  # without the first two
+    assert good["head_ms"]["count"] == 3
+    assert good["examples_per_second"] == pytest.approx(
+        20 * 1000 / good["step_ms"]["median"], rel=1e-3
+    )
+    final = good["final"]
+    assert final["test_perplexity"] == pytest.approx(np.exp(final["test_nll"]), rel=1e-5)
+    assert final["log_likelihood"] == -final["test_nll"]
+    assert 1 < final["test_perplexity"] < 100
+    assert [point["step"] for point in good["curve"]] == [19]
+
+    broken = record_of(out, "broken")
+    assert broken["status"] == "crashed"
+    assert "`head` must name a head of softbench. Received: 'NoSuchHead'" in broken["error"]
+    diverged = record_of(out, "diverges")
+    assert diverged["status"] == "nan"
+    assert len(diverged["curve"]) == 1
+
+    for private in (socket.gethostname(), str(tmp_path), str(ROOT), sys.prefix):
+        assert private.encode() not in b"".join(contents)
+    assert f"/{getpass.getuser()}/" not in "".join(map(str, contents))
+
+    assert app.main(["softbench", *tiny, methods]) == 1
+    assert [path.read_bytes() for path in files] == contents
+    assert "kept" in capsys.readouterr().out
+
+
+def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["softbench", *tiny, "--config.methods=broken"]
+    assert app.main([*arguments, "--config.cell_timeout_s=0.2"]) == 1
+    record = record_of(out, "broken")
+    assert (record["status"], record["error"]) == ("timed_out", "Stopped after 0.2 s.")
+    app.main(arguments)
+    assert record_of(out, "broken")["status"] == "timed_out"
+    app.main([*arguments, "--retry_failed"])
+    assert record_of(out, "broken")["status"] == "crashed"
+
+
+def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "softbench.bench.app", *tiny, "--config.methods=full"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(out.glob("partial/*.job.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "softbench: stopped; run the same command to resume\n"
+    assert not list((out / "runs").iterdir())
+
+
+def test_a_child_that_dies_is_a_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner.sys, "executable", "/bin/false")
+    cell = matrix.cells(load_config(QUICKSTART))[0]
+    runner.prepare(tmp_path)
+    assert runner.run_cells([cell], tmp_path, None, "softbench", False) == ["crashed"]
+    (record,) = records.read_all(tmp_path)
+    assert record["error"] == "Exit code 1."
+
+
+def test_write_is_atomic(tmp_path, monkeypatch):
+    path = tmp_path / "runs" / "a.json"
+    records.write_json(path, {"x": 1.5, "y": float("nan"), "z": np.float32(2)})
+    assert json.loads(path.read_text()) == {"x": 1.5, "y": None, "z": 2.0}
+
+    def fail(source, destination):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(records.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        records.write_json(path, {"x": 2})
+    assert json.loads(path.read_text())["x"] == 1.5
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+
+
+def test_scrub_takes_directories_away():
+    text = 'File "/home/somebody/x/softbench/bench/train.py", line 3\nOSError: /data/ptb/a.txt'
+    assert records.scrub(text) == 'File "train.py", line 3\nOSError: a.txt'
+
+
+def test_cell_ids_are_readable_and_follow_the_config():
+    config = load_config(ROOT / "configs/ptb_nce.py") | {"methods": "full", "seeds": [0, 1]}
+    first, second = matrix.cells(config)
+    assert first.id.startswith("ptb-lstm_small-full-s0-tensorflow-")
+    assert second.id.startswith("ptb-lstm_small-full-s1-tensorflow-")
+    changed = matrix.cells(config | {"epochs": 2})[0]
+    assert changed.id.rsplit("-", 1)[0] == first.id.rsplit("-", 1)[0]
+    assert changed.id != first.id
+    assert matrix.cells(config | {"cell_timeout_s": 1.0})[0].id == first.id
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ptb_nce", "scaling"])
+def test_shipped_configs_are_valid_and_name_their_command(name):
+    path = ROOT / f"configs/{name}.py"
+    config = load_config(path)
+    config_lib.check(config)
+    ids = [cell.id for cell in matrix.cells(config)]
+    assert len(ids) == len(set(ids)) > 0
+    assert f"softbench --config=configs/{name}.py" in path.read_text()
+    # The report finds a paper's row by its name.
+    assert all(row.rsplit("-", 1)[-1] in config["method_table"] for row in config["paper"])
+
+
+def test_ptb_config_holds_the_papers_numbers():
+    paper = load_config(ROOT / "configs/ptb_nce.py")["paper"]
+    expected = {"test_perplexity": 111.5, "valid_perplexity": 116.8}
+    assert paper["ptb-lstm_small-full"] == expected
+    assert paper["ptb-lstm_large-reg_ranking_1600"]["test_perplexity"] == 75.0
+    assert len(paper) == 36
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--config.no_such_key=1"], "Unknown config key. Received: --config...no_such_key"),
+        (["--config.methods=full,nope"], "--config.methods must name methods of this config: full"),
+        (["--data_dir=/no/such/folder"], "--data_dir must be an existing folder. Received: /no/"),
+        (["--workdir=/proc/nowhere"], "--workdir must be a folder that can be written. Received:"),
+        (["--config.epochs=three"], "--config.epochs=three"),
+        (["--backend=torch"], "--backend must be `tensorflow` or `jax`. Received: 'torch'"),
+        (["--config.seeds=()"], "--config.seeds must hold one seed or more"),
+        (["--nonsense=1"], "Unknown command line flag 'nonsense'"),
+        (["stray"], "Only flags are expected. Received: ['stray']"),
+    ],
+)
+def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
+    code, errors = cli(f"--config={QUICKSTART}", *arguments)
+    assert code == 2
+    assert errors.startswith("softbench: error: ")
+    assert expected in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_missing_config_file_is_named():
+    code, errors = cli("--config=configs/nowhere.py")
+    assert code == 2
+    assert errors == (
+        "softbench: error: --config must name a readable file. Received: configs/nowhere.py\n"
+    )
+
+
+def test_an_unknown_field_of_an_experiment_is_an_error():
+    with pytest.raises(ConfigError, match=r"Unknown config key.*Received: .'epoch'"):
+        config_lib.experiment("x", epoch=1)
+
+
+def test_command_hides_places():
+    argv = ["softbench", "--config", "/a/b/configs/x.py", "--data_dir=/d", "--config.epochs=2"]
+    expected = "softbench --config=configs/x.py --config.epochs=2"
+    assert app._command([*argv, "--workdir", "/w"]) == expected
+
+
+def test_summary_of_times():
+    times = timing.summary([0.001 * value for value in range(1, 12)])
+    assert times == {"median": 6.0, "p20": 3.0, "p80": 9.0, "count": 11}
+    assert timing.summary([])["median"] is None
+
+
+def test_rounds_take_turns_and_respect_the_limit():
+    calls = []
+
+    def step(name, seconds):
+        def run():
+            calls.append(name)
+            time.sleep(seconds)
+
+        return timing.Steps(run, lambda result: None)
+
+    steps = {"quick": step("quick", 0.0), "slow": step("slow", 0.05)}
+    result = timing.rounds(steps, num_rounds=2, block=2, max_seconds=0.04)
+    assert calls == ["quick"] * 2 + ["slow"] * 2 + ["quick"] * 3 + ["slow"] * 2 + ["quick"] * 3
+    assert result["quick"]["step_ms"]["count"] == 4
+    assert result["slow"]["step_ms"]["count"] == 1
+
+
+def test_step_time_task_measures_every_method_on_one_process(tmp_path):
+    path = tmp_path / "steps.py"
+    text = (ROOT / "configs/scaling.py").read_text()
+    path.write_text(text.replace("(10_000, 100_000, 1_000_000)", "(200,)"))
+    methods = "--config.methods=rows_uniform_shared,full,peer_tf"
+    out = tmp_path / "out"
+    options = [f"--workdir={out}", f"--backend={BACKEND}", "--config.timing.rounds=1"]
+    assert app.main(["softbench", f"--config={path}", methods, *options]) == 0
+    (record,) = records.read_all(out)
+    assert record["num_classes"] == 200
+    measured = {"rows_uniform_shared", "full"}
+    assert set(record["steps"]) == measured | ({"peer_tf"} if BACKEND == "tensorflow" else set())
+    assert set(record["skipped"]) == ({"peer_tf"} if BACKEND == "jax" else set())
+    assert all(step["step_ms"]["median"] > 0 for step in record["steps"].values())

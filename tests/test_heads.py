@@ -1,0 +1,413 @@
+"""The heads as layers: scores, likelihoods, models, saving, precision, bad input."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import compiled, to_numpy
+
+from softbench import (
+    Classifier,
+    FullSoftmax,
+    NoiseContrastive,
+    RowAdagrad,
+    SampledSoftmax,
+)
+
+N, D, WIDTH = 11, 4, 6
+COUNTS = list(range(1, N + 1))
+UNIQUE = {"class_name": "unigram", "config": {"counts": COUNTS, "unique": True}}
+UNIGRAM = {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": True}}
+HEADS = {
+    "full": lambda **o: FullSoftmax(N, **o),
+    "full chunked": lambda **o: FullSoftmax(N, class_chunk=4, regularizer_alpha=0.01, **o),
+    "sampled": lambda **o: SampledSoftmax(N, "uniform", 6, **o),
+    "sampled rows": lambda **o: SampledSoftmax(N, UNIQUE, 6, row_optimizer=RowAdagrad(0.3), **o),
+    "nce binary": lambda **o: NoiseContrastive(
+        N, UNIGRAM, "binary", 6, learn_log_partition=True, **o
+    ),
+    "nce ranking rows": lambda **o: NoiseContrastive(
+        N,
+        UNIGRAM,
+        "ranking",
+        6,
+        row_optimizer=RowAdagrad(0.3),
+        regularizer_alpha=0.01,
+        regularizer_samples=4,
+        **o,
+    ),
+}
+
+
+def randomize(head, scale=1.0):
+    rng = np.random.default_rng(5)
+    head.table.kernel.assign(rng.normal(0, scale, head.table.kernel.shape))
+    if head.table.bias is not None:
+        head.table.bias.assign(rng.normal(0, scale, head.table.bias.shape))
+    return head
+
+
+def built(head, scale=1.0, width=D):
+    head.build((None, width))
+    return randomize(head, scale)
+
+
+def numpy_scores(head, hidden):
+    table = head.table
+    bias = None if table.bias is None else to_numpy(table.bias)
+    options = (table.normalize, table.temperature, table.absolute)
+    return reference.scores(hidden, to_numpy(table.kernel), bias, *options)
+
+
+def numpy_nll(head, hidden, labels):
+    return reference.negative_log_likelihood(numpy_scores(head, hidden), labels)
+
+
+def data(size=20, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, N, size).astype("int32")
+    x = np.random.default_rng(9).normal(size=(N, WIDTH))[y] + rng.normal(0, 0.1, (size, WIDTH))
+    return x.astype("float32"), y
+
+
+def models(head):
+    """A model that trains and one that predicts with the same weights, and its hidden layer."""
+    x, y = keras.Input((WIDTH,)), keras.Input((), dtype="int32")
+    hidden = keras.layers.Dense(D, name="hidden")(x)
+    training = keras.Model([x, y], head(hidden, y))
+    return training, keras.Model(x, head(hidden)), keras.Model(x, hidden)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_functional_model(name, tmp_path):
+    """Trains, evaluates to the exact likelihood, predicts the scores, saves and loads the same."""
+    head = HEADS[name]()
+    model, predictor, encoder = models(head)
+    randomize(head, 0.1)
+    x, y = data(100)
+    model.compile(keras.optimizers.Adagrad(0.3))
+    model.fit([x, y], batch_size=25, epochs=8, verbose=0)
+    hidden = to_numpy(encoder(x))
+    nll = numpy_nll(head, hidden, y)
+    assert nll.mean() < 0.7 * np.log(N), "it has learned less than this easy problem allows"
+    x, y = data(30, seed=1)
+    hidden = to_numpy(encoder(x))
+    nll = numpy_nll(head, hidden, y)
+    # Batches of 16 and 14: Keras weights the loss of a batch by its size.
+    np.testing.assert_allclose(
+        model.evaluate([x, y], batch_size=16, verbose=0), nll.mean(), rtol=1e-4
+    )
+    np.testing.assert_allclose(model.predict([x, y], verbose=0), nll, rtol=1e-4, atol=1e-5)
+    scores = predictor.predict(x, verbose=0)
+    np.testing.assert_allclose(scores, numpy_scores(head, hidden), rtol=1e-4, atol=1e-4)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    other = loaded.layers[-1]
+    assert type(other) is type(head) and other.get_config() == head.get_config()
+    tensor = keras.ops.convert_to_tensor(hidden)
+    np.testing.assert_array_equal(to_numpy(other(tensor)), to_numpy(head(tensor)))
+    np.testing.assert_array_equal(
+        loaded.predict([x, y], verbose=0), model.predict([x, y], verbose=0)
+    )
+
+
+OPTIONS = {
+    "plain": {},
+    "no bias": {"use_bias": False},
+    "normalize": {"normalize": True, "temperature": 0.09},
+    "absolute": {"absolute": True, "temperature": 2.0},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_scores_likelihood_and_leading_dims(options):
+    """hidden (2, 3, d): scores (2, 3, n), likelihoods (2, 3), top k (2, 3, k)."""
+    head = built(SampledSoftmax(N, "uniform", 5, **OPTIONS[options]))
+    rng = np.random.default_rng(1)
+    hidden = rng.normal(size=(2, 3, D)).astype("float32")
+    labels = rng.integers(0, N, (2, 3)).astype("int64")
+    expected = numpy_scores(head, hidden.reshape(6, D))
+
+    def everything(hidden, labels):
+        training = head(hidden, labels, training=True)
+        return head(hidden), head(hidden, labels), training, head.top_k(hidden, 4)
+
+    scores, nll, training, (best, ids) = compiled(everything, head)(hidden, labels)
+    np.testing.assert_allclose(to_numpy(scores).reshape(6, N), expected, rtol=1e-5, atol=1e-5)
+    exact = reference.negative_log_likelihood(expected, labels.reshape(6))
+    assert nll.shape == (2, 3) and training.shape == (2, 3)
+    np.testing.assert_allclose(to_numpy(nll).reshape(6), exact, rtol=1e-4, atol=1e-5)
+    best_expected, ids_expected = reference.top_k(expected, 4)
+    np.testing.assert_array_equal(to_numpy(ids).reshape(6, 4), ids_expected)
+    np.testing.assert_allclose(to_numpy(best).reshape(6, 4), best_expected, rtol=1e-5, atol=1e-5)
+    assert to_numpy(scores).dtype == to_numpy(nll).dtype == to_numpy(training).dtype == np.float32
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_sample_weight(training):
+    """Losses are multiplied by their weights; the added loss is sum(w l) / sum(w)."""
+    head = built(FullSoftmax(N))
+    rng = np.random.default_rng(2)
+    hidden, labels = rng.normal(size=(6, D)).astype("float32"), rng.integers(0, N, 6)
+    weight = np.array([1.0, 0.0, 2.5, 1.0, 0.0, 0.25], "float32")
+    nll = numpy_nll(head, hidden, labels)
+    losses = head(hidden, labels, sample_weight=weight, training=training)
+    np.testing.assert_allclose(to_numpy(losses), nll * weight, rtol=1e-5)
+    np.testing.assert_allclose(
+        float(to_numpy(head.losses[-1])), (nll * weight).sum() / weight.sum(), rtol=1e-5
+    )
+    head(hidden, labels, sample_weight=0 * weight, training=training)
+    assert float(to_numpy(head.losses[-1])) == 0.0
+
+
+@pytest.mark.parametrize("k", [1, 4, N])
+def test_top_k_puts_the_lower_id_first_among_ties(k):
+    """Small integers, so that ties are exact."""
+    head = built(FullSoftmax(N, use_bias=False), width=2)
+    rng = np.random.default_rng(3)
+    head.table.kernel.assign(rng.integers(-1, 2, (N, 2)))
+    hidden = rng.integers(-1, 2, (8, 2)).astype("float32")
+    best, ids = head.top_k(hidden, k)
+    expected = reference.top_k(numpy_scores(head, hidden), k)
+    np.testing.assert_array_equal(to_numpy(best), expected[0])
+    np.testing.assert_array_equal(to_numpy(ids), expected[1])
+
+
+def test_more_classes_than_one_pass_holds():
+    """n = 150,001 is streamed in three chunks: top k with ties, and the exact likelihood."""
+    n = 150_001
+    head = FullSoftmax(n)
+    head.build((None, 2))
+    rng = np.random.default_rng(4)
+    head.table.kernel.assign(rng.integers(-3, 4, (n, 2)))
+    bias = rng.integers(-1, 2, n).astype("float32")
+    bias[[65_535, 65_536, 131_071, 131_072, n - 1]] = 30.0  # the edges of the chunks
+    head.table.bias.assign(bias)
+    hidden = rng.integers(-2, 3, (4, 2)).astype("float32")
+    labels = np.array([0, 65_536, n - 1, 70_000], "int32")
+
+    def everything(hidden, labels):
+        return head.top_k(hidden, 9), head(hidden, labels)
+
+    (best, ids), nll = compiled(everything, head)(hidden, labels)
+    scores = numpy_scores(head, hidden)
+    expected = reference.top_k(scores, 9)
+    np.testing.assert_array_equal(to_numpy(best), expected[0])
+    np.testing.assert_array_equal(to_numpy(ids), expected[1])
+    exact = reference.negative_log_likelihood(scores, labels)
+    np.testing.assert_allclose(to_numpy(nll), exact, rtol=1e-5)
+
+
+BFLOAT_HEADS = {
+    "full": lambda dtype: FullSoftmax(500, dtype=dtype),
+    "full chunked": lambda dtype: FullSoftmax(500, class_chunk=64, dtype=dtype),
+    "normalized": lambda dtype: FullSoftmax(500, normalize=True, temperature=0.1, dtype=dtype),
+    "sampled": lambda dtype: SampledSoftmax(500, "uniform", 50, seed=1, dtype=dtype),
+    "exp": lambda dtype: SampledSoftmax(500, "exp", 50, seed=1, dtype=dtype),
+    "nce": lambda dtype: NoiseContrastive(500, "uniform", "binary", 50, seed=1, dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("name", BFLOAT_HEADS)
+def test_bfloat16_stays_within_two_percent(name):
+    rng = np.random.default_rng(5)
+    hidden = rng.normal(size=(32, 64)).astype("float32")
+    labels = rng.integers(0, 500, 32).astype("int32")
+    results = []
+    for dtype in ("float32", "mixed_bfloat16"):
+        head = built(BFLOAT_HEADS[name](dtype), scale=0.25, width=64)
+        assert head.table.kernel.dtype == "float32"
+
+        def both(hidden, labels, head=head):
+            return head(hidden, labels, training=True), head(hidden, labels)
+
+        losses = [to_numpy(x) for x in compiled(both, head)(hidden, labels)]
+        assert all(x.dtype == np.float32 for x in losses)
+        results.append([x.astype(float).mean() for x in losses])
+    np.testing.assert_allclose(results[1], results[0], rtol=0.02)
+    assert results[0][1] != results[1][1], "the second head did not compute in bfloat16"
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_config_round_trip(name):
+    options = {"normalize": True, "temperature": 0.5, "absolute": True, "use_bias": False}
+    head = HEADS[name](**options, kernel_initializer="he_normal", name="own")
+    config = head.get_config()
+    assert {key: config[key] for key in options} == options
+    assert type(head).from_config(config).get_config() == config
+    serialized = keras.saving.serialize_keras_object(head)
+    assert keras.saving.deserialize_keras_object(serialized).get_config() == config
+
+
+# Bad input.
+
+
+def rejects(argument, function, *args, **kwargs):
+    """A one-line ValueError that names the argument in backticks and what was received."""
+    with pytest.raises(ValueError) as error:
+        function(*args, **kwargs)
+    message = str(error.value)
+    assert f"`{argument}`" in message and "Received" in message
+    return message
+
+
+@pytest.fixture(scope="module")
+def head():
+    return built(SampledSoftmax(N, "uniform", 5))
+
+
+HIDDEN = np.zeros((3, D), "float32")
+LABELS = np.array([0, 1, 2], "int32")
+
+
+@pytest.mark.parametrize("labels", [[0, 1, N], [-1, 1, 2]])
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_out_of_range(head, labels, training):
+    rejects("labels", head, HIDDEN, np.array(labels), training=training)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS.astype("float32"), LABELS.astype(bool), LABELS[:2], LABELS[:, None], LABELS[0]],
+)
+def test_labels_of_wrong_type_or_shape(head, labels):
+    rejects("labels", head, HIDDEN, labels)
+
+
+def test_labels_of_a_model_must_be_integers(head):
+    rejects("labels", head, keras.Input((D,)), keras.Input(()))
+
+
+@pytest.mark.parametrize("shape", [(D,), (3, D + 1), (3, 2, D - 1)])
+def test_hidden_of_wrong_shape(head, shape):
+    rejects("hidden", head, np.zeros(shape, "float32"))
+    rejects("hidden", head, np.zeros(shape, "float32"), np.zeros(shape[:-1], "int32"))
+    rejects("hidden", head.top_k, np.zeros(shape, "float32"), 2)
+
+
+@pytest.mark.parametrize("shape", [(D + 1,), (2, D - 1)])
+def test_symbolic_hidden_of_wrong_shape(head, shape):
+    rejects("hidden", head, keras.Input(shape))
+
+
+def test_first_hidden_of_wrong_rank():
+    rejects("hidden", FullSoftmax(N), np.zeros(D, "float32"))
+    rejects("hidden", FullSoftmax(N), keras.Input((None,)))
+
+
+@pytest.mark.parametrize("k", [0, -1, N + 1, 2.5, "3"])
+def test_k_out_of_range(head, k):
+    rejects("k", head.top_k, HIDDEN, k)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, True, "10", None])
+def test_num_sampled(value):
+    rejects("num_sampled", SampledSoftmax, N, "uniform", value)
+    rejects("num_sampled", NoiseContrastive, N, "uniform", num_sampled=value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, "10", None])
+def test_units(value):
+    rejects("units", FullSoftmax, value)
+
+
+def test_units_may_be_a_numpy_integer():
+    """`labels.max() + 1` is one."""
+    assert FullSoftmax(LABELS.max() + 1).units == 3
+
+
+@pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf"), "1", None])
+def test_temperature(value):
+    rejects("temperature", FullSoftmax, N, temperature=value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5])
+def test_class_chunk(value):
+    rejects("class_chunk", FullSoftmax, N, class_chunk=value)
+
+
+def test_row_optimizer_of_the_full_softmax():
+    rejects("row_optimizer", FullSoftmax, N, row_optimizer=RowAdagrad(0.1))
+
+
+def test_noise_contrastive_options():
+    rejects("objective", NoiseContrastive, N, "uniform", "bianry")
+    rejects("regularizer_alpha", NoiseContrastive, N, "uniform", regularizer_alpha=-1.0)
+    rejects("regularizer_alpha", FullSoftmax, N, regularizer_alpha=-1.0)
+    rejects("regularizer_samples", NoiseContrastive, N, "uniform", regularizer_samples=0)
+    rejects(
+        "learn_log_partition", NoiseContrastive, N, "uniform", "ranking", learn_log_partition=True
+    )
+    rejects("sampler", NoiseContrastive, N)  # unigram, without its counts
+
+
+@pytest.mark.parametrize("name", ["full", "full chunked", "sampled", "nce binary"])
+def test_labels_out_of_range_are_nan_in_a_compiled_step(name):
+    """Their values cannot be looked at there; a wrong loss must not pass for a right one."""
+    own = built(HEADS[name]())
+    labels = np.array([0, N, -1], "int32")
+
+    def both(hidden, labels):
+        return own(hidden, labels, training=True), own(hidden, labels)
+
+    for losses in compiled(both, own)(HIDDEN + 1, labels):
+        np.testing.assert_array_equal(np.isnan(to_numpy(losses)), [False, True, True])
+
+
+def test_labels_out_of_range_give_a_nan_loss_in_fit():
+    head = HEADS["sampled rows"]()
+    model, *_ = models(head)
+    model.compile("sgd")
+    x, y = data(8)
+    y[3] = N
+    assert np.isnan(model.fit([x, y], batch_size=8, verbose=0).history["loss"][0])
+    assert np.all(np.isfinite(to_numpy(head.table.kernel)))
+
+
+# The same for data sets that yield (x, y).
+
+
+def make_classifier(**options):
+    encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(D)])
+    return Classifier(encoder, HEADS["sampled rows"](), **options)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classifier(weighted, tmp_path):
+    """Loss, perplexity and precision@k against NumPy, before and after saving."""
+    model = make_classifier()
+    model.compile(keras.optimizers.Adagrad(0.3))
+    x, y = data(100)
+    before = model.evaluate(x, y, verbose=0, return_dict=True)
+    history = model.fit(x, y, batch_size=25, epochs=6, verbose=0).history
+    assert np.all(np.isfinite(history["loss"]))
+    x, y = data(30, seed=1)
+    weight = np.random.default_rng(1).integers(0, 3, 30).astype("float32") if weighted else None
+    results = model.evaluate(x, y, batch_size=30, sample_weight=weight, verbose=0, return_dict=True)
+    assert results["loss"] < before["loss"]
+    hidden = to_numpy(model.encoder(x))
+    nll = numpy_nll(model.head, hidden, y)
+    w = np.ones(30) if weight is None else weight
+    mean = (w * nll).sum() / w.sum()
+    np.testing.assert_allclose(results["loss"], mean, rtol=1e-4)
+    np.testing.assert_allclose(results["perplexity"], np.exp(mean), rtol=1e-4)
+    ids = reference.top_k(numpy_scores(model.head, hidden), 5)[1]
+    for k in (1, 3, 5):
+        hits = (ids[:, :k] == y[:, None]).any(-1) / k
+        expected = (w * hits).sum() / w.sum()
+        np.testing.assert_allclose(results[f"precision_at_{k}"], expected, rtol=1e-5)
+    scores = model.predict(x, verbose=0)
+    np.testing.assert_allclose(scores, numpy_scores(model.head, hidden), rtol=1e-4, atol=1e-4)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), scores)
+
+
+def test_classifier_checks_its_labels():
+    model = make_classifier()
+    model.compile("sgd")
+    x, y = data(8)
+    rejects("labels", model.fit, x, y + N, verbose=0)
+    rejects("labels", model.fit, x, y.astype("float32"), verbose=0)
+    rejects("labels", model.evaluate, x, y - N, verbose=0)
+    rejects("y", model.fit, x, verbose=0)
