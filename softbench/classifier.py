@@ -99,7 +99,8 @@ class Classifier(keras.Model):
         nll, weight = ops.reshape(y_pred["losses"], (-1,)), x.sample_weight
         if weight is not None:  # the head has multiplied its losses by the weights
             weight = ops.reshape(ops.cast(weight, "float32"), (-1,))
-            nll = ops.where(weight != 0, nll / ops.where(weight != 0, weight, 1.0), 0.0)
+            counts = ops.not_equal(weight, 0)
+            nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
         self.perplexity.update_state(nll, weight)
         for metric in self.precisions:
             labels = ops.reshape(x.labels, (-1,))

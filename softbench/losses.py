@@ -18,7 +18,7 @@ def _correct(logits: Tensor, log_expected_count: Tensor | None) -> Tensor:
     """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
     if log_expected_count is None:
         return logits
-    masked = ops.minimum(logits, log_expected_count) == -float("inf")
+    masked = ops.equal(ops.minimum(logits, log_expected_count), -float("inf"))
     return ops.where(masked, -float("inf"), logits - log_expected_count)
 
 

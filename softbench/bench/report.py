@@ -43,7 +43,7 @@ def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     training = [record for record in records if record["config"]["task"] == "train"]
     steps = [record for record in records if record["config"]["task"] == "step_time"]
     found = tables.training_tables(plan, training) if training or plan["paper"] else []
-    return [*found, *tables.step_tables(steps)]
+    return [*found, *tables.curve_tables(plan, training), *tables.step_tables(steps)]
 
 
 def summary(results: Path) -> str:

@@ -1,9 +1,9 @@
 """A Keras model's training step as one `tf.function`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
-import tensorflow as tf
 
 
 def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Callable:
@@ -11,11 +11,13 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
 
     XLA compiles it where every layer allows that: the rule that Keras' own `fit` follows.
     """
+    import tensorflow as tf
+
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer)
 
     @tf.function(jit_compile=model.jit_compile)
-    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             model([x, y], training=True)
             loss = tf.add_n(model.losses)
@@ -27,6 +29,6 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
-def wait(loss: tf.Tensor) -> None:
+def wait(loss: Any) -> None:
     """Waits for the loss; a `tf.function` on a CPU returns when all its updates are done."""
     loss.numpy()

@@ -111,7 +111,7 @@ class Head(keras.layers.Layer):
             losses = training_loss(flat, safe, weight)
         else:
             losses = self.negative_log_likelihood(flat, safe)
-        losses = ops.where(safe == flat_labels, losses, float("nan"))
+        losses = ops.where(ops.equal(safe, flat_labels), losses, float("nan"))
         if weight is not None:
             losses = losses * ops.cast(weight, "float32")
         self.add_loss(mean_of_weighted(losses, weight))

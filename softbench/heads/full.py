@@ -62,7 +62,8 @@ class FullSoftmax(Head):
             scores = self.table.scores(hidden)
             log_z = ops.logsumexp(scores, axis=-1)
             # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
-            is_true = ops.expand_dims(labels, -1) == ops.arange(self.units, dtype="int32")
+            ids = ops.arange(self.units, dtype="int32")
+            is_true = ops.equal(ops.expand_dims(labels, -1), ids)
             true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
         else:
             log_z = self.table.log_partition(hidden, self.class_chunk)

@@ -116,7 +116,7 @@ class SampledHead(Head):
     def _mask_hits(self, logits: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
         if not self.remove_accidental_hits:
             return logits
-        return ops.where(ids == ops.expand_dims(labels, -1), -float("inf"), logits)
+        return ops.where(ops.equal(ids, ops.expand_dims(labels, -1)), -float("inf"), logits)
 
     def get_config(self) -> dict:
         return {

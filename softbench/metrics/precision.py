@@ -53,10 +53,10 @@ class PrecisionAtK(WeightedMean):
         else:
             ids = ops.top_k(y_pred, self.k)[1]
         if self.dense_labels:
-            return ids, ops.take_along_axis(y_true, ids, axis=1) != 0
+            return ids, ops.not_equal(ops.take_along_axis(y_true, ids, axis=1), 0)
         if len(y_true.shape) == 1:
             y_true = y_true[:, None]
-        matches = ops.cast(y_true, ids.dtype)[:, None, :] == ids[:, :, None]
+        matches = ops.equal(ops.cast(y_true, ids.dtype)[:, None, :], ids[:, :, None])
         return ids, ops.any(matches, axis=-1)
 
     def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
@@ -99,7 +99,7 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
         gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)
         labels = ops.convert_to_tensor(y_true)
         if self.dense_labels:
-            own = ops.where(labels != 0, weight[None, :], 0.0)
+            own = ops.where(ops.not_equal(labels, 0), weight[None, :], 0.0)
         else:
             labels = labels[:, None] if len(labels.shape) == 1 else labels
             own = ops.where(labels >= 0, ops.take(weight, ops.maximum(labels, 0)), 0.0)

@@ -29,7 +29,7 @@ class Exp(Sampler):
         scores = ops.stop_gradient(table.scores(hidden))
         if labels is not None:
             ids = ops.arange(table.units, dtype="int32")
-            excluded = ops.expand_dims(ops.cast(labels, "int32"), -1) == ids
+            excluded = ops.equal(ops.expand_dims(ops.cast(labels, "int32"), -1), ids)
             scores = ops.where(excluded, -float("inf"), scores)
         peak = ops.max(scores, axis=-1, keepdims=True)
         peak = ops.where(ops.isfinite(peak), peak, 0.0)

@@ -164,14 +164,14 @@ class StaticSampler(Sampler):
         points = random_integers(shape, self.total - left_out, self.seed_generator.next())
         points = points + ops.where(points >= self.start(labels), left_out, 0)
         # Where nothing but the label can be drawn, it is: with log q = -inf, and masked as a hit.
-        ids = ops.where(left_out == self.total, labels, self.locate(points))
+        ids = ops.where(ops.equal(left_out, self.total), labels, self.locate(points))
         log_q = self._log_prob_others(ids, labels)
         return Samples(ids, log_q + math.log(num_sampled), None)
 
     def _log_prob_others(self, ids: Tensor, labels: Tensor) -> Tensor:
         rest = ops.cast(self.total - self.width(labels), "float32")
         log_q = self._log_width(ids) - ops.log(ops.where(rest > 0, rest, 1.0))
-        return ops.where(ids == labels, -float("inf"), log_q)
+        return ops.where(ops.equal(ids, labels), -float("inf"), log_q)
 
     def log_prob(self, table, hidden, ids=None, labels=None):
         self._check_built(table)
