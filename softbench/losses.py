@@ -14,10 +14,8 @@ from keras import ops
 Tensor = Any
 
 
-def _correct(logits: Tensor, log_expected_count: Tensor | None) -> Tensor:
+def _correct(logits: Tensor, log_expected_count: Tensor) -> Tensor:
     """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
-    if log_expected_count is None:
-        return logits
     masked = ops.equal(ops.minimum(logits, log_expected_count), -float("inf"))
     return ops.where(masked, -float("inf"), logits - log_expected_count)
 
@@ -42,11 +40,20 @@ def sampled_softmax(
         sampled_log_expected_count: (B, m) or (m,).
 
     Returns:
-        (B,).
+        (B,); 0 where the true class is corrected and can never be drawn.
     """
-    true = _correct(true_logit, true_log_expected_count)[:, None]
     sampled = _correct(sampled_logits, sampled_log_expected_count)
-    return -ops.log_softmax(ops.concatenate([true, sampled], axis=-1), axis=-1)[:, 0]
+    if true_log_expected_count is None:
+        return _cross_entropy(true_logit, sampled)
+    never = ops.equal(true_log_expected_count, -float("inf"))
+    count = ops.where(never, 0.0, true_log_expected_count)
+    return ops.where(never, 0.0, _cross_entropy(true_logit - count, sampled))
+
+
+def _cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
+    """-log softmax (B,) of the true class among itself (B,) and the others (B, m)."""
+    logits = ops.concatenate([ops.expand_dims(true, -1), sampled], axis=-1)
+    return -ops.log_softmax(logits, axis=-1)[:, 0]
 
 
 def nce_ranking(
@@ -98,7 +105,7 @@ def nce_binary(
         (B,).
     """
     gamma = ops.convert_to_tensor(log_partition, dtype="float32")
-    true = _correct(true_logit, true_log_expected_count) - gamma
+    true = true_logit - true_log_expected_count - gamma
     sampled = _correct(sampled_logits, sampled_log_expected_count)
     sampled = sampled - (gamma[:, None] if len(gamma.shape) else gamma)
     masked = ops.equal(sampled, -float("inf"))

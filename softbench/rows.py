@@ -11,6 +11,7 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
+from softbench.checks import check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
 
 Tensor = Any
@@ -31,12 +32,8 @@ class RowOptimizer:
     def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
         if isinstance(learning_rate, dict):
             learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
-        scheduled = isinstance(learning_rate, LearningRateSchedule)
-        if not scheduled and not (isinstance(learning_rate, int | float) and learning_rate > 0):
-            raise ValueError(
-                "`learning_rate` must be a positive number or a LearningRateSchedule. "
-                f"Received: learning_rate={learning_rate!r}"
-            )
+        if not isinstance(learning_rate, LearningRateSchedule):
+            check_number(0, exclusive=True, learning_rate=learning_rate)
         self.learning_rate = learning_rate
         self.slots: dict[str, float] = {}  # name -> initial value of every entry
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from softbench import partition
+from softbench.checks import check_number, check_positive
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, sum_duplicates
 from softbench.rows import PACKAGE, RowOptimizer
 
@@ -46,16 +47,14 @@ class ClassTable(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(units, int) or units < 1:
-            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
-        if not temperature > 0:
-            raise ValueError(f"`temperature` must be positive. Received: temperature={temperature}")
+        check_positive(units=units)
+        check_number(0, exclusive=True, temperature=temperature)
         if row_optimizer is not None and not isinstance(row_optimizer, RowOptimizer):
             raise ValueError(
                 "`row_optimizer` must be None or one of RowSGD, RowAdagrad, RowAdam. "
                 f"Received: row_optimizer={row_optimizer!r}"
             )
-        self.units = units
+        self.units = int(units)
         self.use_bias = use_bias
         self.normalize = normalize
         self.temperature = temperature

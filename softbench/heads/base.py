@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from softbench import partition
+from softbench.checks import check_positive
 from softbench.ops import is_concrete
 from softbench.table import DENSE_CLASSES, ClassTable
 
@@ -56,7 +57,7 @@ class Head(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="table",
         )
-        self.units = units
+        self.units = self.table.units
         self.supports_jit = self.table.supports_jit
 
     def build(self, hidden_shape: tuple) -> None:
@@ -103,8 +104,10 @@ class Head(keras.layers.Layer):
         flat, leading = self._flatten(hidden)
         if labels is None:
             return ops.reshape(self.prediction_scores(flat), (*leading, self.units))
-        labels = self._check_labels(labels, hidden)
-        flat_labels = ops.reshape(labels, (-1,))
+        self._check_labels(labels, hidden)
+        if is_concrete(labels):
+            self.check_label_values(labels)
+        flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
         weight = None if sample_weight is None else ops.reshape(sample_weight, (-1,))
         safe = ops.clip(flat_labels, 0, self.units - 1)
         if training:
@@ -144,9 +147,10 @@ class Head(keras.layers.Layer):
         Raises:
             ValueError: unless 1 <= k <= n.
         """
-        if not 1 <= k <= self.units:
+        check_positive(k=k)
+        if k > self.units:
             raise ValueError(
-                f"`k` must be between 1 and the number of classes {self.units}. Received: k={k}"
+                f"`k` must be at most the number of classes {self.units}. Received: k={k}"
             )
         hidden = ops.convert_to_tensor(hidden)
         self._check_hidden(hidden)
@@ -167,7 +171,8 @@ class Head(keras.layers.Layer):
                 f"Received shape: {tuple(hidden.shape)}"
             )
 
-    def _check_labels(self, labels: Tensor, hidden: Tensor) -> Tensor:
+    def _check_labels(self, labels: Tensor, hidden: Tensor) -> None:
+        """Raise a ValueError unless type and shape of labels fit those of hidden."""
         self._check_label_dtype(labels)
         expected, received = tuple(hidden.shape[:-1]), tuple(labels.shape)
         pairs = zip(expected, received, strict=False)
@@ -178,16 +183,14 @@ class Head(keras.layers.Layer):
                 f"`labels` must have the shape of `hidden` without its last dimension, {expected}. "
                 f"Received shape: {received}"
             )
-        if is_concrete(labels):
-            self.check_label_values(labels)
-        return ops.cast(labels, "int32")
 
     def compute_output_spec(
         self, hidden, labels=None, sample_weight=None, training=None, **kwargs
     ) -> keras.KerasTensor:
+        self._check_hidden(hidden)
         if labels is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.units), "float32")
-        self._check_label_dtype(labels)
+        self._check_labels(labels, hidden)
         return keras.KerasTensor(hidden.shape[:-1], "float32")
 
     def check_label_values(self, labels: Any) -> None:

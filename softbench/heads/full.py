@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from softbench.checks import check_number, check_positive
 from softbench.heads.base import Head
 from softbench.rows import PACKAGE
 
@@ -46,13 +47,9 @@ class FullSoftmax(Head):
                 "`row_optimizer` must be None: the full softmax touches every row at every step. "
                 f"Received: row_optimizer={row_optimizer!r}"
             )
-        if class_chunk is not None and class_chunk < 1:
-            raise ValueError(f"`class_chunk` must be positive. Received: class_chunk={class_chunk}")
-        if regularizer_alpha < 0:
-            raise ValueError(
-                "`regularizer_alpha` must not be negative. "
-                f"Received: regularizer_alpha={regularizer_alpha}"
-            )
+        if class_chunk is not None:
+            check_positive(class_chunk=class_chunk)
+        check_number(0, regularizer_alpha=regularizer_alpha)
         super().__init__(units, use_bias, normalize, temperature, absolute, **kwargs)
         self.class_chunk = class_chunk
         self.regularizer_alpha = regularizer_alpha

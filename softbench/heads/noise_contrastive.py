@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from softbench import losses
+from softbench.checks import check_number, check_positive
 from softbench.heads.sampled import SampledHead
 from softbench.rows import PACKAGE
 from softbench.samplers import Sampler, Samples
@@ -60,16 +61,9 @@ class NoiseContrastive(SampledHead):
             raise ValueError(
                 f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
             )
-        if regularizer_alpha < 0:
-            raise ValueError(
-                "`regularizer_alpha` must not be negative. "
-                f"Received: regularizer_alpha={regularizer_alpha}"
-            )
-        if regularizer_samples is not None and regularizer_samples < 1:
-            raise ValueError(
-                "`regularizer_samples` must be positive or None. "
-                f"Received: regularizer_samples={regularizer_samples}"
-            )
+        check_number(0, regularizer_alpha=regularizer_alpha)
+        if regularizer_samples is not None:
+            check_positive(regularizer_samples=regularizer_samples)
         if learn_log_partition and objective == "ranking":
             raise ValueError(
                 "`learn_log_partition` must be False with objective='ranking', where a constant "

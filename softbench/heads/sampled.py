@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from softbench import losses, samplers
+from softbench.checks import check_positive
 from softbench.heads.base import Head, mean_of_weighted
 from softbench.ops import gradients_and_aux
 from softbench.rows import PACKAGE
@@ -34,12 +35,9 @@ class SampledHead(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(units, **kwargs)
-        if isinstance(num_sampled, bool) or not isinstance(num_sampled, int) or num_sampled < 1:
-            raise ValueError(
-                f"`num_sampled` must be a positive integer. Received: num_sampled={num_sampled!r}"
-            )
+        check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
-        self.num_sampled = num_sampled
+        self.num_sampled = int(num_sampled)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
 
