@@ -19,6 +19,10 @@ if keras.backend.backend() == "tensorflow":
     # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
     SCATTER_UNDER_JIT = False
 
+    def read(variable: keras.Variable) -> Tensor:
+        """The value of a variable as a tensor."""
+        return tf.convert_to_tensor(variable.value)
+
     def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
         """Rows `ids` of `variable`, without reading the others; the gradient is dense.
 
@@ -35,7 +39,7 @@ if keras.backend.backend() == "tensorflow":
 
             return tf.gather(table, ids), gradient
 
-        return gather(tf.convert_to_tensor(variable.value))
+        return gather(read(variable))
 
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`, in place; duplicated ids add up."""
@@ -111,6 +115,10 @@ elif keras.backend.backend() == "jax":
     import jax.numpy as jnp
 
     SCATTER_UNDER_JIT = True
+
+    def read(variable: keras.Variable) -> Tensor:
+        """The value of a variable as a tensor."""
+        return variable.value
 
     def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
         """Rows `ids` of `variable`; ids past the end read the last row."""

@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench import partition
 from softbench.checks import check_number, check_positive
-from softbench.ops import SCATTER_UNDER_JIT, gather_rows, sum_duplicates
+from softbench.ops import SCATTER_UNDER_JIT, gather_rows, read, sum_duplicates
 from softbench.rows import PACKAGE, RowOptimizer
 
 Tensor = Any
@@ -134,18 +134,18 @@ class ClassTable(keras.layers.Layer):
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
         if ids is None:
-            return self.logits(hidden, *(ops.convert_to_tensor(v) for v in self._variables()))
+            return self.logits(hidden, *(read(v) for v in self._variables()))
         return self.logits(hidden, *self.gather(ids))
 
     def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
-        kernel = ops.cast(self.kernel, self.compute_dtype)
+        kernel = ops.cast(read(self.kernel), self.compute_dtype)
         hidden = ops.cast(hidden, self.compute_dtype)
         if self.normalize:
             hidden, kernel = _l2_normalize(hidden), _l2_normalize(kernel)
-        bias = None if self.bias is None else ops.convert_to_tensor(self.bias)
+        bias = None if self.bias is None else read(self.bias)
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 

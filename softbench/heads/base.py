@@ -42,7 +42,8 @@ class Head(keras.layers.Layer):
         bias_initializer: Any = "zeros",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # The table casts to the compute dtype itself; weights of examples stay as they are.
+        super().__init__(autocast=False, **kwargs)
         if isinstance(row_optimizer, dict):
             row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
         self.table = ClassTable(
@@ -108,7 +109,14 @@ class Head(keras.layers.Layer):
         if is_concrete(labels):
             self.check_label_values(labels)
         flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
-        weight = None if sample_weight is None else ops.reshape(sample_weight, (-1,))
+        weight = None
+        if sample_weight is not None:
+            if len(sample_weight.shape) != len(labels.shape):
+                raise ValueError(
+                    "`sample_weight` must have the shape of `labels`, "
+                    f"{tuple(labels.shape)}. Received shape: {tuple(sample_weight.shape)}"
+                )
+            weight = ops.reshape(sample_weight, (-1,))
         safe = ops.clip(flat_labels, 0, self.units - 1)
         if training:
             losses = training_loss(flat, safe, weight)

@@ -69,6 +69,13 @@ class NoiseContrastive(SampledHead):
                 "`learn_log_partition` must be False with objective='ranking', where a constant "
                 "cancels. Received: learn_log_partition=True"
             )
+        size = regularizer_samples or max(1, self.units // 10)
+        if regularizer_alpha and getattr(self.sampler, "unique", False) and size != num_sampled:
+            raise ValueError(
+                "`regularizer_samples` must equal `num_sampled` when the sampler has unique=True. "
+                f"Received: regularizer_samples={size}, num_sampled={num_sampled}"
+            )
+        self.regularizer_size = size
         self.objective_name = objective
         self.learn_log_partition = learn_log_partition
         self.regularizer_alpha = regularizer_alpha
@@ -85,7 +92,7 @@ class NoiseContrastive(SampledHead):
     def draw(self, hidden: Tensor, labels: Tensor) -> list[Samples]:
         sizes = [self.num_sampled]
         if self.regularizer_alpha:
-            sizes.append(self.regularizer_samples or max(1, self.units // 10))
+            sizes.append(self.regularizer_size)
         return [
             self.sampler.sample(self.table, hidden, size, labels, exclude_labels=False)
             for size in sizes

@@ -1,5 +1,6 @@
 """The registry of samplers: name -> class."""
 
+import inspect
 from typing import Any
 
 import keras
@@ -61,13 +62,27 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
     if name not in REGISTRY:
         known = ", ".join(sorted(REGISTRY))
         raise ValueError(f"`sampler` must be one of: {known}. Received: sampler={name!r}")
-    config = {**defaults, **identifier.get("config", {})}
+    config = {**defaults, **(identifier.get("config") or {})}
+    unknown = sorted(set(config) - _arguments(REGISTRY[name]))
+    if unknown:
+        raise ValueError(
+            f"`sampler` {name!r} has no argument {', '.join(unknown)}. Received: {sorted(config)}"
+        )
     try:
         return REGISTRY[name](**config)
     except TypeError as error:
         raise ValueError(
             f"`sampler` {name!r} does not take this config: {error}. Received: {sorted(config)}"
         ) from error
+
+
+def _arguments(cls: type) -> set[str]:
+    """Names that the constructors of a sampler class and its bases take."""
+    found = {"name", "dtype", "trainable"}
+    for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
+        if "__init__" in vars(base):
+            found |= set(inspect.signature(base.__init__).parameters)
+    return found - {"self", "kwargs"}
 
 
 def serialize(sampler: Sampler) -> dict:

@@ -105,6 +105,16 @@ class Sampler(keras.layers.Layer):
         if not self.built:
             self.build((table.units, table.kernel.shape[-1]), num_sampled)
 
+    def save_own_variables(self, store: dict) -> None:
+        super().save_own_variables(store)
+        # Keras leaves it out; without it a model that is loaded would draw its samples again.
+        store["seed_generator"] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store: dict) -> None:
+        arrays = {key: store[key] for key in list(store.keys())}
+        self.seed_generator.state.assign(arrays.pop("seed_generator"))
+        super().load_own_variables(arrays)
+
     def get_config(self) -> dict:
         return {**super().get_config(), "share_draws": self.share_draws, "seed": self.seed}
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from softbench.ops import gather_rows, scatter_add
+from softbench.ops import gather_rows, read, scatter_add
 from softbench.rows import PACKAGE
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.samplers.unigram import check_counts, check_length
@@ -45,27 +46,38 @@ class InBatch(Sampler):
     def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
         super().build(table_shape, num_sampled)
         if self.counts is None:
-            initial = keras.initializers.Constant(self.smoothing)
+            # Integers: a float32 stops counting at 2^24.
+            self.seen = self.add_weight(
+                name="seen",
+                shape=(self.units,),
+                initializer="zeros",
+                dtype="int32",
+                trainable=False,
+            )
+            self.seen_total = self.add_weight(
+                name="seen_total", shape=(), initializer="zeros", dtype="int32", trainable=False
+            )
         else:
             check_length(self.counts, self.units)
-            initial = self._initial_counts
-        options = {"trainable": False, "autocast": False, "dtype": "float32"}
-        self.seen = self.add_weight(
-            name="seen", shape=(self.units,), initializer=initial, **options
-        )
-        total = self.smoothing * self.units if self.counts is None else self.counts.sum()
-        self.seen_total = self.add_weight(
-            name="seen_total",
-            shape=(),
-            initializer=keras.initializers.Constant(float(total)),
-            **options,
-        )
+            self.log_p = self.add_weight(
+                name="log_p",
+                shape=(self.units,),
+                initializer=self._log_relative_counts,
+                dtype="float32",
+                trainable=False,
+                autocast=False,
+            )
 
-    def _initial_counts(self, shape: tuple, dtype: Any = None) -> Tensor:
-        return ops.convert_to_tensor(self.counts, dtype=dtype)
+    def _log_relative_counts(self, shape: tuple, dtype: Any = None) -> Tensor:
+        with np.errstate(divide="ignore"):
+            return ops.convert_to_tensor(np.log(self.counts / self.counts.sum()), dtype=dtype)
 
     def _log_p(self, ids: Tensor) -> Tensor:
-        return ops.log(gather_rows(self.seen, ids)) - ops.log(self.seen_total)
+        if self.counts is not None:
+            return gather_rows(self.log_p, ids)
+        seen = ops.cast(gather_rows(self.seen, ids), "float32") + self.smoothing
+        total = ops.cast(read(self.seen_total), "float32") + self.smoothing * self.units
+        return ops.log(seen / total)
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         if labels is None:
@@ -76,8 +88,8 @@ class InBatch(Sampler):
         keys = keras.random.uniform((batch,), seed=self.seed_generator)
         ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
         if self.counts is None:
-            scatter_add(self.seen, labels, ops.ones_like(labels, dtype="float32"))
-            self.seen_total.assign_add(ops.cast(batch, "float32"))
+            scatter_add(self.seen, labels, ops.ones_like(labels))
+            self.seen_total.assign_add(ops.cast(batch, "int32"))
         size = ops.cast(ops.shape(ids)[0], "float32")
         batch = ops.cast(batch, "float32")
         # A batch of one has no others: its only draw is masked, whatever its count.

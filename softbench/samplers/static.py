@@ -27,7 +27,7 @@ def integer_weights(weights: np.ndarray) -> np.ndarray:
     Their sum is at most 2^31 - 1.
     """
     scaled = weights / weights.sum() * (LARGEST_TOTAL - len(weights))
-    return np.where(weights > 0, np.maximum(np.floor(scaled), 1), 0).astype(np.int64)
+    return np.where(weights > 0, np.maximum(np.rint(scaled), 1), 0).astype(np.int64)
 
 
 def inclusion_probabilities(weights: np.ndarray, size: int) -> np.ndarray:
@@ -69,7 +69,9 @@ class StaticSampler(Sampler):
     the batch. With `unique=True` they are m distinct classes shared by the batch, drawn by
     systematic sampling: the classes laid end to end with lengths pi_i = min(1, c f_i), a ruler with
     unit spacing and a random start; class i is in the set with probability exactly pi_i, and the
-    log expected count is log pi_i.
+    log expected count is log pi_i. Sums over the draws, weighted by 1 / pi, are unbiased; their
+    variance is that of a stratified sample in the order of the ids, in which many pairs of classes
+    (neighbours, for one) are never drawn together.
 
     Cost: O(m log n) for a draw; memory: one int32 for each class, rounded up to a power of two.
 
@@ -128,13 +130,14 @@ class StaticSampler(Sampler):
         """The class whose interval holds each point."""
         return bisect(lambda p: gather_rows(self.starts, p), self.starts.shape[0], points)
 
-    def _log_width(self, ids: Tensor) -> Tensor:
-        return ops.log(ops.cast(self.width(ids), "float32"))
+    def _log_share(self, ids: Tensor, total: Tensor | float) -> Tensor:
+        """log(width / total); of one quotient, because log(width) - log(total) loses digits."""
+        return ops.log(ops.cast(self.width(ids), "float32") / total)
 
     def _log_expected_count(self, ids: Tensor, num_sampled: int) -> Tensor:
         """log E[count] when no label is excluded; `total` is S for unique draws, else W."""
         log_size = 0.0 if self.unique else math.log(num_sampled)
-        return self._log_width(ids) - math.log(self.total) + log_size
+        return self._log_share(ids, float(self.total)) + log_size
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table, num_sampled)
@@ -170,7 +173,7 @@ class StaticSampler(Sampler):
 
     def _log_prob_others(self, ids: Tensor, labels: Tensor) -> Tensor:
         rest = ops.cast(self.total - self.width(labels), "float32")
-        log_q = self._log_width(ids) - ops.log(ops.where(rest > 0, rest, 1.0))
+        log_q = self._log_share(ids, ops.where(rest > 0, rest, 1.0))
         return ops.where(ops.equal(ids, labels), -float("inf"), log_q)
 
     def log_prob(self, table, hidden, ids=None, labels=None):
@@ -178,7 +181,7 @@ class StaticSampler(Sampler):
         ids = all_ids(self.units, hidden) if ids is None else ids
         if labels is not None and self.per_example:
             return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
-        return self._log_width(ids) - math.log(self.total)
+        return self._log_share(ids, float(self.total))
 
     def get_config(self) -> dict:
         return {**super().get_config(), "unique": self.unique}
