@@ -20,6 +20,7 @@ counts ** 0.75.
 
 from softbench.bench.config import experiment
 
+EPOCHS = {"small": 13, "medium": 39, "large": 55}
 NOISE_SIZES = (200, 400, 800, 1600)
 
 # {row: {model preset: (test, validation)}}
@@ -111,6 +112,7 @@ def get_config():
         cell_timeout_s=6 * 3600.0,
         paper={
             f"ptb-lstm_{preset}-{row}": {
+                "epochs": EPOCHS[preset],
                 "test_perplexity": numbers[preset][0],
                 "valid_perplexity": numbers[preset][1],
             }

@@ -8,12 +8,14 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import softbench
+
 
 def versions(backend: str) -> dict[str, str]:
     """Returns the versions of the libraries that decide a result."""
     library = {"jax": ("jax", "jaxlib"), "tensorflow": ("tensorflow",)}[backend]
-    found = {"python": platform.python_version()}
-    for name in ("keras", "numpy", "softbench", *library):
+    found = {"python": platform.python_version(), "softbench": softbench.__version__}
+    for name in ("keras", "numpy", *library):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
