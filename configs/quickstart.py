@@ -2,7 +2,8 @@
 
     softbench --config=configs/quickstart.py --workdir=my_results
 
-14 cells; 10 minutes on two hardware threads that another process shared. (Without `--workdir` the committed records count as done.)
+14 cells; 10 minutes on two hardware threads that another process shared.
+(Without `--workdir` the committed records count as done.)
 The run ends with two tables: a language of 10,000 words (LSTM; perplexity) and an extreme
 classification set of 10,000 labels (sparse bag of features; precision@1/3/5). On the
 language `full` ends at perplexity 568, `unigram` at 738, `uniform` at 2,907 (TensorFlow, seed 0).
