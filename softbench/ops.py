@@ -49,6 +49,18 @@ if keras.backend.backend() == "tensorflow":
         """`variable[ids] = rows`, in place; `ids` must be distinct."""
         variable.value.scatter_update(tf.IndexedSlices(rows, ids))
 
+    def assign_when(
+        condition: Tensor, variables: Sequence[keras.Variable], compute: Callable
+    ) -> None:
+        """Assign the tensors of `compute()` to `variables` if `condition`, a boolean scalar."""
+
+        def assign() -> Tensor:
+            for variable, value in zip(variables, compute(), strict=True):
+                variable.assign(value)
+            return tf.constant(True)
+
+        tf.cond(condition, assign, lambda: tf.constant(False))
+
     def sum_duplicates(
         ids: Tensor, values: Sequence[Tensor], num_rows: int
     ) -> tuple[Tensor, list[Tensor]]:
@@ -133,6 +145,15 @@ elif keras.backend.backend() == "jax":
         """`variable[ids] = rows`; ids past the end are dropped, the others must be distinct."""
         value = variable.value
         variable.assign(value.at[ids].set(rows.astype(value.dtype), mode="drop"))
+
+    def assign_when(
+        condition: Tensor, variables: Sequence[keras.Variable], compute: Callable
+    ) -> None:
+        """Assign the tensors of `compute()` to `variables` if `condition`, a boolean scalar."""
+        present = [variable.value for variable in variables]
+        values = jax.lax.cond(condition, lambda: list(compute()), lambda: present)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
 
     def sum_duplicates(
         ids: Tensor, values: Sequence[Tensor], num_rows: int

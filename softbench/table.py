@@ -119,6 +119,11 @@ class ClassTable(keras.layers.Layer):
         hidden, rows = self._prepare(hidden, rows)
         return self._finish(ops.sum(ops.cast(hidden * rows, "float32"), axis=-1), bias)
 
+    def normalized(self, x: Tensor) -> Tensor:
+        """Hidden vectors or rows as the scores compare them: float32, of norm 1 if `normalize`."""
+        x = ops.cast(x, "float32")
+        return _l2_normalize(x) if self.normalize else x
+
     def _prepare(self, hidden: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         return (_l2_normalize(hidden), _l2_normalize(rows)) if self.normalize else (hidden, rows)

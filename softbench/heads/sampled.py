@@ -44,7 +44,7 @@ class SampledHead(Head):
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
         if not self.sampler.built:
-            self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled)
+            self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
 
     def call(self, hidden, labels=None, sample_weight=None, sampler_inputs=None, training=None):
         """As `Head.call`; `sampler_inputs` (..., k) replaces `hidden` as the sampler's input."""

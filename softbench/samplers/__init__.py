@@ -9,6 +9,11 @@ from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.log_uniform import LogUniform
+from softbench.samplers.maclaurin import RandomMaclaurinKernel
+from softbench.samplers.positive import PositiveKernel
+from softbench.samplers.quadratic import QuadraticKernel
+from softbench.samplers.rff import RandomFourierKernel
+from softbench.samplers.sorf import StructuredFourierKernel
 from softbench.samplers.static import StaticSampler
 from softbench.samplers.uniform import Uniform
 from softbench.samplers.unigram import Unigram
@@ -17,6 +22,11 @@ REGISTRY: dict[str, type[Sampler]] = {
     "exp": Exp,
     "in_batch": InBatch,
     "log_uniform": LogUniform,
+    "maclaurin": RandomMaclaurinKernel,
+    "positive": PositiveKernel,
+    "quadratic": QuadraticKernel,
+    "rff": RandomFourierKernel,
+    "sorf": StructuredFourierKernel,
     "uniform": Uniform,
     "unigram": Unigram,
 }
@@ -26,9 +36,14 @@ __all__ = [
     "Exp",
     "InBatch",
     "LogUniform",
+    "PositiveKernel",
+    "QuadraticKernel",
+    "RandomFourierKernel",
+    "RandomMaclaurinKernel",
     "Sampler",
     "Samples",
     "StaticSampler",
+    "StructuredFourierKernel",
     "Uniform",
     "Unigram",
     "get",

@@ -50,8 +50,13 @@ class Sampler(keras.layers.Layer):
         """Whether ids are (B, m) rather than (m,)."""
         return not self.share_draws
 
-    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
-        """Create the variables for a table of shape (n, d) of which `num_sampled` are drawn."""
+    def build(
+        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
+    ) -> None:
+        """Create the variables for a table of shape (n, d) of which `num_sampled` are drawn.
+
+        A sampler that keeps something of the `ClassTable` itself is built with `table`.
+        """
         self.units = table_shape[0]
 
     def sample(
@@ -103,7 +108,7 @@ class Sampler(keras.layers.Layer):
     def _check_built(self, table: Any, num_sampled: int | None = None) -> None:
         """Build for `table` if no head has done so."""
         if not self.built:
-            self.build((table.units, table.kernel.shape[-1]), num_sampled)
+            self.build((table.units, table.kernel.shape[-1]), num_sampled, table)
 
     def save_own_variables(self, store: dict) -> None:
         super().save_own_variables(store)

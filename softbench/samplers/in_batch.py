@@ -43,8 +43,10 @@ class InBatch(Sampler):
         self.counts = None if counts is None else check_counts(counts)
         self.smoothing = smoothing
 
-    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
-        super().build(table_shape, num_sampled)
+    def build(
+        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
+    ) -> None:
+        super().build(table_shape, num_sampled, table)
         if self.counts is None:
             # Integers: a float32 stops counting at 2^24.
             self.seen = self.add_weight(

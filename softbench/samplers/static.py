@@ -92,8 +92,10 @@ class StaticSampler(Sampler):
         """Non-negative float64 (n,), not all zero; q is proportional to them."""
         raise NotImplementedError
 
-    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
-        super().build(table_shape, num_sampled)
+    def build(
+        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
+    ) -> None:
+        super().build(table_shape, num_sampled, table)
         weights = np.asarray(self.class_weights(self.units), np.float64)
         if self.unique:
             available = int(np.count_nonzero(weights))

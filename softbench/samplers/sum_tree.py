@@ -44,18 +44,18 @@ def draw(masses: Tensor, num_sampled: int, seed: Any) -> Tensor:
     uniform = keras.random.uniform((len(levels), rows, num_sampled), seed=seed)
     position = ops.zeros((rows, num_sampled), dtype="int32")
     for depth, level in enumerate(levels):
-        child = _choose(_take_groups(level, position), uniform[depth])
+        child = choose(_take_groups(level, position), uniform[depth])
         position = position * BRANCHING + child
     return ops.minimum(position, masses.shape[-1] - 1)
 
 
-def _choose(children: Tensor, uniform: Tensor) -> Tensor:
-    """The child (R, m) whose share of the masses (R, m, 16) holds `uniform` (R, m).
+def choose(children: Tensor, uniform: Tensor) -> Tensor:
+    """The child (R, m) whose share of the masses (R, m, K) holds `uniform` (R, m).
 
     The sums run in order, term by term: a child without mass then has a share of exactly no
     width. A parallel prefix sum adds in another order at each place and can give it one.
     """
-    masses = [children[..., i] for i in range(BRANCHING)]
+    masses = [children[..., i] for i in range(children.shape[-1])]
     target = uniform * functools.reduce(operator.add, masses)
     running, child = ops.zeros_like(target), ops.zeros_like(target, dtype="int32")
     for mass in masses[:-1]:

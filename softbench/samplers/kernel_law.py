@@ -1,0 +1,239 @@
+"""The law of the kernel samplers: shares of nodes among their siblings, down to a class.
+
+q(i) is a product of shares along the path to i: of its top node among all top nodes, of each node
+among the 16 below its parent, of the class within its leaf block. A share is
+M+ / (sum of the siblings' M+), with M+ = max(M, floor * w * mean): M = <phi(h), sum of phi> the
+estimated mass of the node, w its prior weight, mean = (sum of |M|) / (sum of w) over the siblings.
+Where all M are positive and the floor does not bind, the product is phi(h).phi(c_i) / Z (Rawat et
+al. 2019, section 3.1). Whatever it is, draws and probabilities are computed from the same shares.
+
+Shape letters: R rows of queries (the batch, or 1 for its mixture), B batch, m samples, K nodes or
+classes asked for, D length of a feature vector, b classes in a leaf block, n classes.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from softbench.ops import gather_rows, read
+from softbench.samplers.block_sums import BRANCHING, CHUNK, BlockSums
+from softbench.samplers.sum_tree import choose, draw
+
+Tensor = Any
+
+
+class Query(NamedTuple):
+    """What the law is asked about.
+
+    Attributes:
+        features: (R, D), of single hidden vectors or of the batch's mixture.
+        vectors: (R, d) that `features` are of, normalised if the table is; None for a mixture.
+        hidden: (B, d) as the head got it.
+        members: (B, D) of a mixture: the features of each example over its total mass; else None.
+        labels: int32 (R, 1) of classes to leave out, or None.
+        own: (R, 1) mass of those classes, or None.
+    """
+
+    features: Tensor
+    vectors: Tensor | None
+    hidden: Tensor
+    members: Tensor | None = None
+    labels: Tensor | None = None
+    own: Tensor | None = None
+
+
+def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Tensor:
+    """M+ of siblings (..., K): never negative, zero where not `available`, and not all zero."""
+    mass = ops.where(available, mass, 0.0)
+    weight = ops.where(available, weight, 0.0)
+    total = ops.sum(weight, axis=-1, keepdims=True)
+    mean = ops.sum(ops.abs(mass), axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
+    positive = ops.maximum(mass, floor * mean * weight)
+    return ops.where(ops.sum(positive, axis=-1, keepdims=True) > 0, positive, weight)
+
+
+def log_shares(masses: Tensor) -> Tensor:
+    """log(M+ / sum of M+) along the last axis; -inf where M+ is 0."""
+    total = ops.sum(masses, axis=-1, keepdims=True)
+    shares = ops.log(masses) - ops.log(ops.where(total > 0, total, 1.0))
+    return ops.where(masses > 0, shares, -float("inf"))
+
+
+class KernelLaw:
+    """Shares, draws and log-probabilities for one table.
+
+    Args:
+        table: the `ClassTable`.
+        features: the `FeatureMap`.
+        blocks: the `BlockSums`, or None when one leaf holds all classes.
+        block_size: b.
+        floor: as in the formula above.
+        exact: whether the share within a leaf is the softmax of the scores, not the kernel's.
+        weight: ids -> weight (prior and bias) in the sums; prior: ids -> prior weight.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        features: Any,
+        blocks: BlockSums | None,
+        block_size: int,
+        floor: float,
+        exact: bool,
+        weight: Any,
+        prior: Any,
+    ) -> None:
+        self.table, self.features, self.blocks = table, features, blocks
+        self.block_size, self.floor, self.exact = block_size, floor, exact
+        self.weight, self.prior = weight, prior
+
+    def node_masses(self, query: Query, level: int, nodes: Tensor, mass: Tensor) -> Tensor:
+        """M+ of `nodes` (K,) or (R, ..., K) of a level from their `mass`, siblings on the last."""
+        weight, count = self.blocks.size(level, nodes)
+        if query.labels is not None:
+            label = ops.reshape(query.labels, (-1,) + (1,) * (len(mass.shape) - 1))
+            own = ops.reshape(query.own, ops.shape(label))
+            inside = ops.equal(nodes, label // self.blocks.spans[level])
+            prior = ops.where(inside, self.prior(label), 0.0)
+            mass = mass - ops.where(inside, own, 0.0)
+            weight, count = weight - prior, count - ops.cast(prior > 0, "float32")
+        return clamped(mass, weight, count > 0.5, self.floor)
+
+    def top(self, query: Query) -> Tensor:
+        """M+ of all top nodes (R, T)."""
+        sums = read(self.blocks.sums[-1])
+        mass = ops.matmul(query.features, ops.transpose(sums))
+        nodes = ops.arange(sums.shape[0], dtype="int32")
+        return self.node_masses(query, len(self.blocks.sums) - 1, nodes, mass)
+
+    def children(self, query: Query, level: int, parents: Tensor) -> Tensor:
+        """M+ (R, K, 16) of the nodes of `level` under `parents` (R, K)."""
+        nodes = self.blocks.children(parents)
+        count = nodes.shape[1] * BRANCHING
+        sums = gather_rows(self.blocks.sums[level], ops.reshape(nodes, (-1, count)))
+        mass = ops.squeeze(ops.matmul(sums, ops.expand_dims(query.features, -1)), -1)
+        return self.node_masses(query, level, nodes, ops.reshape(mass, (-1, *nodes.shape[1:])))
+
+    def leaf(self, query: Query, leaves: Tensor) -> Tensor:
+        """M+ (R, K, b) of the classes in `leaves`: (K,) that all rows ask for, or (R, K)."""
+        ids = ops.expand_dims(leaves, -1) * self.block_size
+        ids = ids + ops.arange(self.block_size, dtype="int32")
+        prior = self.prior(ids)
+        available = prior > 0
+        if query.labels is not None:
+            label = ops.expand_dims(query.labels, -1)
+            available = ops.logical_and(available, ops.not_equal(ids, label))
+        if self.block_size == 1:
+            rows = ops.shape(query.features)[0]
+            return ops.broadcast_to(
+                ops.cast(available, "float32"), (rows, *ops.shape(available)[-2:])
+            )
+        flat = ops.reshape(ids, (*ops.shape(leaves)[:-1], leaves.shape[-1] * self.block_size))
+        safe = ops.minimum(flat, self.table.units - 1)
+        if not self.exact:
+            mass = self.features.products(
+                query.features, self.table.normalized(self.table.rows(safe)), query.vectors
+            ) * self.weight(flat)
+            mass = ops.reshape(mass, (-1, *ids.shape[-2:]))
+            return clamped(mass, prior, available, self.floor)
+        scores = ops.stop_gradient(self.table.scores(query.hidden, safe))
+        scores = ops.reshape(scores, (-1, *ids.shape[-2:]))
+        softmax = _masked_softmax(scores, available)
+        return softmax if query.members is None else self._mixed(query, leaves, softmax)
+
+    def _mixed(self, query: Query, leaves: Tensor, softmax: Tensor) -> Tensor:
+        """The mixture (1, K, b) of the members' softmax (B, K, b), by their mass on each leaf."""
+        if self.blocks is None:
+            return ops.mean(softmax, axis=0, keepdims=True)
+        sums = gather_rows(self.blocks.sums[0], leaves)
+        mass = ops.maximum(ops.matmul(query.members, ops.transpose(sums)), 0.0)
+        total = ops.sum(mass, axis=0, keepdims=True)
+        share = ops.where(total > 0, mass / ops.where(total > 0, total, 1.0), 1.0)
+        return ops.sum(ops.expand_dims(share, -1) * softmax, axis=0, keepdims=True)
+
+    def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        """Classes (R, m), and log q of each."""
+        if self.blocks is None:
+            log_q = self.log_prob_all(query)
+            ids = draw(ops.exp(log_q), num_sampled, seed)
+            return ids, ops.take_along_axis(log_q, ids, axis=-1)
+        levels = len(self.blocks.sums)
+        top = self.top(query)
+        node = draw(top, num_sampled, seed)
+        log_q = ops.take_along_axis(log_shares(top), node, axis=-1)
+        shape = (levels, ops.shape(node)[0], num_sampled)
+        uniform = keras.random.uniform(shape, seed=seed)
+        for level in reversed(range(levels - 1)):
+            node, log_q = self._step(self.children(query, level, node), node, uniform[level], log_q)
+        if self.block_size > 1:
+            leaves = node[0] if query.vectors is None else node
+            node, log_q = self._step(self.leaf(query, leaves), node, uniform[-1], log_q)
+        return ops.minimum(node, self.table.units - 1), log_q
+
+    @staticmethod
+    def _step(masses: Tensor, node: Tensor, uniform: Tensor, log_q: Tensor) -> tuple:
+        """One level down: the chosen child of each node, and log q with its share."""
+        child = choose(masses, uniform)
+        share = ops.take_along_axis(log_shares(masses), ops.expand_dims(child, -1), axis=-1)
+        return node * masses.shape[-1] + child, log_q + ops.squeeze(share, -1)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        """log q of classes (R, K)."""
+        if self.blocks is None:
+            return ops.take_along_axis(self.log_prob_all(query), ids, axis=-1)
+        spans = self.blocks.spans
+        log_q = ops.take_along_axis(log_shares(self.top(query)), ids // spans[-1], axis=-1)
+        for level in reversed(range(len(spans) - 1)):
+            masses = self.children(query, level, ids // spans[level + 1])
+            log_q = log_q + _share_of(masses, (ids // spans[level]) % BRANCHING)
+        leaves = ids // self.block_size
+        if query.vectors is None:
+            leaves = leaves[0]
+        return log_q + _share_of(self.leaf(query, leaves), ids % self.block_size)
+
+    def log_prob_all(self, query: Query) -> Tensor:
+        """log q of all classes (R, n)."""
+        if self.blocks is None:
+            masses = self.leaf(query, ops.zeros((1,), "int32"))
+            return log_shares(masses)[:, 0, : self.table.units]
+        log_q = log_shares(self.top(query))
+        for level in reversed(range(len(self.blocks.sums) - 1)):
+            sums = read(self.blocks.sums[level])
+            mass = ops.matmul(query.features, ops.transpose(sums))
+            groups = ops.reshape(ops.arange(sums.shape[0], dtype="int32"), (-1, BRANCHING))
+            mass = ops.reshape(mass, (-1, *groups.shape))
+            masses = self.node_masses(query, level, ops.expand_dims(groups, 0), mass)
+            log_q = ops.expand_dims(log_q[:, : groups.shape[0]], -1) + log_shares(masses)
+            log_q = ops.reshape(log_q, (-1, sums.shape[0]))
+        leaves = -(-self.table.units // self.block_size)
+        log_q = ops.expand_dims(log_q[:, :leaves], -1) + log_shares(self._all_leaves(query, leaves))
+        return ops.reshape(log_q, (-1, leaves * self.block_size))[:, : self.table.units]
+
+    def _all_leaves(self, query: Query, leaves: int) -> Tensor:
+        """M+ (R, leaves, b), never holding the features of more than `CHUNK` numbers at a time."""
+        size = max(1, CHUNK // (self.block_size * self.features.dim))
+        chunks = -(-leaves // size)
+        if self.exact or self.features.exact or self.block_size == 1 or chunks == 1:
+            return self.leaf(query, ops.arange(leaves, dtype="int32"))
+        starts = ops.arange(chunks, dtype="int32") * size
+        found = ops.map(lambda s: self.leaf(query, s + ops.arange(size, dtype="int32")), starts)
+        found = ops.reshape(
+            ops.transpose(found, (1, 0, 2, 3)), (-1, chunks * size, self.block_size)
+        )
+        return found[:, :leaves]
+
+
+def _share_of(masses: Tensor, child: Tensor) -> Tensor:
+    """log share (R, K) of the `child` (R, K) among masses (R, K, siblings)."""
+    share = ops.take_along_axis(log_shares(masses), ops.expand_dims(child, -1), axis=-1)
+    return ops.squeeze(share, -1)
+
+
+def _masked_softmax(scores: Tensor, available: Tensor) -> Tensor:
+    """Softmax over the last axis of what is available; zero elsewhere."""
+    scores = ops.where(available, scores, -float("inf"))
+    peak = ops.max(scores, axis=-1, keepdims=True)
+    masses = ops.exp(scores - ops.where(ops.isfinite(peak), peak, 0.0))
+    total = ops.sum(masses, axis=-1, keepdims=True)
+    return masses / ops.where(total > 0, total, 1.0)
