@@ -22,11 +22,13 @@ class Uniform(StaticSampler):
     def class_weights(self, units: int) -> np.ndarray:
         return np.ones(units)
 
-    def build(self, table_shape: tuple, num_sampled: int | None = None) -> None:
+    def build(
+        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
+    ) -> None:
         if self.unique:
-            super().build(table_shape, num_sampled)
+            super().build(table_shape, num_sampled, table)
             return
-        Sampler.build(self, table_shape, num_sampled)
+        Sampler.build(self, table_shape, num_sampled, table)
         self.each = LARGEST_TOTAL // self.units
         self.total = self.each * self.units
 
