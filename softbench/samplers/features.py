@@ -133,7 +133,7 @@ class ExponentialMap(FeatureMap):
     Args:
         num_features: D, the number of random directions.
         nu: 1 / (temperature of the kernel).
-        seed: of the directions, which are drawn once with NumPy and saved.
+        seed: of the directions, which are drawn once with NumPy and saved; None for any.
     """
 
     def __init__(self, num_features: int, nu: float, seed: int | None = None, **kwargs: Any):
@@ -142,7 +142,7 @@ class ExponentialMap(FeatureMap):
         check_number(0, exclusive=True, nu=nu)
         self.num_features = int(num_features)
         self.nu = nu
-        self.seed = keras.random.make_default_seed() if seed is None else seed
+        self.seed = seed
 
     def kernel(self, hidden: Tensor, rows: Tensor) -> Tensor:
         return ops.exp(self.nu * ops.matmul(hidden, ops.transpose(rows)))

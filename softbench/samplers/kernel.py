@@ -1,6 +1,7 @@
 """Sampling in proportion to a kernel, in O(D log n) a draw, from sums that follow the table."""
 
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,9 +75,11 @@ class KernelSampler(Sampler):
         block_size: int | None = None,
         floor: float | None = None,
         refresh_every: int = 100,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # The map follows from the seed, and a sampler that is loaded must have the same map.
+        super().__init__(seed=random.randint(1, 10**9) if seed is None else seed, **kwargs)
         if within_block not in ("features", "exact"):
             raise ValueError(
                 "`within_block` must be 'features' or 'exact'. "
@@ -87,7 +90,7 @@ class KernelSampler(Sampler):
             check_positive(block_size=block_size)
         if floor is not None:
             check_number(0, floor=floor)
-        self.prior = None if prior is None else check_counts(prior)
+        self.prior = None if prior is None else check_counts(prior, "prior")
         self.prior_power = prior_power
         self.within_block = within_block
         self.block_size = block_size
@@ -128,7 +131,7 @@ class KernelSampler(Sampler):
         """counts^power over its maximum, float64 (n,)."""
         if self.prior is None:
             return None
-        check_length(self.prior, self.units)
+        check_length(self.prior, self.units, "prior")
         seen = self.prior > 0
         return np.where(seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0)
 
@@ -277,11 +280,12 @@ class KernelSampler(Sampler):
         excluded = labels if exclude_labels and self.per_example else None
         query = self._query(table, hidden, excluded)
         ids, log_q = law.draw(query, num_sampled, self.seed_generator)
-        true = None
+        log_q, true = ops.stop_gradient(log_q), None
         if labels is not None and excluded is None:
             labels = ops.cast(labels, "int32")
             asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
-            true = ops.reshape(law.log_prob(query, asked), (-1,)) + log_size
+            own = ops.stop_gradient(law.log_prob(query, asked))
+            true = ops.reshape(own, (-1,)) + log_size
         if self.share_draws:
             ids, log_q = ids[0], log_q[0]
         return Samples(ids, log_q + log_size, true)

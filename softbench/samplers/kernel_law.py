@@ -109,7 +109,8 @@ class KernelLaw:
 
     def children(self, query: Query, level: int, parents: Tensor) -> Tensor:
         """M+ (R, K, 16) of the nodes of `level` under `parents` (R, K)."""
-        nodes = self.blocks.children(parents)
+        # A row without any mass goes to the last of the padding, which has no children.
+        nodes = ops.minimum(self.blocks.children(parents), self.blocks.nodes[level] - 1)
         count = nodes.shape[1] * BRANCHING
         sums = gather_rows(self.blocks.sums[level], ops.reshape(nodes, (-1, count)))
         mass = ops.squeeze(ops.matmul(sums, ops.expand_dims(query.features, -1)), -1)
