@@ -19,7 +19,7 @@ _HOME = {
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
 }
-_MODULES = ("datasets", "heads", "losses", "metrics", "models", "samplers")
+_MODULES = ("datasets", "diagnostics", "heads", "losses", "metrics", "models", "samplers")
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import reference
 
-from softbench.bench import app, matrix, records, runner, timing
+from softbench.bench import app, build, matrix, problems, records, runner, timing, train
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 
@@ -98,6 +99,10 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     final = good["final"]
     assert final["test_perplexity"] == pytest.approx(np.exp(final["test_nll"]), rel=1e-5)
     assert final["log_likelihood"] == -final["test_nll"]
+    for point in (final, *good["curve"]):
+        # The unigram leaves out the classes that the few training tokens do not have.
+        assert point["proposal_kl"] is None and point["proposal_ess"] == 0
+        assert np.isfinite(point["mutual_information"])
     assert 1 < final["test_perplexity"] < 100
     assert [point["step"] for point in good["curve"]] == [19]
 
@@ -282,3 +287,43 @@ def test_step_time_task_measures_every_method_on_one_process(tmp_path):
     assert set(record["steps"]) == measured | ({"peer_tf"} if BACKEND == "tensorflow" else set())
     assert set(record["skipped"]) == ({"peer_tf"} if BACKEND == "jax" else set())
     assert all(step["step_ms"]["median"] > 0 for step in record["steps"].values())
+
+
+@pytest.mark.parametrize("name", ["language", "bag"])
+def test_diagnostics_of_a_training_record(name):
+    """By their definitions, on the fixed validation batch, without a change of any state."""
+    dataset, model = {
+        "language": (
+            {"name": "synthetic_language", "num_classes": 30, "num_train": 400},
+            {"units": 4, "num_layers": 1, "batch_size": 4, "num_steps": 5},
+        ),
+        "bag": (
+            {"name": "synthetic_xmc", "num_classes": 30, "num_features": 40, "num_train": 60},
+            {"batch_size": 4, "dim": 5},
+        ),
+    }[name]
+    dataset |= {"num_valid": 60, "num_test": 60}
+    config = {"dataset": dataset, "model": model, "seed": 0, "steps_per_epoch": 0}
+    problem = problems.load(config, None)
+    method = {"head": "SampledSoftmax", "kwargs": {"num_sampled": 3, "sampler": "uniform"}}
+    head = build.head(method, problem.num_classes, problem.counts, 0)
+    head.build(problem.encoder.output.shape)
+    layers = (head, problem.encoder)
+    before = [np.array(v) for layer in layers for v in layer.variables]
+    found = train.diagnose(head, problem, 1.5)
+    after = [np.array(v) for layer in layers for v in layer.variables]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    p = reference.softmax(np.array(head(problem.probe()), np.float64))
+    n = problem.num_classes
+    assert found["proposal_kl"] == pytest.approx((p * np.log(p * n)).sum(-1).mean(), rel=1e-4)
+    assert found["proposal_ess"] == pytest.approx((1 / (n * p**2).sum(-1)).mean(), rel=1e-4)
+    share = problem.counts[problem.counts > 0] / problem.counts.sum()
+    assert found["mutual_information"] == pytest.approx(-(share * np.log(share)).sum() - 1.5)
+
+
+def test_training_counts_go_wherever_a_config_names_them():
+    kernel = {"class_name": "rff", "config": {"prior": "train", "num_features": 4}}
+    method = {"head": "SampledSoftmax", "kwargs": {"sampler": kernel}}
+    head = build.head(method, 3, np.array([1.0, 2.0, 4.0]), 0)
+    np.testing.assert_array_equal(head.sampler.prior, [1, 2, 4])

@@ -5,6 +5,7 @@ import numpy as np
 
 import softbench
 
+_COUNTS = ("counts", "prior")
 _ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
 
 
@@ -12,8 +13,9 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     """Builds a method's head.
 
     Args:
-        method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, "counts":
-            "train" becomes the training counts, and `row_optimizer` {"name", "learning_rate"}.
+        method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
+            stands, "train" as `counts` or `prior` becomes the training counts, and
+            {"name", "learning_rate"} as `row_optimizer` becomes that optimizer.
         num_classes: n.
         counts: (n,) occurrences of each class in the training data.
         seed: seed of the head's samples and of its initial weights.
@@ -36,7 +38,7 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
 def _with_counts(value: object, counts: np.ndarray) -> object:
     if isinstance(value, dict):
         return {
-            key: counts if key == "counts" and item == "train" else _with_counts(item, counts)
+            key: counts if key in _COUNTS and item == "train" else _with_counts(item, counts)
             for key, item in value.items()
         }
     return [_with_counts(item, counts) for item in value] if isinstance(value, list) else value

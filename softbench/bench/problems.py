@@ -12,6 +12,7 @@ from softbench.bench.build import Batches
 from softbench.bench.ranking import evaluate_ranking
 
 TOP_K = (1, 3, 5)
+PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
 
 class Problem(NamedTuple):
@@ -28,6 +29,7 @@ class Problem(NamedTuple):
         callbacks: makes the callbacks of one `fit` or `evaluate`.
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}.
+        probe: () -> hidden vectors (B, d) of a fixed validation batch, by the encoder of now.
     """
 
     num_classes: int
@@ -40,6 +42,7 @@ class Problem(NamedTuple):
     callbacks: Callable[[], list]
     optimizer: Callable[[dict, int], dict]
     evaluate: Callable[[keras.Model, str], dict]
+    probe: Callable[[], np.ndarray]
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -79,6 +82,15 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
             **{key: float(value) for key, value in scores.items()},
         }
 
+    def probe() -> np.ndarray:
+        valid = held_out["valid"]
+        models.reset_states(encoder)
+        for index in range(min(PROBE_BATCH + 1, len(valid))):
+            x, _, weight = valid[index]
+            hidden = encoder(keras.ops.convert_to_tensor(x), training=False)
+        models.reset_states(encoder)
+        return keras.ops.convert_to_numpy(hidden)[weight > 0]
+
     scale = preset.init_scale
     uniform = keras.initializers.RandomUniform(-scale, scale, seed=config["seed"])
     return Problem(
@@ -92,21 +104,28 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         callbacks=lambda: [models.CarryState()],
         optimizer=optimizer,
         evaluate=evaluate,
+        probe=probe,
     )
 
 
 def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     model, seed = config["model"], config["seed"]
     train = datasets.BagBatches(data, "train", model["batch_size"], seed=seed)
+    encoder = models.sparse_bag_encoder(data.num_features, model["dim"])
 
     def evaluate(trained: keras.Model, split: str) -> dict:
         batches = datasets.BagBatches(data, split, model["batch_size"])
         return evaluate_ranking(trained, batches, getattr(data, f"{split}_labels"), TOP_K)
 
+    def probe() -> np.ndarray:
+        inputs, _, mask = datasets.BagBatches(data, "valid", model["batch_size"])[0]
+        hidden = encoder([keras.ops.convert_to_tensor(x) for x in inputs], training=False)
+        return keras.ops.convert_to_numpy(hidden)[mask > 0]
+
     return Problem(
         num_classes=data.num_classes,
         counts=data.counts,
-        encoder=models.sparse_bag_encoder(data.num_features, model["dim"]),
+        encoder=encoder,
         head_kwargs={},
         train=Batches(train, config["steps_per_epoch"]),
         examples=model["batch_size"],
@@ -114,4 +133,5 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         callbacks=list,
         optimizer=lambda spec, epoch: spec,
         evaluate=evaluate,
+        probe=probe,
     )

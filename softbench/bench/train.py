@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 import softbench
+from softbench import diagnostics
 from softbench.bench import build, timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.problems import TOP_K, Problem, load
@@ -60,6 +61,7 @@ def _epochs(
             start = time.perf_counter()
             scores = problem.evaluate(model, "valid")
             point |= {f"valid_{key}": value for key, value in scores.items()}
+            point |= diagnose(model.head, problem, scores["nll"])
             point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
         job.result["curve"].append(point)
         job.progress(point)
@@ -67,9 +69,19 @@ def _epochs(
             raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
 
 
+def diagnose(head: keras.layers.Layer, problem: Problem, nll: float) -> dict[str, float]:
+    """Quality of the proposal on a fixed validation batch, and the mutual information."""
+    found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
+    if hasattr(head, "sampler"):
+        quality = diagnostics.proposal_quality(head, problem.probe())
+        found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
+    return found
+
+
 def _final(last: dict, test: dict) -> dict:
     """Returns the record's `final`: the last epoch's weights on both held-out sets."""
-    valid = {key: value for key, value in last.items() if key.startswith("valid_")}
+    kept = ("valid_", "proposal_", "mutual_information")
+    valid = {key: value for key, value in last.items() if key.startswith(kept)}
     final = valid | {f"test_{key}": value for key, value in test.items()}
     return final | {"log_likelihood": -test["nll"]}
 

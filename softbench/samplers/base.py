@@ -91,10 +91,15 @@ class Sampler(keras.layers.Layer):
     ) -> Tensor:
         """log q of `ids` (B, m), or of all n classes (B, n) (float32).
 
+        A sampler whose draws the batch shares takes ids (m,) too, and returns (m,).
         With `labels` (B,), of a per-example sampler: of the law over the other classes, where the
         label itself has log q = -inf.
         """
         raise NotImplementedError
+
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
+        """log q (n,) of a sampler with `share_draws`: the one law that the batch (B, d) shares."""
+        return self.log_prob(table, hidden[:1])[0]
 
     def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         """Called after a row update with the touched ids (U,) and their rows (U, d).

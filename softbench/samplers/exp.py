@@ -12,6 +12,8 @@ from softbench.samplers.sum_tree import draw
 
 Tensor = Any
 
+LARGEST_SCORES = 2**24  # held at once for the mixture of a batch
+
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Exp(Sampler):
@@ -36,18 +38,21 @@ class Exp(Sampler):
         total = ops.sum(ops.exp(scores - peak), axis=-1, keepdims=True)
         return scores - peak - ops.log(ops.where(total > 0, total, 1.0))
 
-    def _log_mixture(self, table: Any, hidden: Tensor) -> Tensor:
-        """log q_bar (n,)."""
-        log_q = self._log_softmax(table, hidden, None)
-        batch = ops.cast(ops.shape(hidden)[0], "float32")
-        return ops.logsumexp(log_q, axis=0) - ops.log(batch)
+    def shared_log_prob(self, table, hidden):
+        """log q_bar (n,), never holding many more than `LARGEST_SCORES` scores."""
+        size = max(1, LARGEST_SCORES // table.units)
+        starts = range(0, hidden.shape[0] or 1, size)  # one part where B is not known
+        parts = [hidden[s : s + size] for s in starts] if len(starts) > 1 else [hidden]
+        sums = [ops.logsumexp(self._log_softmax(table, h, None), axis=0) for h in parts]
+        total = sums[0] if len(sums) == 1 else ops.logsumexp(ops.stack(sums), axis=0)
+        return total - ops.log(ops.cast(ops.shape(hidden)[0], "float32"))
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table)
         hidden = ops.stop_gradient(hidden)
         log_size = math.log(num_sampled)
         if self.share_draws:
-            log_q = self._log_mixture(table, hidden)
+            log_q = self.shared_log_prob(table, hidden)
             ids = draw(ops.exp(log_q)[None], num_sampled, self.seed_generator)[0]
             true = None if labels is None else ops.take(log_q, labels, axis=0) + log_size
             return Samples(ids, ops.take(log_q, ids, axis=0) + log_size, true)
@@ -63,9 +68,9 @@ class Exp(Sampler):
     def log_prob(self, table, hidden, ids=None, labels=None):
         self._check_built(table)
         if self.share_draws:
-            log_q = ops.broadcast_to(
-                self._log_mixture(table, hidden)[None], (ops.shape(hidden)[0], table.units)
-            )
-        else:
-            log_q = self._log_softmax(table, hidden, labels)
+            log_q = self.shared_log_prob(table, hidden)
+            if ids is not None:
+                return ops.take(log_q, ids, axis=0)
+            return ops.broadcast_to(log_q[None], (ops.shape(hidden)[0], table.units))
+        log_q = self._log_softmax(table, hidden, labels)
         return log_q if ids is None else ops.take_along_axis(log_q, ids, axis=-1)

@@ -292,14 +292,18 @@ class KernelSampler(Sampler):
 
     def log_prob(self, table, hidden, ids=None, labels=None):
         self._check_built(table)
+        if self.share_draws and ids is None:
+            log_q = self.shared_log_prob(table, hidden)[None]
+            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
         query = self._query(table, hidden, labels if self.per_example else None)
         law = self._law(table)
         if not self.share_draws:
             return law.log_prob_all(query) if ids is None else law.log_prob(query, ids)
-        if ids is None:
-            shape = (ops.shape(hidden)[0], self.units)
-            return ops.broadcast_to(law.log_prob_all(query), shape)
         return ops.reshape(law.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+
+    def shared_log_prob(self, table, hidden):
+        self._check_built(table)
+        return self._law(table).log_prob_all(self._query(table, hidden, None))[0]
 
     def get_config(self) -> dict:
         return {

@@ -212,13 +212,15 @@ class KernelLaw:
         return ops.reshape(log_q, (-1, leaves * self.block_size))[:, : self.table.units]
 
     def _all_leaves(self, query: Query, leaves: int) -> Tensor:
-        """M+ (R, leaves, b), never holding the features of more than `CHUNK` numbers at a time."""
-        size = max(1, CHUNK // (self.block_size * self.features.dim))
+        """M+ (R, leaves, b), never holding features or scores of more than `CHUNK` numbers."""
+        width = (query.hidden.shape[0] or 1) if self.exact else self.features.dim
+        size = max(1, CHUNK // (self.block_size * width))
         chunks = -(-leaves // size)
-        if self.exact or self.features.exact or self.block_size == 1 or chunks == 1:
+        if (self.features.exact and not self.exact) or self.block_size == 1 or chunks == 1:
             return self.leaf(query, ops.arange(leaves, dtype="int32"))
+        steps = ops.arange(size, dtype="int32")
         starts = ops.arange(chunks, dtype="int32") * size
-        found = ops.map(lambda s: self.leaf(query, s + ops.arange(size, dtype="int32")), starts)
+        found = ops.map(lambda s: self.leaf(query, ops.minimum(s + steps, leaves - 1)), starts)
         found = ops.reshape(
             ops.transpose(found, (1, 0, 2, 3)), (-1, chunks * size, self.block_size)
         )
