@@ -41,6 +41,10 @@ if keras.backend.backend() == "tensorflow":
 
         return gather(read(variable))
 
+    def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
+        """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
+        return tf.matmul(a, b, transpose_b=True)
+
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`, in place; duplicated ids add up."""
         variable.value.scatter_add(tf.IndexedSlices(updates, ids))
@@ -135,6 +139,10 @@ elif keras.backend.backend() == "jax":
     def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
         """Rows `ids` of `variable`; ids past the end read the last row."""
         return jnp.take(variable.value, ids, axis=0, mode="clip")
+
+    def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
+        """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
+        return jnp.matmul(a, b.T)
 
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`; ids past the end are dropped, duplicated ids add up."""

@@ -8,7 +8,13 @@ from keras import ops
 
 from softbench import partition
 from softbench.checks import check_number, check_positive
-from softbench.ops import SCATTER_UNDER_JIT, gather_rows, read, sum_duplicates
+from softbench.ops import (
+    SCATTER_UNDER_JIT,
+    gather_rows,
+    matmul_transposed,
+    read,
+    sum_duplicates,
+)
 from softbench.rows import PACKAGE, RowOptimizer
 
 Tensor = Any
@@ -111,7 +117,7 @@ class ClassTable(keras.layers.Layer):
         if len(rows.shape) == 3:
             inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
         else:
-            inner = ops.matmul(hidden, ops.transpose(rows))
+            inner = matmul_transposed(hidden, rows)
         return self._finish(inner, bias)
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:

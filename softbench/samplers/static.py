@@ -1,7 +1,7 @@
 """Proposals that depend neither on the input nor on the class table.
 
 A law over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative sums, so
-drawing is a bisection of integers: no class has a width that rounds to zero, the table ends
+drawing is a search among integers: no class has a width that rounds to zero, the table ends
 exactly at W, and q_i = w_i / W is the law that is really drawn from. (A float32 cumulative
 sum over a million classes has neither property.) Leaving a label out is exact: draw below
 W - w_y and step over its interval.
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from softbench.ops import bisect, gather_rows, padded_size, random_integers
+from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.search_table import search, search_levels
 
 Tensor = Any
 
@@ -73,7 +74,7 @@ class StaticSampler(Sampler):
     variance is that of a stratified sample in the order of the ids, in which many pairs of classes
     (neighbours, for one) are never drawn together.
 
-    Cost: O(m log n) for a draw; memory: one int32 for each class, rounded up to a power of two.
+    Cost: O(m log n) for a draw; memory: about two int32 for each class.
 
     Args:
         unique: draw without replacement. Implies `share_draws`.
@@ -110,13 +111,16 @@ class StaticSampler(Sampler):
         else:
             integers = integer_weights(weights)
             self.total = int(integers.sum())
-        starts = np.full(padded_size(self.units + 1), LARGEST_TOTAL, np.int32)
-        starts[: self.units + 1] = np.concatenate([[0], np.cumsum(integers)])
-        self.starts = self.add_weight(
-            name="starts",
-            shape=starts.shape,
+        starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
+        self.starts = self._add_constant("starts", starts)
+        self.levels = search_levels(starts, LARGEST_TOTAL, self._add_constant)
+
+    def _add_constant(self, name: str, value: np.ndarray) -> Any:
+        return self.add_weight(
+            name=name,
+            shape=value.shape,
             dtype="int32",
-            initializer=lambda shape, dtype=None: ops.convert_to_tensor(starts, dtype=dtype),
+            initializer=lambda shape, dtype=None: ops.convert_to_tensor(value, dtype=dtype),
             trainable=False,
         )
 
@@ -126,11 +130,11 @@ class StaticSampler(Sampler):
 
     def width(self, ids: Tensor) -> Tensor:
         """The integer weight of each class."""
-        return gather_rows(self.starts, ids + 1) - gather_rows(self.starts, ids)
+        return self.start(ids + 1) - self.start(ids)
 
     def locate(self, points: Tensor) -> Tensor:
         """The class whose interval holds each point."""
-        return bisect(lambda p: gather_rows(self.starts, p), self.starts.shape[0], points)
+        return search(self.levels, points)
 
     def _log_share(self, ids: Tensor, total: Tensor | float) -> Tensor:
         """log(width / total); of one quotient, because log(width) - log(total) loses digits."""
