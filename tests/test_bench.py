@@ -189,7 +189,7 @@ def test_cell_ids_are_readable_and_follow_the_config():
     assert matrix.cells(config | {"cell_timeout_s": 1.0})[0].id == first.id
 
 
-@pytest.mark.parametrize("name", ["quickstart", "ptb_nce", "scaling"])
+@pytest.mark.parametrize("name", ["quickstart", "ptb_nce", "scaling", "wall_time"])
 def test_shipped_configs_are_valid_and_name_their_command(name):
     path = ROOT / f"configs/{name}.py"
     config = load_config(path)
@@ -327,3 +327,26 @@ def test_training_counts_go_wherever_a_config_names_them():
     method = {"head": "SampledSoftmax", "kwargs": {"sampler": kernel}}
     head = build.head(method, 3, np.array([1.0, 2.0, 4.0]), 0)
     np.testing.assert_array_equal(head.sampler.prior, [1, 2, 4])
+
+
+def test_wall_time_task_measures_draw_loss_and_update(tmp_path):
+    path = tmp_path / "wall.py"
+    text = (ROOT / "configs/wall_time.py").read_text()
+    text = text.replace("(10_000, 100_000, 500_000, 1_000_000, 2_000_000)", "(300, 300)")
+    path.write_text(text.replace("problems=problems,", 'problems={"n300": problems["n300"]},'))
+    methods = "--config.methods=exp,exp_product,rff_50"
+    out = tmp_path / "out"
+    options = [f"--workdir={out}", f"--backend={BACKEND}", "--config.timing.rounds=1"]
+    assert app.main(["softbench", f"--config={path}", methods, *options]) == 0
+    (record,) = records.read_all(out)
+    times = record["wall_time"]
+    assert {name: set(parts) for name, parts in times.items()} == {
+        "exp": {"draw", "loss", "update"},
+        "exp_product": {"loss"},
+        "rff_50": {"draw", "loss", "update"},
+    }
+    for parts in times.values():
+        assert all(part["step_ms"]["median"] > 0 for part in parts.values())
+    assert record["sums"]["exp"] == {}
+    assert record["sums"]["rff_50"]["block_size"] >= 1
+    assert "exp_product" in (out / "experiment.json").read_text()

@@ -64,6 +64,8 @@ def _run_task(job: Job) -> None:
     # Imported here: these import Keras, and the backend had to be chosen first.
     if job.config["task"] == "step_time":
         from softbench.bench.step_time import run
+    elif job.config["task"] == "wall_time":
+        from softbench.bench.wall_time import run
     else:
         from softbench.bench.train import run
     import keras

@@ -11,7 +11,8 @@ from ml_collections import ConfigDict
 _DEFAULTS = {
     "experiment": "",
     "title": "",
-    # "train": a learning curve per method; "step_time": the cost of a step, all methods in turn.
+    # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
+    # "wall_time", that of a sampler's draw, loss and update.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
@@ -135,7 +136,8 @@ def check(config: Mapping) -> None:
     for problem in problems(config):
         if problem["epochs"] < 1:
             raise ConfigError(f"--config.epochs must be 1 or more. Received: {problem['epochs']}")
-        if problem["task"] not in ("train", "step_time"):
+        if problem["task"] not in ("train", "step_time", "wall_time"):
             raise ConfigError(
-                f"--config.task must be `train` or `step_time`. Received: {problem['task']!r}"
+                "--config.task must be `train`, `step_time` or `wall_time`. "
+                f"Received: {problem['task']!r}"
             )

@@ -26,8 +26,8 @@ class Cell(NamedTuple):
 def cells(config: Mapping) -> list[Cell]:
     """Returns the cells of a checked, plain config, in the order in which they run.
 
-    A `train` problem gives a cell per method and seed. A `step_time` problem gives one per seed:
-    its methods take turns inside one process, so that noise of the machine hits all alike.
+    A `train` problem gives a cell per method and seed. A problem of another task gives one per
+    seed: its methods take turns inside one process, so that noise of the machine hits all alike.
     """
     table = config_lib.method_table(config)
     chosen = config_lib.method_names(config["methods"], table)
@@ -36,7 +36,7 @@ def cells(config: Mapping) -> list[Cell]:
         allowed = config_lib.method_names(problem["methods"], table)
         names = [name for name in chosen if name in allowed]
         for seed in config["seeds"]:
-            if problem["task"] == "step_time":
+            if problem["task"] != "train":
                 result.append(_cell(config, problem, names, seed))
             else:
                 result.extend(_cell(config, problem, [name], seed) for name in names)

@@ -37,3 +37,58 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
 def wait(result: tuple) -> None:
     """Waits for the loss and for the new state."""
     jax.block_until_ready(result)
+
+
+class Calls:
+    """Compiled functions that read and assign one set of Keras variables.
+
+    What a function assigns is donated to it, so that an update of a few rows is in place; its new
+    value is what the other functions read from then on.
+    """
+
+    wait = staticmethod(jax.block_until_ready)
+
+    def __init__(self, variables: list[keras.Variable]) -> None:
+        self._variables, self._values = [], []
+        self.add(variables)
+
+    def add(self, variables: list[keras.Variable]) -> None:
+        """Takes more variables, for the functions compiled from now on."""
+        known = {id(variable) for variable in self._variables}
+        variables = [variable for variable in variables if id(variable) not in known]
+        self._variables += variables
+        self._values += [variable.value for variable in variables]
+
+    def compile(self, function: Callable) -> Callable:
+        """Returns the compiled function; it gives (result, the assigned values)."""
+        size = len(self._variables)
+        order: list[int] = []  # the assigned variables
+
+        def stateless(values: list, *arguments: jax.Array) -> tuple:
+            pairs = list(zip(self._variables[:size], values, strict=True))
+            with keras.StatelessScope(state_mapping=pairs) as scope:
+                before = [scope.get_current_value(variable) for variable, _ in pairs]
+                result = function(*arguments)
+                after = [scope.get_current_value(variable) for variable, _ in pairs]
+            order[:] = [i for i in range(size) if after[i] is not before[i]]
+            return result, [after[i] for i in order]
+
+        def split(donated: list, others: list, *arguments: jax.Array) -> tuple:
+            values = list(others)
+            for i, value in zip(list(order), donated, strict=True):
+                values[i] = value
+            return stateless(values, *arguments)
+
+        compiled = jax.jit(split, donate_argnums=0)
+
+        def call(*arguments: jax.Array) -> tuple:
+            if not order:
+                jax.eval_shape(stateless, self._values[:size], *arguments)
+            donated = [self._values[i] for i in order]
+            others = [None if i in order else self._values[i] for i in range(size)]
+            result, assigned = compiled(donated, others, *arguments)
+            for i, value in zip(order, assigned, strict=True):
+                self._values[i] = value
+            return result, assigned
+
+        return call

@@ -32,3 +32,26 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
 def wait(loss: Any) -> None:
     """Waits for the loss; a `tf.function` on a CPU returns when all its updates are done."""
     loss.numpy()
+
+
+class Calls:
+    """Functions compiled as graphs (`tf.function`); the variables keep what they assign."""
+
+    def __init__(self, variables: list[keras.Variable]) -> None:
+        self.add(variables)
+
+    def add(self, variables: list[keras.Variable]) -> None:
+        """Takes more variables; a graph finds its own."""
+
+    def compile(self, function: Callable) -> Callable:
+        """Returns the compiled function. Not by XLA, which would copy a variable to update it."""
+        import tensorflow as tf
+
+        return tf.function(function)
+
+    @staticmethod
+    def wait(result: Any) -> None:
+        """Waits for the result; a `tf.function` on a CPU returns when its updates are done."""
+        for tensor in keras.tree.flatten(result):
+            if tensor is not None:
+                tensor.numpy()

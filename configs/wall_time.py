@@ -1,0 +1,77 @@
+"""Wall time of draws, of the sampled softmax loss and of updates (Rawat et al. 2019, Table 2).
+
+    softbench --config=configs/wall_time.py
+    softbench --config=configs/wall_time.py --backend=jax
+
+Batch 10, m = 10, d = 64, normalised, temperature 0.09, n from 10,000 to 2,000,000; at n = 500,000
+also m = 100, and a batch of 256 that shares m = 100 draws. The paper's numbers are the time of the
+loss; it does not say on what hardware. Draw, loss and update are separate compiled calls with their
+results awaited, and all methods of a problem take turns inside one process.
+
+`exp_product` is the yardstick of `exp`: one product of the batch with the normalised table, and the
+log-sum-exp of the scores.
+"""
+
+from softbench.bench.config import experiment
+
+SIZES = (10_000, 100_000, 500_000, 1_000_000, 2_000_000)
+FEATURES = (50, 200, 500, 1000)
+
+
+def problem(units, methods, batch_size=10, num_sampled=10, part=""):
+    """One process: n = `units`."""
+    return {
+        "dataset": {"name": "random", "label": f"random{units}{part}", "num_classes": units},
+        "model": {
+            "name": "table",
+            "label": f"b{batch_size}_m{num_sampled}",
+            "dim": 64,
+            "temperature": 0.09,
+            "batch_size": batch_size,
+            "num_sampled": num_sampled,
+        },
+        "methods": ",".join(methods),
+    }
+
+
+def sampler(name, **config):
+    """A row of the table."""
+    return {"sampler": {"class_name": name, "config": config}}
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    kernels = ["quadratic", *(f"rff_{count}" for count in FEATURES)]
+    exact = ["exp", "exp_product"]
+    shared = ["exp_shared", "quadratic_shared", *(f"rff_{count}_shared" for count in FEATURES)]
+    table = {name: sampler(name) for name in ("exp", "quadratic")}
+    table |= {"exp_product": {"product": True}}
+    table |= {f"rff_{count}": sampler("rff", num_features=count) for count in FEATURES}
+    table |= {f"{name}_shared": sampler(name, share_draws=True) for name in ("exp", "quadratic")}
+    table |= {
+        f"rff_{count}_shared": sampler("rff", num_features=count, share_draws=True)
+        for count in FEATURES
+    }
+    problems = {f"n{units}": problem(units, exact + kernels) for units in SIZES[:-1]}
+    # in two processes, to stay below 6 GB
+    problems["n2000000a"] = problem(SIZES[-1], [*exact, *kernels[:3]], part="a")
+    problems["n2000000b"] = problem(SIZES[-1], [*exact, *kernels[3:]], part="b")
+    problems["m100"] = problem(500_000, exact + kernels, num_sampled=100)
+    problems["batch256"] = problem(500_000, exact + shared, batch_size=256, num_sampled=100)
+    return experiment(
+        "wall_time",
+        title="Wall time of adaptive samplers (Rawat et al. 2019, Table 2)",
+        task="wall_time",
+        problems=problems,
+        method_table=table,
+        timing={"rounds": 8, "block": 4, "max_seconds": 4.0},
+        cell_timeout_s=1200.0,
+        paper={
+            f"random{units}-b10_m10-{method}": {"loss_ms": value}
+            for units, values in (
+                (10_000, (1.4, 6.5, 0.5, 0.6, 1.2, 1.4)),
+                (500_000, (32.3, 8.2, 1.6, 1.7, 2.0, 2.4)),
+            )
+            for method, value in zip(["exp", *kernels], values, strict=True)
+        },
+    )
