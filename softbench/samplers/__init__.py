@@ -10,6 +10,7 @@ from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.log_uniform import LogUniform
 from softbench.samplers.maclaurin import RandomMaclaurinKernel
+from softbench.samplers.mixed import Mixed
 from softbench.samplers.positive import PositiveKernel
 from softbench.samplers.quadratic import QuadraticKernel
 from softbench.samplers.rff import RandomFourierKernel
@@ -23,6 +24,7 @@ REGISTRY: dict[str, type[Sampler]] = {
     "in_batch": InBatch,
     "log_uniform": LogUniform,
     "maclaurin": RandomMaclaurinKernel,
+    "mixed": Mixed,
     "positive": PositiveKernel,
     "quadratic": QuadraticKernel,
     "rff": RandomFourierKernel,
@@ -36,6 +38,7 @@ __all__ = [
     "Exp",
     "InBatch",
     "LogUniform",
+    "Mixed",
     "PositiveKernel",
     "QuadraticKernel",
     "RandomFourierKernel",

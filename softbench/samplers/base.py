@@ -1,5 +1,6 @@
 """What a sampler is: draws of classes, together with the law that they were drawn from."""
 
+import math
 from typing import Any, NamedTuple
 
 import keras
@@ -37,7 +38,12 @@ class Sampler(keras.layers.Layer):
         share_draws: one set of m ids for the whole batch instead of one for each example. Shared
             draws cannot exclude each example's label; the head masks the hits.
         seed: of the sampler's own `SeedGenerator`.
+
+    Attributes:
+        unique: whether draws are without replacement, and q is the probability of being drawn.
     """
+
+    unique = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -50,9 +56,7 @@ class Sampler(keras.layers.Layer):
         """Whether ids are (B, m) rather than (m,)."""
         return not self.share_draws
 
-    def build(
-        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
-    ) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         """Create the variables for a table of shape (n, d) of which `num_sampled` are drawn.
 
         A sampler that keeps something of the `ClassTable` itself is built with `table`.
@@ -96,6 +100,21 @@ class Sampler(keras.layers.Layer):
         label itself has log q = -inf.
         """
         raise NotImplementedError
+
+    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor | float:
+        """log(E[count] / q) of `num_sampled` draws for hidden (B, d)."""
+        return 0.0 if self.unique else math.log(num_sampled)
+
+    def log_expected_count(
+        self,
+        table: Any,
+        hidden: Tensor,
+        num_sampled: int,
+        ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """log E[times drawn] in `num_sampled` draws; arguments and shape as of `log_prob`."""
+        return self.log_prob(table, hidden, ids, labels) + self.log_size(hidden, num_sampled)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         """log q (n,) of a sampler with `share_draws`: the one law that the batch (B, d) shares."""

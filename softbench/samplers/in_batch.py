@@ -43,9 +43,7 @@ class InBatch(Sampler):
         self.counts = None if counts is None else check_counts(counts)
         self.smoothing = smoothing
 
-    def build(
-        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
-    ) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         super().build(table_shape, num_sampled, table)
         if self.counts is None:
             # Integers: a float32 stops counting at 2^24.
@@ -92,11 +90,14 @@ class InBatch(Sampler):
         if self.counts is None:
             scatter_add(self.seen, labels, ops.ones_like(labels))
             self.seen_total.assign_add(ops.cast(batch, "int32"))
-        size = ops.cast(ops.shape(ids)[0], "float32")
-        batch = ops.cast(batch, "float32")
-        # A batch of one has no others: its only draw is masked, whatever its count.
-        log_size = ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
+        log_size = self.log_size(labels, num_sampled)
         return Samples(ids, self._log_p(ids) + log_size, self._log_p(labels) + log_size)
+
+    def log_size(self, hidden, num_sampled):
+        batch = ops.cast(ops.shape(hidden)[0], "float32")
+        size = ops.minimum(batch, float(num_sampled))
+        # A batch of one has no others: its only draw is masked, whatever its count.
+        return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
 
     def log_prob(self, table, hidden, ids=None, labels=None):
         self._check_built(table)

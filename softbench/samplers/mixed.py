@@ -1,0 +1,145 @@
+"""A mixture of two proposals, with the exact law of the mixture."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench.checks import check_number
+from softbench.rows import PACKAGE
+from softbench.samplers.base import Sampler, Samples
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Mixed(Sampler):
+    """m1 = round(weight m) draws from `first` and m2 = m - m1 from `second`.
+
+    The draws are stratified: E[count_i] = m1 q1(i) + m2 q2(i) exactly, and every draw is corrected
+    with it, whichever of the two it came from. So a class that either of them can draw often is
+    never weighted up much: the defensive form of a sampler whose law has thin places. `log_prob` is
+    log((m1 q1 + m2 q2) / m) for the m that the sampler was built for. Where `first` or `second`
+    draws without replacement, its inclusion probability pi takes the place of m1 q1 or m2 q2.
+
+    Args:
+        first, second: name, config dict, or `Sampler`; both with draws per example or both with
+            shared draws.
+        weight: the share of `first`, in (0, 1).
+        share_draws: for a `first` or `second` given by name or config.
+        seed: of both, `second` with seed + 1.
+
+    Raises:
+        ValueError: if only one of the two shares its draws, or, when built, if `num_sampled` draws
+            leave none for one of them.
+    """
+
+    def __init__(
+        self,
+        first: str | dict | Sampler,
+        second: str | dict | Sampler,
+        weight: float = 0.5,
+        share_draws: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        from softbench import samplers  # its registry holds this class
+
+        check_number(0, exclusive=True, weight=weight)
+        if weight >= 1:
+            raise ValueError(f"`weight` must be below 1. Received: weight={weight}")
+        shared = {} if share_draws is None else {"share_draws": share_draws}
+        both = [
+            samplers.get(part, seed=None if seed is None else seed + index, **shared)
+            for index, part in enumerate((first, second))
+        ]
+        given = {part.share_draws for part in both} | set(shared.values())
+        if len(given) > 1:
+            raise ValueError(
+                "`share_draws` must be the same for `first` and `second`. Received: "
+                f"share_draws={share_draws}, first.share_draws={both[0].share_draws}, "
+                f"second.share_draws={both[1].share_draws}"
+            )
+        super().__init__(share_draws=both[0].share_draws, seed=seed, **kwargs)
+        self.first, self.second = both
+        self.weight = weight
+
+    def sizes(self, num_sampled: int) -> tuple[int, int]:
+        """m1 and m2."""
+        first = round(self.weight * num_sampled)
+        if not 0 < first < num_sampled:
+            raise ValueError(
+                "`num_sampled` must leave a draw for each of `first` and `second`. Received: "
+                f"num_sampled={num_sampled} with weight={self.weight}"
+            )
+        return first, num_sampled - first
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
+        super().build(table_shape, num_sampled, table)
+        if num_sampled is None:
+            raise ValueError("`num_sampled` must be given: it sets the weights. Received: None")
+        self.num_sampled = num_sampled
+        for part, size in self._parts(num_sampled):
+            if not part.built:
+                part.build(table_shape, size, table)
+
+    def _parts(self, num_sampled: int) -> list[tuple[Sampler, int]]:
+        return list(zip((self.first, self.second), self.sizes(num_sampled), strict=True))
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        self._check_built(table, num_sampled)
+        (first, size1), (second, size2) = self._parts(num_sampled)
+        one = first.sample(table, hidden, size1, labels, exclude_labels)
+        two = second.sample(table, hidden, size2, labels, exclude_labels)
+        excluded = labels if exclude_labels and self.per_example else None
+        other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded)
+        other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded)
+        counts = [
+            ops.logaddexp(one.log_expected_count, other1),
+            ops.logaddexp(two.log_expected_count, other2),
+        ]
+        true = None
+        if one.true_log_expected_count is not None:
+            true = ops.logaddexp(one.true_log_expected_count, two.true_log_expected_count)
+        ids = ops.concatenate([one.ids, two.ids], axis=-1)
+        return Samples(ids, ops.concatenate(counts, axis=-1), true)
+
+    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None):
+        return ops.logaddexp(
+            *(
+                part.log_expected_count(table, hidden, size, ids, labels)
+                for part, size in self._parts(num_sampled)
+            )
+        )
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        self._check_built(table)
+        found = self.log_expected_count(table, hidden, self.num_sampled, ids, labels)
+        return found - math.log(self.num_sampled)
+
+    def shared_log_prob(self, table, hidden):
+        self._check_built(table)
+        parts = [
+            part.shared_log_prob(table, hidden) + part.log_size(hidden, size)
+            for part, size in self._parts(self.num_sampled)
+        ]
+        return ops.logaddexp(*parts) - math.log(self.num_sampled)
+
+    def rows_changed(self, table, ids, old_rows, new_rows):
+        for part in (self.first, self.second):
+            part.rows_changed(table, ids, old_rows, new_rows)
+
+    def refresh(self, table):
+        for part in (self.first, self.second):
+            part.refresh(table)
+
+    def get_config(self) -> dict:
+        from softbench import samplers
+
+        return {
+            **super().get_config(),
+            "first": samplers.serialize(self.first),
+            "second": samplers.serialize(self.second),
+            "weight": self.weight,
+        }

@@ -1,0 +1,261 @@
+"""The mixture of two samplers: draws, their law, the labels, training, saving."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import compiled, to_numpy
+from scipy import stats
+from test_samplers import B, D, assert_drawn_from, batch, class_counts, make_table
+
+from softbench import SampledSoftmax, samplers
+
+SIGNIFICANCE = 1e-4
+N, DRAWS = 33, 3000
+KERNEL = {"class_name": "rff", "config": {"num_features": 32, "nu": 1.0, "block_size": 4}}
+CASES = {
+    "static": ("uniform", "log_uniform", 0.25),
+    "exp": ("unigram", "exp", 0.5),
+    "kernel": ("unigram", KERNEL, 0.7),
+    "nested": (
+        "exp",
+        {"class_name": "mixed", "config": {"first": "uniform", "second": KERNEL}},
+        0.4,
+    ),
+}
+SHARED = [(case, share) for case in CASES for share in (False, True)]
+
+
+def unigram(**config):
+    counts = class_counts(N).tolist()
+    return {"class_name": "unigram", "config": {"counts": counts, "power": 0.75, **config}}
+
+
+def make(case, share_draws, seed=7):
+    first, second, weight = CASES[case]
+    if first == "unigram":
+        first = unigram()
+    config = {"first": first, "second": second, "weight": weight}
+    config |= {"share_draws": share_draws, "seed": seed}
+    return samplers.get({"class_name": "mixed", "config": config})
+
+
+def static_law(name):
+    if name == "unigram":
+        return reference.unigram_law(class_counts(N), 0.75)
+    return {"uniform": reference.uniform_law, "log_uniform": reference.log_uniform_law}[name](N)
+
+
+def law_of(sampler, table, labels):
+    """q (B, n) of a component: in NumPy, or for a kernel what it says of itself."""
+    hidden = batch(N)[0]
+    name = samplers.serialize(sampler)["class_name"]
+    if name == "mixed":
+        m1, m2 = sampler.sizes(sampler.num_sampled)
+        q1, q2 = law_of(sampler.first, table, labels), law_of(sampler.second, table, labels)
+        return (m1 * q1 + m2 * q2) / (m1 + m2)
+    if name == "rff":
+        return np.exp(np.float64(to_numpy(sampler.log_prob(table, hidden, labels=labels))))
+    if name == "exp":
+        kernel, bias = to_numpy(table.kernel), to_numpy(table.bias)
+        q = reference.softmax(reference.scores(hidden, kernel, bias, temperature=0.7))
+        q = np.broadcast_to(q.mean(0), q.shape) if sampler.share_draws else q
+    else:
+        q = np.broadcast_to(static_law(name), (B, N))
+    if labels is None or sampler.share_draws:
+        return q
+    q = np.where(np.arange(N) == labels[:, None], 0.0, q)
+    return q / q.sum(-1, keepdims=True)
+
+
+@functools.cache
+def drawn(case, share_draws):
+    sampler, table = make(case, share_draws), make_table(N)
+    sampler.build((N, D), DRAWS, table)
+
+    def function(hidden, labels):
+        return {
+            "all": sampler.sample(table, hidden, DRAWS, labels, exclude_labels=False),
+            "others": sampler.sample(table, hidden, DRAWS, labels),
+            "log_prob": sampler.log_prob(table, hidden),
+            "log_prob_others": sampler.log_prob(table, hidden, labels=labels),
+        }
+
+    result = compiled(function, sampler, table)(*batch(N))
+    return (
+        sampler,
+        table,
+        keras.tree.map_structure(lambda x: None if x is None else to_numpy(x), result),
+    )
+
+
+def mixture(sampler, table, labels=None):
+    return law_of(sampler, table, labels)
+
+
+@pytest.mark.parametrize("case, share_draws", SHARED)
+def test_draws_and_their_law(case, share_draws):
+    """The whole against m1 q1 + m2 q2; each part (of a fixed size) against its own law."""
+    sampler, table, result = drawn(case, share_draws)
+    labels = batch(N)[1]
+    m1, _ = sampler.sizes(DRAWS)
+    assert m1 == round(CASES[case][2] * DRAWS)
+    for key, log_prob, own in (
+        ("all", "log_prob", None),
+        ("others", "log_prob_others", None if share_draws else labels),
+    ):
+        q, samples = mixture(sampler, table, own), result[key]
+        np.testing.assert_allclose(np.exp(result[log_prob]), q, rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(np.exp(result[log_prob]).sum(-1), 1, rtol=1e-5)
+        assert samples.ids.shape == ((DRAWS,) if share_draws else (B, DRAWS))
+        for row, ids in enumerate(np.atleast_2d(samples.ids)):
+            assert_drawn_from(ids[:m1], law_of(sampler.first, table, own)[row])
+            assert_drawn_from(ids[m1:], law_of(sampler.second, table, own)[row])
+            expected = np.log(DRAWS * q[row][ids])
+            found = np.atleast_2d(samples.log_expected_count)[row]
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    true = np.log(DRAWS * mixture(sampler, table)[np.arange(B), labels])
+    np.testing.assert_allclose(result["all"].true_log_expected_count, true, rtol=1e-4, atol=1e-4)
+    if share_draws:
+        np.testing.assert_allclose(
+            result["others"].true_log_expected_count, true, rtol=1e-4, atol=1e-4
+        )
+        shared = to_numpy(sampler.shared_log_prob(table, batch(N)[0]))
+        np.testing.assert_allclose(np.exp(shared), mixture(sampler, table)[0], rtol=1e-4, atol=1e-8)
+    else:
+        assert result["others"].true_log_expected_count is None
+        assert not np.any(result["others"].ids == labels[:, None])
+        assert np.all(np.isneginf(result["log_prob_others"][np.arange(B), labels]))
+
+
+@pytest.mark.parametrize("case", ["exp", "kernel"])
+def test_ids_of_any_shape(case):
+    hidden = batch(N)[0]
+    ids = np.random.default_rng(0).integers(0, N, (B, 6)).astype("int32")
+    table = make_table(N)
+    for share_draws in (False, True):
+        sampler = make(case, share_draws)
+        sampler.build((N, D), DRAWS, table)
+        everything = to_numpy(sampler.log_prob(table, hidden))
+        some = to_numpy(sampler.log_prob(table, hidden, keras.ops.convert_to_tensor(ids)))
+        np.testing.assert_allclose(some, np.take_along_axis(everything, ids, -1), rtol=1e-4)
+    flat = to_numpy(sampler.log_prob(table, hidden, keras.ops.convert_to_tensor(ids[0])))
+    np.testing.assert_allclose(flat, everything[0][ids[0]], rtol=1e-4)
+
+
+def unique_mixture(size):
+    config = {"first": unigram(unique=True), "second": {"class_name": "exp", "config": {}}}
+    config["second"]["config"] = {"share_draws": True}
+    sampler = samplers.get({"class_name": "mixed", "config": {**config, "seed": 3}})
+    sampler.build((N, D), size, make_table(N))
+    return sampler
+
+
+def test_distinct_draws_as_first():
+    """E[count] = pi + m2 q2, with pi for m1 draws; counted over 400 batches of draws."""
+    size, hidden, table = 16, batch(N)[0], make_table(N)
+    sampler = unique_mixture(size)
+    law = reference.unigram_law(class_counts(N), 0.75)
+    expected = (
+        reference.inclusion_probabilities(law, 8) + 8 * law_of(sampler.second, table, None)[0]
+    )
+    assert expected.sum() == pytest.approx(size)
+    function = compiled(lambda h, y: sampler.sample(table, h, size, y), sampler, table)
+    repeats, observed = 400, np.zeros(N)
+    for _ in range(repeats):
+        samples = function(*batch(N))
+        ids = to_numpy(samples.ids)
+        assert len(set(ids[:8])) == 8
+        np.add.at(observed, ids, 1)
+    found = to_numpy(samples.log_expected_count)
+    np.testing.assert_allclose(found, np.log(expected[ids]), rtol=1e-4, atol=1e-5)
+    true = to_numpy(samples.true_log_expected_count)
+    np.testing.assert_allclose(true, np.log(expected[batch(N)[1]]), rtol=1e-4, atol=1e-5)
+    log_prob = to_numpy(sampler.log_prob(table, hidden))[0]
+    np.testing.assert_allclose(np.exp(log_prob), expected / size, rtol=1e-4)
+    # the variance of a count is at most that of as many independent draws
+    z = (observed - repeats * expected) / np.sqrt(repeats * expected)
+    assert np.abs(z).max() < stats.norm.isf(SIGNIFICANCE / (2 * N))
+
+
+def test_in_batch_and_uniform():
+    """Mixed negative sampling (Yang et al. 2020): k (B - 1) / B p + m2 / n."""
+    config = {
+        "first": {"class_name": "in_batch", "config": {"counts": (class_counts(N) + 1).tolist()}}
+    }
+    config["second"] = {"class_name": "uniform", "config": {"share_draws": True}}
+    sampler = samplers.get({"class_name": "mixed", "config": config})
+    sampler.build((N, D), 20, make_table(N))
+    hidden, labels = (keras.ops.convert_to_tensor(x) for x in batch(N))
+    samples = sampler.sample(make_table(N), hidden, 20, labels)
+    p = (class_counts(N) + 1) / (class_counts(N) + 1).sum()
+    expected = B * (B - 1) / B * p + 10 / N
+    ids = to_numpy(samples.ids)
+    assert ids.shape == (B + 10,)  # all B labels, and m2 = 10
+    np.testing.assert_allclose(
+        to_numpy(samples.log_expected_count), np.log(expected[ids]), rtol=1e-4
+    )
+
+
+def test_fit_follows_the_table_and_a_saved_model_goes_on(tmp_path):
+    """Training with a row optimizer keeps the kernel's sums equal to a refresh; save and load."""
+    from softbench import RowAdagrad
+
+    config = {"first": unigram(), "second": KERNEL, "weight": 0.5, "share_draws": True}
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(48, D)).astype("float32")
+    y = rng.integers(0, N, 48).astype("int32")
+    inputs, labels = keras.Input((D,)), keras.Input((), dtype="int32")
+    sampler = {"class_name": "mixed", "config": config}
+    head = SampledSoftmax(
+        N, sampler=sampler, num_sampled=10, row_optimizer=RowAdagrad(0.5), normalize=True, seed=1
+    )
+    hidden = keras.layers.Dense(D)(inputs)
+    model = keras.Model([inputs, labels], head(hidden, labels))
+    model.compile("sgd")
+    before = model.evaluate([x, y], batch_size=16, verbose=0)
+    model.fit([x, y], epochs=12, batch_size=16, verbose=0)
+    assert model.evaluate([x, y], batch_size=16, verbose=0) < before
+    kernel = head.sampler.second
+    sums = [to_numpy(v).copy() for v in kernel.blocks.sums]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    copy = next(layer for layer in loaded.layers if isinstance(layer, SampledSoftmax))
+    assert copy.sampler.weight == 0.5
+    one = head.sampler.sample(head.table, x, 10, y)
+    two = copy.sampler.sample(copy.table, x, 10, y)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5)
+    head.sampler.refresh(head.table)
+    for old, new in zip(sums, kernel.blocks.sums, strict=True):
+        np.testing.assert_allclose(old, to_numpy(new), rtol=1e-3, atol=1e-4)
+
+
+def test_two_draws_differ_and_the_parts_are_not_copies():
+    """Two parts of one kind must not draw the same ids."""
+    config = {"first": "uniform", "second": "uniform", "seed": 5}
+    sampler = samplers.get({"class_name": "mixed", "config": config})
+    sampler.build((1000, D), 20)
+    hidden = np.zeros((B, D), "float32")
+    ids = [to_numpy(sampler.sample(None, hidden, 20).ids) for _ in range(2)]
+    assert not np.array_equal(*ids)
+    assert not np.array_equal(ids[0][:, :10], ids[0][:, 10:])
+
+
+def test_errors():
+    per_example = {"class_name": "exp", "config": {}}
+    with pytest.raises(ValueError, match="`share_draws` must be the same"):
+        make_mixed(unigram(unique=True), per_example)
+    with pytest.raises(ValueError, match="`weight`"):
+        make_mixed("uniform", "exp", weight=1.0)
+    with pytest.raises(ValueError, match="`num_sampled`"):
+        make_mixed("uniform", "exp", weight=0.01).build((N, D), 10)
+    with pytest.raises(ValueError, match="`num_sampled`"):
+        make_mixed("uniform", "exp").build((N, D))
+
+
+def make_mixed(first, second, **config):
+    config = {"first": first, "second": second, **config}
+    return samplers.get({"class_name": "mixed", "config": config})
