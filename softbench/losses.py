@@ -16,8 +16,9 @@ Tensor = Any
 
 def _correct(logits: Tensor, log_expected_count: Tensor) -> Tensor:
     """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
-    masked = ops.equal(ops.minimum(logits, log_expected_count), -float("inf"))
-    return ops.where(masked, -float("inf"), logits - log_expected_count)
+    # The test is of the counts, which are small when draws are shared and have no gradient.
+    never = ops.equal(log_expected_count, -float("inf"))
+    return logits - ops.where(never, float("inf"), log_expected_count)
 
 
 def sampled_softmax(
