@@ -26,6 +26,12 @@ def sampled(name, num_sampled=256, **sampler):
     }
 
 
+def normalised(method, temperature=0.09):
+    """The row with normalised vectors, as Rawat et al. use random Fourier features."""
+    method["kwargs"] |= {"normalize": True, "temperature": temperature}
+    return method
+
+
 def noise(objective, num_sampled=256, **kwargs):
     """A `NoiseContrastive` row, noise shared by the batch."""
     unigram = {"counts": "train", "power": 1.0, "share_draws": True}
@@ -52,7 +58,7 @@ def get_config():
                     "name": "synthetic_language",
                     "label": "language",
                     "num_classes": 10_000,
-                    "num_train": 80_000,
+                    "num_train": 60_000,
                     "num_valid": 10_000,
                     "num_test": 10_000,
                 },
@@ -71,11 +77,11 @@ def get_config():
                     "label": "xmc",
                     "num_classes": 10_000,
                     "num_features": 10_000,
-                    "num_train": 15_000,
+                    "num_train": 12_000,
                     "num_valid": 1_000,
                     "num_test": 2_000,
                 },
-                "model": {"name": "bag", "dim": 128, "batch_size": 256},
+                "model": {"name": "bag", "dim": 64, "batch_size": 256},
                 "optimizer": {"name": "adam", "learning_rate": 5e-3},
                 "epochs": 3,
             },
@@ -85,6 +91,7 @@ def get_config():
             "uniform": sampled("uniform", share_draws=True),
             "unigram": sampled("unigram", **flat),
             "exp": sampled("exp", share_draws=True),
+            "rff": normalised(sampled("rff", share_draws=True)),
             "nce_binary": noise("binary", bias_initializer=SELF_NORMALISED),
             "nce_ranking": noise("ranking"),
             "in_batch": sampled("in_batch", counts="train"),
