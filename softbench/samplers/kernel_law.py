@@ -111,10 +111,10 @@ class KernelLaw:
         """M+ (R, K, 16) of the nodes of `level` under `parents` (R, K)."""
         # A row without any mass goes to the last of the padding, which has no children.
         nodes = ops.minimum(self.blocks.children(parents), self.blocks.nodes[level] - 1)
-        count = nodes.shape[1] * BRANCHING
-        sums = gather_rows(self.blocks.sums[level], ops.reshape(nodes, (-1, count)))
+        shape = ops.shape(nodes)
+        sums = gather_rows(self.blocks.sums[level], ops.reshape(nodes, (shape[0], -1)))
         mass = ops.squeeze(ops.matmul(sums, ops.expand_dims(query.features, -1)), -1)
-        return self.node_masses(query, level, nodes, ops.reshape(mass, (-1, *nodes.shape[1:])))
+        return self.node_masses(query, level, nodes, ops.reshape(mass, shape))
 
     def leaf(self, query: Query, leaves: Tensor) -> Tensor:
         """M+ (R, K, b) of the classes in `leaves`: (K,) that all rows ask for, or (R, K)."""
@@ -130,16 +130,16 @@ class KernelLaw:
             return ops.broadcast_to(
                 ops.cast(available, "float32"), (rows, *ops.shape(available)[-2:])
             )
-        flat = ops.reshape(ids, (*ops.shape(leaves)[:-1], leaves.shape[-1] * self.block_size))
+        flat = ops.reshape(ids, (*ops.shape(leaves)[:-1], -1))
         safe = ops.minimum(flat, self.table.units - 1)
         if not self.exact:
             mass = self.features.products(
                 query.features, self.table.normalized(self.table.rows(safe)), query.vectors
             ) * self.weight(flat)
-            mass = ops.reshape(mass, (-1, *ids.shape[-2:]))
+            mass = ops.reshape(mass, (ops.shape(mass)[0], -1, self.block_size))
             return clamped(mass, prior, available, self.floor)
         scores = ops.stop_gradient(self.table.scores(query.hidden, safe))
-        scores = ops.reshape(scores, (-1, *ids.shape[-2:]))
+        scores = ops.reshape(scores, (ops.shape(scores)[0], -1, self.block_size))
         softmax = _masked_softmax(scores, available)
         return softmax if query.members is None else self._mixed(query, leaves, softmax)
 
