@@ -1,0 +1,103 @@
+"""Rawat et al. (2019), Figures 1 to 3: an LSTM language model on Penn Treebank with normalised
+embeddings, n = 10,000, d = 200, 1 / temperature = 11.1.
+
+    softbench --config=configs/ptb_rff.py --data_dir=<folder that holds ptb/> --backend=jax
+    softbench --config=configs/ptb_rff.py --config.methods=rff_nu1,rff_nu2,rff,rff_nu8,rff_nu11
+    softbench --config=configs/ptb_rff.py --config.methods=rff_d256,rff,rff_d4096
+
+Figure 3 is the first command: `full`, `exp`, `uniform`, `quadratic`, `rff`, `sorf` and `positive`
+with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / sqrt(nu)),
+Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
+`quadratic_plain` the ordinary one. `*_shared` share 1,000 draws by the batch, the kernels' from
+the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75, and `mixed`
+takes half of its draws from the unigram. These are the rows to compare at equal wall time.
+
+The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
+after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
+"""
+
+from softbench.bench.config import experiment
+
+TEMPERATURE = 0.09
+
+
+def sampled(name, num_sampled=100, absolute=False, **sampler):
+    """A `SampledSoftmax` row on normalised vectors."""
+    return {
+        "head": "SampledSoftmax",
+        "kwargs": {
+            "sampler": {"class_name": name, "config": sampler},
+            "num_sampled": num_sampled,
+            "normalize": True,
+            "temperature": TEMPERATURE,
+            "absolute": absolute,
+        },
+    }
+
+
+def shared(name, **sampler):
+    """A row whose batch shares 1,000 draws."""
+    return sampled(name, 1000, share_draws=True, **sampler)
+
+
+def method_table():
+    """All rows: those of the paper's figures, then the shared ones."""
+    full = {"head": "FullSoftmax", "kwargs": {"normalize": True, "temperature": TEMPERATURE}}
+    flat = {"counts": "train", "power": 0.75}
+    prior = {"prior": "train", "prior_power": 0.75}
+    table = {
+        "full": full,
+        "exp": sampled("exp"),
+        "uniform": sampled("uniform"),
+        "unigram": sampled("unigram", **flat),
+        "quadratic": sampled("quadratic", absolute=True),
+        "quadratic_plain": sampled("quadratic"),
+        "rff": sampled("rff", num_features=1024, nu=4.0),
+        "sorf": sampled("sorf", num_features=1024, nu=4.0),
+        "positive": sampled("positive", num_features=1024, nu=4.0),
+        "positive_prior": sampled("positive", num_features=512, nu=4.0, **prior),
+    }
+    for nu in (1, 2, 8, 11):
+        table[f"rff_nu{nu}"] = sampled("rff", num_features=1024, nu=11.1 if nu == 11 else float(nu))
+    for features in (64, 256, 4096):
+        table[f"rff_d{features}"] = sampled("rff", num_features=features, nu=4.0)
+    positive = {"num_features": 512, "nu": 4.0}
+    table |= {
+        "uniform_shared": shared("uniform"),
+        "unigram_shared": shared("unigram", **flat),
+        "unigram_shared_unique": shared("unigram", unique=True, **flat),
+        "exp_shared": shared("exp"),
+        "rff_shared": shared("rff", num_features=1024, nu=4.0),
+        "rff_shared_prior": shared("rff", num_features=1024, nu=4.0, **prior),
+        "positive_shared": shared("positive", **positive),
+        "positive_shared_prior": shared("positive", **positive, **prior),
+        "mixed_shared": shared(
+            "mixed",
+            first={
+                "class_name": "unigram",
+                "config": {**flat, "share_draws": True, "unique": True},
+            },
+            second={
+                "class_name": "positive",
+                "config": {**positive, **prior, "share_draws": True},
+            },
+            weight=0.5,
+        ),
+    }
+    return table
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    return experiment(
+        "ptb_rff",
+        title="Penn Treebank, normalised embeddings: Rawat et al. 2019, Figures 1 to 3",
+        dataset={"name": "ptb"},
+        model={"name": "lstm", "preset": "small"},
+        optimizer={"name": "adam", "learning_rate": 2e-3, "global_clipnorm": 5.0},
+        methods="full,exp,uniform,quadratic,rff,sorf,positive",
+        method_table=method_table(),
+        epochs=1,
+        cell_timeout_s=6 * 3600.0,
+        columns=("epochs", "valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+    )
