@@ -45,6 +45,19 @@ if keras.backend.backend() == "tensorflow":
         """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
         return tf.matmul(a, b, transpose_b=True)
 
+    def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:
+        """Rows [g size, (g + 1) size) of `variable` (V, D) for every group g: (..., size, D)."""
+        ids = tf.expand_dims(groups, -1) * size + tf.range(size)
+        return tf.gather(variable.value, ids)
+
+    def cosine(turns: Tensor) -> Tensor:
+        """cos(2 pi turns)."""
+        return tf.cos(turns * (2 * math.pi))
+
+    def keep_apart(x: Tensor) -> Tensor:
+        """`x`, computed once and before what follows."""
+        return x
+
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`, in place; duplicated ids add up."""
         variable.value.scatter_add(tf.IndexedSlices(updates, ids))
@@ -143,6 +156,39 @@ elif keras.backend.backend() == "jax":
     def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
         """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
         return jnp.matmul(a, b.T)
+
+    def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:
+        """Rows [g size, (g + 1) size) of `variable` (V, D) for every group g: (..., size, D)."""
+        value = variable.value
+        grouped = jnp.reshape(value, (-1, size, value.shape[-1]))
+        return jnp.take(grouped, groups, axis=0, mode="clip")
+
+    # cos(2 pi sqrt(u)) on [0, 1/4], fitted at Chebyshev points: within 4e-7.
+    _COSINE = (
+        0.999999989,
+        -19.7392045,
+        64.9391175,
+        -85.4501395,
+        60.167631,
+        -25.9675992,
+        6.52865816,
+    )
+
+    def cosine(turns: Tensor) -> Tensor:
+        """cos(2 pi turns) (XLA's own takes 18 times as long on a CPU)."""
+        square = jnp.square(turns - jnp.round(turns))
+        result = _COSINE[-1]
+        for coefficient in _COSINE[-2::-1]:
+            result = result * square + coefficient
+        return result
+
+    def keep_apart(x: Tensor) -> Tensor:
+        """`x`, computed once and before what follows.
+
+        XLA may compute an old row again inside an operation that needs the new ones, and must then
+        copy the variable that is updated in between.
+        """
+        return jax.lax.optimization_barrier(x)
 
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`; ids past the end are dropped, duplicated ids add up."""
