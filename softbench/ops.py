@@ -18,6 +18,8 @@ if keras.backend.backend() == "tensorflow":
 
     # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
     SCATTER_UNDER_JIT = False
+    # A variable that a scatter has updated is copied whenever all of it is read.
+    READ_COPIES = True
 
     def read(variable: keras.Variable) -> Tensor:
         """The value of a variable as a tensor."""
@@ -54,9 +56,9 @@ if keras.backend.backend() == "tensorflow":
         """cos(2 pi turns)."""
         return tf.cos(turns * (2 * math.pi))
 
-    def keep_apart(x: Tensor) -> Tensor:
-        """`x`, computed once and before what follows."""
-        return x
+    def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
+        """`later`, for use after `rows` (U, d) were read; a graph keeps that order by itself."""
+        return list(later)
 
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`, in place; duplicated ids add up."""
@@ -144,6 +146,7 @@ elif keras.backend.backend() == "jax":
     import jax.numpy as jnp
 
     SCATTER_UNDER_JIT = True
+    READ_COPIES = False
 
     def read(variable: keras.Variable) -> Tensor:
         """The value of a variable as a tensor."""
@@ -182,13 +185,15 @@ elif keras.backend.backend() == "jax":
             result = result * square + coefficient
         return result
 
-    def keep_apart(x: Tensor) -> Tensor:
-        """`x`, computed once and before what follows.
+    def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
+        """`later` (U, ...), for use after `rows` (U, d) were read.
 
-        XLA may compute an old row again inside an operation that needs the new ones, and must then
-        copy the variable that is updated in between.
+        XLA copies a variable that is updated unless every read of its old value comes before the
+        update by what it computes; so the update is made to depend on the rows.
         """
-        return jax.lax.optimization_barrier(x)
+        nothing = 0.0 * rows[:, 0]
+        nothing = jnp.where(nothing == 0, nothing, 0.0)  # of infinite rows too
+        return [x + nothing.reshape((-1,) + (1,) * (x.ndim - 1)).astype(x.dtype) for x in later]
 
     def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
         """`variable[ids] += updates`; ids past the end are dropped, duplicated ids add up."""

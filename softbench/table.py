@@ -13,6 +13,7 @@ from softbench.ops import (
     gather_rows,
     matmul_transposed,
     read,
+    read_first,
     sum_duplicates,
 )
 from softbench.rows import PACKAGE, RowOptimizer
@@ -175,6 +176,8 @@ class ClassTable(keras.layers.Layer):
         """
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
+        if old_rows is not None:
+            gradients = read_first(old_rows, gradients)
         self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
         if on_change is not None:
             on_change(self, ids, old_rows, self.rows(ids))

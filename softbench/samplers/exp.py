@@ -6,12 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from softbench.ops import READ_COPIES
 from softbench.rows import PACKAGE
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.sum_tree import descend, partial_sums, take_entries
 
 Tensor = Any
 
+CHUNK = 8192  # classes scored at once, see `_all_scores`
 LARGEST_SCORES = 2**24  # held at once for the mixture of a batch
 
 
@@ -28,12 +30,23 @@ class Exp(Sampler):
 
     def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
         """Scores (B, n), -inf at the labels if they are given."""
-        scores = ops.stop_gradient(table.scores(hidden))
+        scores = ops.stop_gradient(self._all_scores(table, hidden))
         if labels is None:
             return scores
         labels = ops.cast(labels, "int32")
         places = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
         return ops.scatter_update(scores, places, ops.full_like(scores[:, 0], -float("inf")))
+
+    @staticmethod
+    def _all_scores(table: Any, hidden: Tensor) -> Tensor:
+        """Scores (B, n), without reading the whole table at once where that would copy it."""
+        if not READ_COPIES or table.units <= CHUNK:
+            return table.scores(hidden)
+        steps, last = ops.arange(CHUNK, dtype="int32"), table.units - 1
+        starts = ops.arange(-(-table.units // CHUNK), dtype="int32") * CHUNK
+        found = ops.map(lambda s: table.scores(hidden, ops.minimum(s + steps, last)), starts)
+        found = ops.transpose(found, (1, 0, 2))
+        return ops.reshape(found, (ops.shape(hidden)[0], -1))[:, : table.units]
 
     @staticmethod
     def _masses(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from softbench.checks import check_number, check_positive
-from softbench.ops import assign_when, gather_rows, keep_apart, read, scatter_update
+from softbench.ops import assign_when, gather_rows, read, scatter_update
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.block_sums import BlockSums
 from softbench.samplers.features import FeatureMap
@@ -221,7 +221,6 @@ class KernelSampler(Sampler):
         self.steps.assign(step + 1)
 
     def rows_changed(self, table, ids, old_rows, new_rows):
-        old_rows = keep_apart(old_rows)
         old_weight, new_weight = self._weight(ids), self._live_weight(table, ids)
         if self.class_weight is not None:
             scatter_update(self.class_weight, ids, new_weight)
