@@ -13,6 +13,7 @@ from softbench.ops import (
     gather_rows,
     matmul_transposed,
     read,
+    read_first,
     sum_duplicates,
 )
 from softbench.rows import PACKAGE, RowOptimizer
@@ -113,11 +114,15 @@ class ClassTable(keras.layers.Layer):
         Returns:
             float32 (B, m).
         """
-        hidden, rows = self._prepare(hidden, rows)
+        hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
+        hidden = _l2_normalize(hidden) if self.normalize else hidden
         if len(rows.shape) == 3:
+            rows = _l2_normalize(rows) if self.normalize else rows
             inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
         else:
             inner = matmul_transposed(hidden, rows)
+            if self.normalize:  # of the products: a normalised table would be a copy of it
+                inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
         return self._finish(inner, bias)
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -171,6 +176,8 @@ class ClassTable(keras.layers.Layer):
         """
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
+        if old_rows is not None:
+            gradients = read_first(old_rows, gradients)
         self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
         if on_change is not None:
             on_change(self, ids, old_rows, self.rows(ids))
@@ -181,6 +188,10 @@ class ClassTable(keras.layers.Layer):
 
 def _l2_normalize(x: Tensor) -> Tensor:
     """x / |x| along the last axis; a zero row stays zero."""
+    return ops.cast(ops.cast(x, "float32") * _inverse_norm(x), x.dtype)
+
+
+def _inverse_norm(x: Tensor) -> Tensor:
+    """1 / |x| along the last axis (..., 1), float32; 1 for a zero row."""
     square = ops.sum(ops.square(ops.cast(x, "float32")), axis=-1, keepdims=True)
-    scale = ops.rsqrt(ops.where(square > 0, square, 1.0))
-    return ops.cast(ops.cast(x, "float32") * scale, x.dtype)
+    return ops.rsqrt(ops.where(square > 0, square, 1.0))

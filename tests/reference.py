@@ -1,6 +1,9 @@
 """Plain NumPy float64 versions of what softbench computes; imports nothing from it."""
 
+import math
+
 import numpy as np
+from scipy.linalg import hadamard
 
 
 def ref_perplexity(nll, weight=None):
@@ -174,3 +177,126 @@ def top_k(scores, k):
     """Scores and ids (B, k); equal scores: the lower id first."""
     ids = np.argsort(-scores, axis=-1, kind="stable")[:, :k]
     return np.take_along_axis(scores, ids, axis=-1), ids
+
+
+# Kernel samplers: feature maps (N, D) of rows x (N, d), and the law of the descent.
+
+
+def quadratic_features(x, alpha):
+    """Inner products are alpha <h, c>^2 + 1 (Blanc & Rendle 2018)."""
+    outer = np.einsum("ni,nj->nij", x, x).reshape(len(x), -1)
+    return np.concatenate([np.sqrt(alpha) * outer, np.ones((len(x), 1))], axis=-1)
+
+
+def fourier_features(x, directions, nu, limit=40.0):
+    """Rawat et al. (2019) eq. 17 times exp(min(nu |x|^2 / 2, limit)); directions (d, D)."""
+    angles = x @ directions
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+    scale = np.exp(np.minimum(nu / 2 * (x**2).sum(-1, keepdims=True), limit))
+    return waves * scale / np.sqrt(directions.shape[1])
+
+
+def structured_directions(signs, nu, size, num_features):
+    """Yu et al. (2016): sqrt(nu p) H D_1 H D_2 H D_3, transposed; signs (3, stacks, p)."""
+    p = signs.shape[-1]
+    h = hadamard(p) / np.sqrt(p)
+    d = signs[..., None] * np.eye(p)  # (3, stacks, p, p)
+    stacks = h @ d[0] @ h @ d[1] @ h @ d[2]
+    return np.sqrt(nu * p) * stacks.reshape(-1, p)[:num_features, :size].T
+
+
+def maclaurin_features(x, signs, counts, num_features, nu):
+    """Kar & Karnick (2012); `signs` are the first factors of counts[0] features, and so on."""
+    starts = np.cumsum([0, *counts])
+    columns = []
+    for j in range(num_features):
+        degree = sum(count > j for count in counts)
+        scale = 2.0 ** (degree + 1) * nu**degree / math.factorial(degree) / num_features
+        factors = [x @ signs[:, starts[i] + j] for i in range(degree)]
+        columns.append(np.sqrt(scale) * np.prod([np.ones(len(x)), *factors], axis=0))
+    return np.stack(columns, axis=-1)
+
+
+def positive_features(x, directions, nu, limit=40.0):
+    """Choromanski et al. (2021), Lemma 1; directions (d, D)."""
+    exponents = x @ directions - nu / 2 * (x**2).sum(-1, keepdims=True)
+    return np.exp(np.minimum(exponents, limit)) / np.sqrt(directions.shape[1])
+
+
+def clamped_shares(mass, prior, available, floor):
+    """Shares of siblings (K,): M+ = max(M, floor w mean |M|) over its sum; w if all M+ are 0."""
+    mass, prior = np.where(available, mass, 0.0), np.where(available, prior, 0.0)
+    if not available.any():
+        return np.zeros_like(mass)
+    raised = np.maximum(mass, floor * prior * np.abs(mass).sum() / prior.sum())
+    raised = raised if raised.sum() > 0 else prior
+    return raised / raised.sum()
+
+
+def mixture_members(phi, total):
+    """phi(h_b) / Z_b (B, D), Z_b at least 1e-3 of the batch's mean of |Z| (1 if that is 0)."""
+    mean = np.abs(total).mean()
+    return phi / np.maximum(total, 1e-3 * mean if mean > 0 else 1.0)[:, None]
+
+
+def _within_leaf(scores, available, share):
+    """Mean by `share` (B,) over examples of the softmax of available scores (B, b)."""
+    if not available.any():
+        return np.zeros(scores.shape[-1])
+    return share @ softmax(np.where(available, scores, -np.inf))
+
+
+def kernel_law(
+    phi,
+    phi_rows,
+    weight,
+    prior,
+    block_size,
+    top_size,
+    floor,
+    labels=None,
+    scores=None,
+    shared=False,
+):
+    """q (B, n) of the kernel samplers, or (1, n) if shared.
+
+    phi (B, D), phi_rows (n, D), weight and prior (n,); with `scores` (B, n) the share of a class in
+    its block is their softmax. Masses of nodes are sums over their classes, one by one.
+    """
+    n = len(phi_rows)
+    spans = [block_size] if block_size < n else []
+    while spans and -(-n // spans[-1]) > top_size:
+        spans.append(16 * spans[-1])
+    members = mixture_members(phi, phi @ (weight @ phi_rows)) if shared else None
+    queries = members.mean(0, keepdims=True) if shared else phi
+    q = np.ones((len(queries), n))
+    for row, query in enumerate(queries):
+        available = prior > 0
+        if labels is not None:
+            available = available & (np.arange(n) != labels[row])
+        mass = np.where(available, phi_rows @ query * weight, 0.0)
+        own_prior = np.where(available, prior, 0.0)
+        for level, span in enumerate(spans):
+            node = np.arange(n) // span
+            sums = [np.bincount(node, v) for v in (mass, own_prior, available)]
+            parent = np.arange(node[-1] + 1) // (16 if level + 1 < len(spans) else n)
+            for group in np.unique(parent):
+                mine = parent == group
+                shares = clamped_shares(sums[0][mine], sums[1][mine], sums[2][mine] > 0, floor)
+                for child, share in zip(np.flatnonzero(mine), shares, strict=True):
+                    q[row, node == child] *= share
+        leaf = np.arange(n) // block_size
+        for own in (leaf == v for v in np.unique(leaf)):
+            if block_size == 1:
+                shares = available[own].astype(float)
+            elif scores is None:
+                shares = clamped_shares(mass[own], prior[own], available[own], floor)
+            elif not shared:
+                shares = _within_leaf(scores[[row]][:, own], available[own], np.ones(1))
+            else:
+                part = np.maximum(members @ (weight[own] @ phi_rows[own]), 0.0)
+                if not spans or part.sum() == 0:
+                    part = np.ones(len(part))
+                shares = _within_leaf(scores[:, own], available[own], part / part.sum())
+            q[row, own] *= shares
+    return q

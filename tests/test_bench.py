@@ -314,7 +314,7 @@ def test_diagnostics_of_a_training_record(name):
     after = [np.array(v) for layer in layers for v in layer.variables]
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)
-    p = reference.softmax(np.array(head(problem.probe()), np.float64))
+    p = reference.softmax(np.array(head(problem.probe()[0]), np.float64))
     n = problem.num_classes
     assert found["proposal_kl"] == pytest.approx((p * np.log(p * n)).sum(-1).mean(), rel=1e-4)
     assert found["proposal_ess"] == pytest.approx((1 / (n * p**2).sum(-1)).mean(), rel=1e-4)

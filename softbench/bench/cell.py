@@ -5,6 +5,7 @@ chooses the Keras backend before it imports Keras, runs the task and writes the 
 """
 
 import functools
+import importlib
 import json
 import os
 import sys
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     result: dict = {}
     try:
         progress = functools.partial(records.append_line, curve_path)
-        _run_task(Job(cell["config"], job["data_dir"], result, progress))
+        _run_task(Job(cell["config"], job["data_dir"], result, progress, workdir / "partial"))
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
@@ -62,16 +63,11 @@ def new_record(cell: dict, command: str) -> dict:
 
 def _run_task(job: Job) -> None:
     # Imported here: these import Keras, and the backend had to be chosen first.
-    if job.config["task"] == "step_time":
-        from softbench.bench.step_time import run
-    elif job.config["task"] == "wall_time":
-        from softbench.bench.wall_time import run
-    else:
-        from softbench.bench.train import run
+    module = importlib.import_module(f"softbench.bench.{job.config['task']}")
     import keras
 
     keras.utils.set_random_seed(job.config["seed"])
-    run(job)
+    module.run(job)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
+# Each is the name of a module of softbench.bench.
+TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse")
+
 _DEFAULTS = {
     "experiment": "",
     "title": "",
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
-    # "wall_time", that of a sampler's draw, loss and update.
+    # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
+    # trained head; "kernel_mse", the error of feature maps.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
@@ -136,8 +140,7 @@ def check(config: Mapping) -> None:
     for problem in problems(config):
         if problem["epochs"] < 1:
             raise ConfigError(f"--config.epochs must be 1 or more. Received: {problem['epochs']}")
-        if problem["task"] not in ("train", "step_time", "wall_time"):
+        if problem["task"] not in TASKS:
             raise ConfigError(
-                "--config.task must be `train`, `step_time` or `wall_time`. "
-                f"Received: {problem['task']!r}"
+                f"--config.task must be one of: {', '.join(TASKS)}. Received: {problem['task']!r}"
             )

@@ -1,6 +1,7 @@
 """What passes between a cell and its task. Needs no Keras."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -17,9 +18,11 @@ class Job(NamedTuple):
         result: The record's measured fields; a task fills it as it goes, so that a failure
             keeps what came before it.
         progress: Called with each new point of the learning curve.
+        cache: Folder for what a task may keep between runs, or None.
     """
 
     config: dict
     data_dir: str | None
     result: dict
     progress: Callable[[dict], None]
+    cache: Path | None = None

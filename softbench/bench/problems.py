@@ -29,7 +29,8 @@ class Problem(NamedTuple):
         callbacks: makes the callbacks of one `fit` or `evaluate`.
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}.
-        probe: () -> hidden vectors (B, d) of a fixed validation batch, by the encoder of now.
+        probe: () -> hidden vectors (B, d) of a fixed validation batch, by the encoder of now, and
+            a label of each (B,); -1 for an example that has none.
     """
 
     num_classes: int
@@ -42,7 +43,7 @@ class Problem(NamedTuple):
     callbacks: Callable[[], list]
     optimizer: Callable[[dict, int], dict]
     evaluate: Callable[[keras.Model, str], dict]
-    probe: Callable[[], np.ndarray]
+    probe: Callable[[], tuple[np.ndarray, np.ndarray]]
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -82,14 +83,14 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
             **{key: float(value) for key, value in scores.items()},
         }
 
-    def probe() -> np.ndarray:
+    def probe() -> tuple[np.ndarray, np.ndarray]:
         valid = held_out["valid"]
         models.reset_states(encoder)
         for index in range(min(PROBE_BATCH + 1, len(valid))):
-            x, _, weight = valid[index]
+            x, labels, weight = valid[index]
             hidden = encoder(keras.ops.convert_to_tensor(x), training=False)
         models.reset_states(encoder)
-        return keras.ops.convert_to_numpy(hidden)[weight > 0]
+        return keras.ops.convert_to_numpy(hidden)[weight > 0], labels[weight > 0]
 
     scale = preset.init_scale
     uniform = keras.initializers.RandomUniform(-scale, scale, seed=config["seed"])
@@ -117,10 +118,11 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         batches = datasets.BagBatches(data, split, model["batch_size"])
         return evaluate_ranking(trained, batches, getattr(data, f"{split}_labels"), TOP_K)
 
-    def probe() -> np.ndarray:
-        inputs, _, mask = datasets.BagBatches(data, "valid", model["batch_size"])[0]
+    def probe() -> tuple[np.ndarray, np.ndarray]:
+        inputs, labels, mask = datasets.BagBatches(data, "valid", model["batch_size"])[0]
         hidden = encoder([keras.ops.convert_to_tensor(x) for x in inputs], training=False)
-        return keras.ops.convert_to_numpy(hidden)[mask > 0]
+        first = datasets.padded_labels(labels)[:, 0]
+        return keras.ops.convert_to_numpy(hidden)[mask > 0], first[mask > 0]
 
     return Problem(
         num_classes=data.num_classes,

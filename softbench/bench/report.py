@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
+from softbench.bench import report_kernels
 from softbench.bench import report_tables as tables
+from softbench.bench import report_wall
 from softbench.bench.config import ConfigError
 
 _PLAN = "experiment.json"
@@ -43,16 +45,27 @@ def read(results: Path) -> tuple[dict, list[dict]]:
 
 def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     """Returns every table of the page."""
+    kernels = report_kernels.kernel_tables(plan, records)
+    if kernels:
+        return kernels
     training = [record for record in records if record["config"]["task"] == "train"]
     steps = [record for record in records if record["config"]["task"] == "step_time"]
-    found = tables.training_tables(plan, training) if training or plan["paper"] else []
-    return [*found, *tables.curve_tables(plan, training), *tables.step_tables(steps)]
+    wall = [record for record in records if record["config"]["task"] == "wall_time"]
+    wall = [record for record in wall if record["status"] == "ok"]
+    rows = training or (plan["paper"] and not wall)
+    found = tables.training_tables(plan, training) if rows else []
+    found += [*tables.curve_tables(plan, training), *tables.step_tables(steps)]
+    return found + report_wall.wall_tables(plan, wall)
 
 
 def summary(results: Path) -> str:
     """Returns the tables as text, for the end of a run; rows that were not run are left out."""
     plan, records = read(Path(results))
-    ran = {tables.row_name(record) for record in records}
+    ran = {
+        f"{tables.group_name(record['config'])}-{method}"
+        for record in records
+        for method in record["config"]["methods"]
+    }
     plan["paper"] = {name: value for name, value in plan["paper"].items() if name in ran}
     parts = [f"{t.title}\n\n{tables.markdown(t)}\n" for t in all_tables(plan, records)]
     return "\n".join(parts) or "No results."

@@ -19,6 +19,8 @@ def plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
         task = record["config"]["task"]
         if task == "step_time" and record["status"] == "ok":
             _add_steps(found, record)
+        elif task == "wall_time" and record["status"] == "ok":
+            _add_wall(found, record)
         elif task == "train":
             _add_curves(found, record)
     for _, data in found.values():
@@ -34,6 +36,19 @@ def _add_steps(found: dict, record: Mapping) -> None:
         if step["step_ms"]["median"] is not None:
             point = [record["num_classes"], step["step_ms"]["median"]]
             data["lines"].setdefault(name, []).append(point)
+
+
+def _add_wall(found: dict, record: Mapping) -> None:
+    backend, label = record["config"]["backend"], record["config"]["model"]["label"]
+    empty = {"x": "number of classes", "y": "loss, ms", "log": "xy", "lines": {}}
+    caption = f"Sampled softmax loss, {label}, {backend}"
+    _, data = found.setdefault(f"loss-{label}-{backend}.png", (caption, empty))
+    for name, parts in record["wall_time"].items():
+        median = parts["loss"]["step_ms"]["median"]
+        if median is not None:
+            line = data["lines"].setdefault(name, [])
+            if record["num_classes"] not in [n for n, _ in line]:
+                line.append([record["num_classes"], median])
 
 
 def _add_curves(found: dict, record: Mapping) -> None:

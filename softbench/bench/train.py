@@ -22,23 +22,37 @@ def run(job: Job) -> None:
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
     kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
-    method = {**method, "kwargs": kwargs}
+    spec = {**config["optimizer"], **method.get("optimizer", {})}
+    model = fit(job, {**method, "kwargs": kwargs}, problem, spec)
+    head = model.head
+    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
+    repetitions = config["timing"]["head_repetitions"]
+    if repetitions:
+        result["head_ms"] = _head_time(head, problem, spec, repetitions)
+
+
+def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
+    """Trains an encoder and a method's head; fills `job.result` with curve and step times.
+
+    Args:
+        job: of the cell.
+        method: {"head", "kwargs"}, see `build.head`.
+        problem: what to train on.
+        spec: of the optimizer.
+    """
+    config, result = job.config, job.result
     head = build.head(method, problem.num_classes, problem.counts, config["seed"])
     head.build(problem.encoder.output.shape)
-    spec = {**config["optimizer"], **method.get("optimizer", {})}
     model = softbench.Classifier(problem.encoder, head, top_k=TOP_K)
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
-    timer = timing.StepTimer(config["timing"]["warmup_steps"])
+    timer = timing.StepTimer(config["timing"].get("warmup_steps", 5))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
     try:
         _epochs(job, model, problem, timer, spec)
     finally:
         result |= _step_times(timer, problem.examples)
-    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
-    repetitions = config["timing"]["head_repetitions"]
-    if repetitions:
-        result["head_ms"] = _head_time(head, problem, spec, repetitions)
+    return model
 
 
 def _epochs(
@@ -73,7 +87,7 @@ def diagnose(head: keras.layers.Layer, problem: Problem, nll: float) -> dict[str
     """Quality of the proposal on a fixed validation batch, and the mutual information."""
     found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
     if hasattr(head, "sampler"):
-        quality = diagnostics.proposal_quality(head, problem.probe())
+        quality = diagnostics.proposal_quality(head, problem.probe()[0])
         found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
     return found
 

@@ -1,8 +1,8 @@
 """Sums of class features over blocks of classes, in levels, kept equal to the class table.
 
-Level 0 holds the leaf blocks: node v is the classes [v b, (v + 1) b). Each further level joins 16
-nodes of the one below, until at most `top_size` are left. Shape letters: n classes, D length of a
-feature vector, b classes in a leaf block, N class ids, U distinct ones, V nodes.
+Level 0 holds the leaf blocks: node v is the classes [v b, (v + 1) b). Each further level joins a
+fixed number of nodes of the one below, until at most `top_size` are left. Shape letters: n classes,
+D length of a feature vector, b classes in a leaf block, N class ids, U distinct ones, V nodes.
 
 Drift: a sum follows its rows by differences, each rounded to float32. At every change a
 1 / REFRESH_PERIOD share of the leaf blocks, and the sums above them, are computed afresh, in turn;
@@ -16,11 +16,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.ops import gather_rows, read, scatter_add, scatter_update
+from softbench.ops import gather_groups, gather_rows, read, scatter_add, scatter_update
 
 Tensor = Any
 
-BRANCHING = 16
 REFRESH_PERIOD = 4096
 CHUNK = 2**23  # numbers held at a time while rebuilding
 
@@ -32,23 +31,30 @@ class BlockSums(keras.layers.Layer):
         units: n.
         block_size: b.
         top_size: the last level has at most this many nodes.
+        branching: nodes that one above joins.
         prior: float64 (n,), a weight for each class of which 0 takes it out of all blocks; or None.
 
     Attributes:
         spans: classes in a node of each level, from the leaves up.
-        sums: for each level a variable (V, D), V padded to a multiple of 16 below the top.
+        sums: for each level a variable (V, D); below the top, V is a multiple of `branching`.
     """
 
     def __init__(
-        self, units: int, block_size: int, top_size: int, prior: np.ndarray | None, **kwargs: Any
+        self,
+        units: int,
+        block_size: int,
+        top_size: int,
+        prior: np.ndarray | None,
+        branching: int = 16,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.units, self.prior = units, prior
+        self.units, self.prior, self.branching = units, prior, branching
         self.spans = [block_size]
         while -(-units // self.spans[-1]) > top_size:
-            self.spans.append(self.spans[-1] * BRANCHING)
+            self.spans.append(self.spans[-1] * branching)
         nodes = [-(-units // span) for span in self.spans]
-        self.nodes = [-(-v // BRANCHING) * BRANCHING for v in nodes[:-1]] + nodes[-1:]
+        self.nodes = [-(-v // branching) * branching for v in nodes[:-1]] + nodes[-1:]
 
     def build(self, dim: int, features: Callable[[Tensor], Tensor]) -> None:
         """`features` gives the weighted features (N, D) of class ids (N,), zero where id >= n."""
@@ -80,7 +86,9 @@ class BlockSums(keras.layers.Layer):
         blocks = padded.reshape(nodes, span)
         values = np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)
         return self._add(
-            f"prior_{span}", values.shape, lambda shape, dtype=None: ops.convert_to_tensor(values, dtype)
+            f"prior_{span}",
+            values.shape,
+            lambda shape, dtype=None: ops.convert_to_tensor(values, dtype),
         )
 
     def size(self, level: int, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +118,7 @@ class BlockSums(keras.layers.Layer):
         return ops.reshape(found, (chunks * size, self.dim))[:nodes]
 
     def _parents(self, below: Tensor, level: int) -> Tensor:
-        sums = ops.sum(ops.reshape(below, (-1, BRANCHING, self.dim)), axis=1)
+        sums = ops.sum(ops.reshape(below, (-1, self.branching, self.dim)), axis=1)
         return ops.pad(sums, ((0, self.nodes[level] - sums.shape[0]), (0, 0)))
 
     def compute(self) -> list[Tensor]:
@@ -136,12 +144,12 @@ class BlockSums(keras.layers.Layer):
         nodes = ops.mod(start + ops.arange(count, dtype="int32"), self.nodes[0])
         scatter_update(self.sums[0], nodes, self._leaf_sums(nodes))
         for below, sums in zip(self.sums[:-1], self.sums[1:], strict=True):
-            nodes = nodes // BRANCHING
-            children = self.children(nodes)
-            scatter_update(sums, nodes, ops.sum(gather_rows(below, children), axis=1))
+            nodes = nodes // self.branching
+            children = gather_groups(below, nodes, self.branching)
+            scatter_update(sums, nodes, ops.sum(children, axis=1))
         self.cursor.assign(ops.mod(start + count, self.nodes[0]))
 
-    @staticmethod
-    def children(nodes: Tensor) -> Tensor:
-        """The nodes one level below, (..., 16)."""
-        return ops.expand_dims(nodes, -1) * BRANCHING + ops.arange(BRANCHING, dtype="int32")
+    def children(self, nodes: Tensor) -> Tensor:
+        """The nodes one level below, (..., branching)."""
+        steps = ops.arange(self.branching, dtype="int32")
+        return ops.expand_dims(nodes, -1) * self.branching + steps

@@ -6,12 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from softbench.ops import READ_COPIES
 from softbench.rows import PACKAGE
 from softbench.samplers.base import Sampler, Samples
-from softbench.samplers.sum_tree import draw
+from softbench.samplers.sum_tree import descend, partial_sums, take_entries
 
 Tensor = Any
 
+CHUNK = 8192  # classes scored at once, see `_all_scores`
 LARGEST_SCORES = 2**24  # held at once for the mixture of a batch
 
 
@@ -26,44 +28,88 @@ class Exp(Sampler):
     corrected with log q_bar.
     """
 
-    def _log_softmax(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
-        """log q (B, n), of the other classes if labels are given; all -inf if there are none."""
-        scores = ops.stop_gradient(table.scores(hidden))
-        if labels is not None:
-            ids = ops.arange(table.units, dtype="int32")
-            excluded = ops.equal(ops.expand_dims(ops.cast(labels, "int32"), -1), ids)
-            scores = ops.where(excluded, -float("inf"), scores)
+    def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
+        """Scores (B, n), -inf at the labels if they are given."""
+        scores = ops.stop_gradient(self._all_scores(table, hidden))
+        if labels is None:
+            return scores
+        labels = ops.cast(labels, "int32")
+        places = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
+        return ops.scatter_update(scores, places, ops.full_like(scores[:, 0], -float("inf")))
+
+    @staticmethod
+    def _all_scores(table: Any, hidden: Tensor) -> Tensor:
+        """Scores (B, n), without reading the whole table at once where that would copy it."""
+        if not READ_COPIES or table.units <= CHUNK:
+            return table.scores(hidden)
+        steps, last = ops.arange(CHUNK, dtype="int32"), table.units - 1
+        starts = ops.arange(-(-table.units // CHUNK), dtype="int32") * CHUNK
+        found = ops.map(lambda s: table.scores(hidden, ops.minimum(s + steps, last)), starts)
+        found = ops.transpose(found, (1, 0, 2))
+        return ops.reshape(found, (ops.shape(hidden)[0], -1))[:, : table.units]
+
+    @staticmethod
+    def _masses(scores: Tensor) -> tuple[Tensor, Tensor]:
+        """exp(score - peak) (B, n), and the peak (B, 1) of each row; 0 where there is none."""
         peak = ops.max(scores, axis=-1, keepdims=True)
         peak = ops.where(ops.isfinite(peak), peak, 0.0)
-        total = ops.sum(ops.exp(scores - peak), axis=-1, keepdims=True)
-        return scores - peak - ops.log(ops.where(total > 0, total, 1.0))
+        return ops.exp(scores - peak), peak
 
-    def shared_log_prob(self, table, hidden):
-        """log q_bar (n,), never holding many more than `LARGEST_SCORES` scores."""
+    def _log_softmax(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
+        """log q (B, n), of the other classes if labels are given; all -inf if there are none."""
+        scores = self._scores(table, hidden, labels)
+        masses, peak = self._masses(scores)
+        return scores - _log_total(peak, ops.sum(masses, axis=-1, keepdims=True))
+
+    def _parts(self, table: Any, hidden: Tensor) -> list[Tensor]:
+        """The batch in parts that have not many more than `LARGEST_SCORES` scores."""
         size = max(1, LARGEST_SCORES // table.units)
         starts = range(0, hidden.shape[0] or 1, size)  # one part where B is not known
-        parts = [hidden[s : s + size] for s in starts] if len(starts) > 1 else [hidden]
+        return [hidden[s : s + size] for s in starts] if len(starts) > 1 else [hidden]
+
+    def shared_log_prob(self, table, hidden):
+        """log q_bar (n,)."""
+        parts = self._parts(table, hidden)
         sums = [ops.logsumexp(self._log_softmax(table, h, None), axis=0) for h in parts]
         total = sums[0] if len(sums) == 1 else ops.logsumexp(ops.stack(sums), axis=0)
         return total - ops.log(ops.cast(ops.shape(hidden)[0], "float32"))
 
+    def _sample_shared(self, table: Any, hidden: Tensor, num_sampled: int) -> tuple:
+        """Ids (m,) of the mixture, and log sum_i exp(score_i) (B, 1)."""
+        mixture, log_z = 0.0, []
+        for part in self._parts(table, hidden):
+            masses, peak = self._masses(self._scores(table, part, None))
+            total = ops.sum(masses, axis=-1, keepdims=True)
+            mixture = mixture + ops.matmul(ops.transpose(1.0 / total), masses)
+            log_z.append(_log_total(peak, total))
+        ids = descend(partial_sums(mixture), table.units, num_sampled, self.seed_generator)[0]
+        return ids, log_z[0] if len(log_z) == 1 else ops.concatenate(log_z, axis=0)
+
+    def _log_mixture(self, table: Any, hidden: Tensor, log_z: Tensor, ids: Tensor) -> Tensor:
+        """log q_bar (K,) of ids (K,)."""
+        scores = ops.stop_gradient(table.scores(hidden, ids))
+        batch = ops.cast(ops.shape(hidden)[0], "float32")
+        return ops.logsumexp(scores - log_z, axis=0) - ops.log(batch)
+
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table)
         hidden = ops.stop_gradient(hidden)
-        log_size = math.log(num_sampled)
+        log_size, true = math.log(num_sampled), None
         if self.share_draws:
-            log_q = self.shared_log_prob(table, hidden)
-            ids = draw(ops.exp(log_q)[None], num_sampled, self.seed_generator)[0]
-            true = None if labels is None else ops.take(log_q, labels, axis=0) + log_size
-            return Samples(ids, ops.take(log_q, ids, axis=0) + log_size, true)
-        excluded = labels if exclude_labels else None
-        log_q = self._log_softmax(table, hidden, excluded)
-        ids = draw(ops.exp(log_q), num_sampled, self.seed_generator)
-        true = None
+            ids, log_z = self._sample_shared(table, hidden, num_sampled)
+            if labels is not None:
+                labels = ops.cast(labels, "int32")
+                true = self._log_mixture(table, hidden, log_z, labels) + log_size
+            return Samples(ids, self._log_mixture(table, hidden, log_z, ids) + log_size, true)
+        scores = self._scores(table, hidden, labels if exclude_labels else None)
+        masses, peak = self._masses(scores)
+        levels = partial_sums(masses)
+        log_z = _log_total(peak, ops.sum(levels[0], axis=-1))
+        ids = descend(levels, table.units, num_sampled, self.seed_generator)
         if labels is not None and not exclude_labels:
             column = ops.expand_dims(ops.cast(labels, "int32"), -1)
-            true = ops.take_along_axis(log_q, column, axis=-1)[:, 0] + log_size
-        return Samples(ids, ops.take_along_axis(log_q, ids, axis=-1) + log_size, true)
+            true = (take_entries(scores, column) - log_z)[:, 0] + log_size
+        return Samples(ids, take_entries(scores, ids) - log_z + log_size, true)
 
     def log_prob(self, table, hidden, ids=None, labels=None):
         self._check_built(table)
@@ -74,3 +120,8 @@ class Exp(Sampler):
             return ops.broadcast_to(log_q[None], (ops.shape(hidden)[0], table.units))
         log_q = self._log_softmax(table, hidden, labels)
         return log_q if ids is None else ops.take_along_axis(log_q, ids, axis=-1)
+
+
+def _log_total(peak: Tensor, total: Tensor) -> Tensor:
+    """log sum_i exp(score_i) from the peak and the sum of exp(score - peak); 0 without classes."""
+    return peak + ops.log(ops.where(total > 0, total, 1.0))

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from softbench.checks import check_number, check_positive
-from softbench.ops import read
+from softbench.ops import cosine, read
 
 Tensor = Any
 
@@ -101,9 +101,9 @@ class Quadratic(FeatureMap):
         place = np.zeros((size, size), "int32")
         place[first, second] = place[second, first] = np.arange(len(first))
         self.place = place.ravel()
-        self.unscale = (np.where(np.eye(size), 1.0, 1 / math.sqrt(2.0)) * math.sqrt(self.alpha)).astype(
-            "float32"
-        )
+        self.unscale = (
+            np.where(np.eye(size), 1.0, 1 / math.sqrt(2.0)) * math.sqrt(self.alpha)
+        ).astype("float32")
 
     def features(self, x: Tensor) -> Tensor:
         outer = ops.expand_dims(x, -1) * ops.expand_dims(x, -2)
@@ -173,12 +173,24 @@ class RandomFourier(ExponentialMap):
         return ops.matmul(x, read(self.directions))
 
     def queries(self, hidden: Tensor) -> Tensor:
-        angles = self.project(hidden)
-        waves = ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)
+        turns = self.project(hidden) / (2 * math.pi)
+        waves = ops.concatenate([cosine(turns), cosine(turns - 0.25)], axis=-1)
         return waves / math.sqrt(self.num_features)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.queries(x) * ops.exp(ops.minimum(self._half_square(x), LARGEST_EXPONENT))
+        return self.queries(x) * self._factor(x)
+
+    def _factor(self, x: Tensor) -> Tensor:
+        return ops.exp(ops.minimum(self._half_square(x), LARGEST_EXPONENT))
+
+    def products(self, queries: Tensor, rows: Tensor, hidden: Tensor | None = None) -> Tensor:
+        if hidden is None or len(rows.shape) == 2:
+            return super().products(queries, rows, hidden)
+        # cos a cos b + sin a sin b = cos(a - b): half the waves
+        turns = self.project(ops.reshape(rows, (-1, rows.shape[-1]))) / (2 * math.pi)
+        turns = ops.reshape(turns, (*ops.shape(rows)[:-1], self.num_features))
+        own = ops.expand_dims(self.project(hidden) / (2 * math.pi), 1)
+        return ops.mean(cosine(turns - own), axis=-1) * self._factor(rows)[..., 0]
 
 
 class StructuredFourier(RandomFourier):

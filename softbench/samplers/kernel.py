@@ -26,6 +26,11 @@ SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the ba
 DENSE_CLASSES_PER_DRAW = 128
 TOP_NODES_PER_DRAW = {False: 256, True: 32}  # by share_draws
 FEWEST_TOP_NODES = 1024
+# Nodes joined by one above: of short feature vectors many, as each level has its own cost; of long
+# ones few, as a draw reads all children of the nodes on its path.
+BRANCHING, LONG_BRANCHING = 16, 4
+LONG_FEATURES = 512
+LONG_TOP_NODES = 512
 # Numbers that the leaf sums may hold, unless the table is larger still.
 FREE_SUMS = 2**25
 
@@ -101,9 +106,7 @@ class KernelSampler(Sampler):
         """The feature map for a table of this temperature, not built yet."""
         raise NotImplementedError
 
-    def build(
-        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
-    ) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         super().build(table_shape, num_sampled, table)
         if table is None:
             raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
@@ -120,7 +123,10 @@ class KernelSampler(Sampler):
         self.blocks = None
         if self.span < self.units:
             top = max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[self.share_draws] * (num_sampled or 1))
-            self.blocks = BlockSums(self.units, self.span, top, self.own_prior)
+            branching = BRANCHING
+            if self.features.dim > LONG_FEATURES:
+                top, branching = LONG_TOP_NODES, LONG_BRANCHING
+            self.blocks = BlockSums(self.units, self.span, top, self.own_prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
             self.steps = self.add_weight(
@@ -133,7 +139,9 @@ class KernelSampler(Sampler):
             return None
         check_length(self.prior, self.units, "prior")
         seen = self.prior > 0
-        return np.where(seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0)
+        return np.where(
+            seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0
+        )
 
     def _add(self, name: str, value: Any) -> Any:
         def initializer(shape: tuple, dtype: Any = None) -> Tensor:

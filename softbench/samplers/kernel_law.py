@@ -1,7 +1,7 @@
 """The law of the kernel samplers: shares of nodes among their siblings, down to a class.
 
 q(i) is a product of shares along the path to i: of its top node among all top nodes, of each node
-among the 16 below its parent, of the class within its leaf block. A share is
+among those below its parent, of the class within its leaf block. A share is
 M+ / (sum of the siblings' M+), with M+ = max(M, floor * w * mean): M = <phi(h), sum of phi> the
 estimated mass of the node, w its prior weight, mean = (sum of |M|) / (sum of w) over the siblings.
 Where all M are positive and the floor does not bind, the product is phi(h).phi(c_i) / Z (Rawat et
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from softbench.ops import gather_rows, read
-from softbench.samplers.block_sums import BRANCHING, CHUNK, BlockSums
-from softbench.samplers.sum_tree import choose, draw
+from softbench.ops import gather_groups, gather_rows, matmul_transposed, read
+from softbench.samplers.block_sums import CHUNK, BlockSums
+from softbench.samplers.sum_tree import choose, draw, take_entries
 
 Tensor = Any
 
@@ -47,9 +47,12 @@ def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Te
     """M+ of siblings (..., K): never negative, zero where not `available`, and not all zero."""
     mass = ops.where(available, mass, 0.0)
     weight = ops.where(available, weight, 0.0)
-    total = ops.sum(weight, axis=-1, keepdims=True)
-    mean = ops.sum(ops.abs(mass), axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
-    positive = ops.maximum(mass, floor * mean * weight)
+    if floor == 0:
+        positive = ops.maximum(mass, 0.0)
+    else:
+        total = ops.sum(weight, axis=-1, keepdims=True)
+        mean = ops.sum(ops.abs(mass), axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
+        positive = ops.maximum(mass, (floor * mean) * weight)
     return ops.where(ops.sum(positive, axis=-1, keepdims=True) > 0, positive, weight)
 
 
@@ -103,16 +106,19 @@ class KernelLaw:
     def top(self, query: Query) -> Tensor:
         """M+ of all top nodes (R, T)."""
         sums = read(self.blocks.sums[-1])
-        mass = ops.matmul(query.features, ops.transpose(sums))
+        mass = matmul_transposed(query.features, sums)
         nodes = ops.arange(sums.shape[0], dtype="int32")
         return self.node_masses(query, len(self.blocks.sums) - 1, nodes, mass)
 
     def children(self, query: Query, level: int, parents: Tensor) -> Tensor:
-        """M+ (R, K, 16) of the nodes of `level` under `parents` (R, K)."""
+        """M+ (R, K, branching) of the nodes of `level` under `parents` (R, K)."""
+        branching = self.blocks.branching
         # A row without any mass goes to the last of the padding, which has no children.
-        nodes = ops.minimum(self.blocks.children(parents), self.blocks.nodes[level] - 1)
+        parents = ops.minimum(parents, self.blocks.nodes[level] // branching - 1)
+        nodes = self.blocks.children(parents)
         shape = ops.shape(nodes)
-        sums = gather_rows(self.blocks.sums[level], ops.reshape(nodes, (shape[0], -1)))
+        sums = gather_groups(self.blocks.sums[level], parents, branching)
+        sums = ops.reshape(sums, (shape[0], -1, sums.shape[-1]))
         mass = ops.squeeze(ops.matmul(sums, ops.expand_dims(query.features, -1)), -1)
         return self.node_masses(query, level, nodes, ops.reshape(mass, shape))
 
@@ -162,22 +168,21 @@ class KernelLaw:
         levels = len(self.blocks.sums)
         top = self.top(query)
         node = draw(top, num_sampled, seed)
-        log_q = ops.take_along_axis(log_shares(top), node, axis=-1)
+        total = ops.sum(top, axis=-1, keepdims=True)
+        shares = [take_entries(top, node) / ops.where(total > 0, total, 1.0)]
         shape = (levels, ops.shape(node)[0], num_sampled)
         uniform = keras.random.uniform(shape, seed=seed)
         for level in reversed(range(levels - 1)):
-            node, log_q = self._step(self.children(query, level, node), node, uniform[level], log_q)
+            child, share = choose(self.children(query, level, node), uniform[level])
+            node = node * self.blocks.branching + child
+            shares.append(share)
         if self.block_size > 1:
             leaves = node[0] if query.vectors is None else node
-            node, log_q = self._step(self.leaf(query, leaves), node, uniform[-1], log_q)
+            child, share = choose(self.leaf(query, leaves), uniform[-1])
+            node = node * self.block_size + child
+            shares.append(share)
+        log_q = ops.sum(ops.log(ops.stack(shares)), axis=0)
         return ops.minimum(node, self.table.units - 1), log_q
-
-    @staticmethod
-    def _step(masses: Tensor, node: Tensor, uniform: Tensor, log_q: Tensor) -> tuple:
-        """One level down: the chosen child of each node, and log q with its share."""
-        child = choose(masses, uniform)
-        share = ops.take_along_axis(log_shares(masses), ops.expand_dims(child, -1), axis=-1)
-        return node * masses.shape[-1] + child, log_q + ops.squeeze(share, -1)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q of classes (R, K)."""
@@ -187,7 +192,7 @@ class KernelLaw:
         log_q = ops.take_along_axis(log_shares(self.top(query)), ids // spans[-1], axis=-1)
         for level in reversed(range(len(spans) - 1)):
             masses = self.children(query, level, ids // spans[level + 1])
-            log_q = log_q + _share_of(masses, (ids // spans[level]) % BRANCHING)
+            log_q = log_q + _share_of(masses, (ids // spans[level]) % self.blocks.branching)
         leaves = ids // self.block_size
         if query.vectors is None:
             leaves = leaves[0]
@@ -202,7 +207,9 @@ class KernelLaw:
         for level in reversed(range(len(self.blocks.sums) - 1)):
             sums = read(self.blocks.sums[level])
             mass = ops.matmul(query.features, ops.transpose(sums))
-            groups = ops.reshape(ops.arange(sums.shape[0], dtype="int32"), (-1, BRANCHING))
+            groups = ops.reshape(
+                ops.arange(sums.shape[0], dtype="int32"), (-1, self.blocks.branching)
+            )
             mass = ops.reshape(mass, (-1, *groups.shape))
             masses = self.node_masses(query, level, ops.expand_dims(groups, 0), mass)
             log_q = ops.expand_dims(log_q[:, : groups.shape[0]], -1) + log_shares(masses)

@@ -6,11 +6,10 @@ of float32's over the whole cumulative sum, and it reads 16 numbers a level: O(m
 the O(n) sums. Shape letters: R rows (the batch, or 1), n classes, m samples.
 """
 
-import functools
-import operator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 Tensor = Any
@@ -39,29 +38,54 @@ def draw(masses: Tensor, num_sampled: int, seed: Any) -> Tensor:
     A position without mass is never drawn unless its row has none at all; that row's draws are
     its last position.
     """
-    levels = partial_sums(masses)
-    rows = ops.shape(masses)[0]
+    return descend(partial_sums(masses), masses.shape[-1], num_sampled, seed)
+
+
+def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Tensor:
+    """As `draw`, from the `partial_sums` of masses (R, size)."""
+    rows = ops.shape(levels[0])[0]
     uniform = keras.random.uniform((len(levels), rows, num_sampled), seed=seed)
-    position = ops.zeros((rows, num_sampled), dtype="int32")
+    position = None
     for depth, level in enumerate(levels):
-        child = choose(_take_groups(level, position), uniform[depth])
-        position = position * BRANCHING + child
-    return ops.minimum(position, masses.shape[-1] - 1)
+        if position is None:  # one group: all draws look at it
+            groups = ops.repeat(level, num_sampled, axis=1)
+        else:
+            groups = _take_groups(level, position)
+        child = choose(groups, uniform[depth])[0]
+        position = child if position is None else position * BRANCHING + child
+    return ops.minimum(position, size - 1)
 
 
-def choose(children: Tensor, uniform: Tensor) -> Tensor:
-    """The child (R, m) whose share of the masses (R, m, K) holds `uniform` (R, m).
+def choose(children: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """The child whose share of the masses holds a uniform number, and that share.
 
-    The sums run in order, term by term: a child without mass then has a share of exactly no
-    width. A parallel prefix sum adds in another order at each place and can give it one.
+    The first child with a mass whose running sum exceeds the number; the running sums are one
+    product with a triangular matrix, in float32. The mass is asked for by itself: whatever the
+    rounding, a child without mass is not chosen. Without any mass, it is the last child.
+
+    Args:
+        children: masses (R, m, K).
+        uniform: (R, m), in [0, 1).
+
+    Returns:
+        The child, int32 (R, m), and its share of the sum, float32 (R, m).
     """
-    masses = [children[..., i] for i in range(children.shape[-1])]
-    target = uniform * functools.reduce(operator.add, masses)
-    running, child = ops.zeros_like(target), ops.zeros_like(target, dtype="int32")
-    for mass in masses[:-1]:
-        running = running + mass
-        child = child + ops.cast(running <= target, "int32")
-    return child
+    size = children.shape[-1]
+    order = np.arange(size, dtype="int32")
+    running = ops.matmul(children, np.triu(np.ones((size, size), "float32")))
+    total = running[..., -1]
+    past = ops.cast(running <= ops.expand_dims(uniform * total, -1), "int32")
+    rank = ops.where(children > 0, past * size + order, 3 * size - 1)
+    child = ops.mod(ops.min(rank, axis=-1), size)
+    chosen = ops.where(ops.equal(order, ops.expand_dims(child, -1)), children, 0.0)
+    return child, ops.sum(chosen, axis=-1) / ops.where(total > 0, total, 1.0)
+
+
+def take_entries(table: Tensor, position: Tensor) -> Tensor:
+    """Entries (R, m) of a table (R, K) at `position` (R, m)."""
+    width = table.shape[-1]
+    first = ops.expand_dims(ops.arange(ops.shape(table)[0], dtype="int32") * width, -1)
+    return ops.take(ops.reshape(table, (-1,)), position + first, axis=0)
 
 
 def _take_groups(level: Tensor, position: Tensor) -> Tensor:

@@ -1,0 +1,84 @@
+"""The error of feature maps: exact cases, known variances, images with and without a folder."""
+
+import math
+
+import numpy as np
+import pytest
+
+from softbench.bench import kernel_mse
+from softbench.bench.job import Job
+from softbench.datasets.digits import generated_digits, load_usps
+
+
+def pairs(count=400, dim=16):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2, count, dim))
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def measure(method, tau, num_features=4096):
+    return kernel_mse.errors(method, *pairs(), tau, num_features, np.random.default_rng(1))
+
+
+def test_a_quadratic_target_is_fitted_exactly():
+    inner = np.linspace(-1, 1, 9)
+    np.testing.assert_allclose(kernel_mse.best_quadratic(inner, 3 * inner**2 - 2), 3 * inner**2 - 2)
+
+
+@pytest.mark.parametrize("num_features", [64, 2048])
+def test_random_fourier_error_is_its_variance(num_features):
+    """Var cos(w.(h - c)) = (1 - exp(-nu |h - c|^2))^2 / 2 (Sutherland & Schneider 2015), over D."""
+    tau = 1.5
+    hidden, rows = pairs()
+    square = tau * np.sum((hidden - rows) ** 2, axis=-1)
+    variance = 0.5 * (1 - np.exp(-square)) ** 2 / num_features
+    found = measure({"map": "rff", "num_features": num_features}, tau)
+    assert found["gaussian"] == pytest.approx(variance.mean(), rel=0.3)
+    assert found["mse"] == pytest.approx(found["gaussian"] * math.exp(2 * tau))
+    target = np.exp(tau * np.sum(hidden * rows, axis=-1))
+    assert found["relative"] == pytest.approx(found["mse"] / np.mean(target**2))
+
+
+def test_positive_features_err_by_their_variance():
+    """Var exp(w.(h + c) - nu) = exp(2 nu <h, c>) (exp(nu |h + c|^2) - 1), independent features."""
+    hidden, rows = pairs()
+    inner, square = np.sum(hidden * rows, -1), np.sum((hidden + rows) ** 2, -1)
+    variance = np.exp(2 * 0.3 * inner) * (np.exp(0.3 * square) - 1) / 16
+    found = measure({"map": "positive", "num_features": 16}, 0.3, 16 * 512)
+    # orthogonal directions: at most the variance of independent ones
+    assert 0.5 * variance.mean() < found["mse"] < 1.1 * variance.mean()
+
+
+def test_features_in_parts_are_one_map(monkeypatch):
+    """Twice the features, half the error, however they are held."""
+    monkeypatch.setattr(kernel_mse, "_PART", 64)
+    small = measure({"map": "rff", "num_features": 64}, 1.0)["mse"]
+    large = measure({"map": "rff", "num_features": 1024}, 1.0, 8192)["mse"]
+    assert small / large == pytest.approx(16, rel=0.35)
+
+
+def test_run_without_a_folder_uses_generated_images():
+    methods = {"quadratic": {"map": "quadratic"}, "sorf_D1024": {"map": "sorf", "num_features": 8}}
+    options = {"pairs": 20, "taus": [1.0], "features": 8}
+    config = {"seed": 0, "timing": options, "methods": methods}
+    result = {}
+    kernel_mse.run(Job(config, None, result, lambda point: None))
+    assert result["source"] == "generated" and result["pairs"] == 20
+    for found in result["errors"].values():
+        assert all(value > 0 for value in found["1.0"].values())
+
+
+def test_images(tmp_path):
+    images = generated_digits(50, seed=1)
+    assert images.shape == (50, 256) and images.min() >= 0 and 0.9 < images.max() <= 1
+    assert 0.05 < images.mean() < 0.5
+    vectors = kernel_mse.unit_vectors(images)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1)
+    with pytest.raises(FileNotFoundError, match=r"`data_dir` must hold usps/usps\.h5"):
+        load_usps(tmp_path)
+    import h5py
+
+    (tmp_path / "usps").mkdir()
+    with h5py.File(tmp_path / "usps/usps.h5", "w") as file:
+        file["train/data"] = images
+    np.testing.assert_array_equal(load_usps(tmp_path), images)
