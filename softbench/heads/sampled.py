@@ -135,7 +135,8 @@ class SampledSoftmax(SampledHead):
 
     Args:
         units: n, the number of classes.
-        sampler: name, config dict, or `Sampler`.
+        sampler: name, config dict, or `Sampler`. The default, "rff", is meant for
+            `normalize=True` with a temperature near 0.1.
         num_sampled: m.
         use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`. The paper's
             tau is 1 / temperature.
@@ -153,7 +154,7 @@ class SampledSoftmax(SampledHead):
     def __init__(
         self,
         units: int,
-        sampler: str | dict | Sampler = "uniform",
+        sampler: str | dict | Sampler = "rff",
         num_sampled: int = 100,
         use_bias: bool = True,
         normalize: bool = False,
