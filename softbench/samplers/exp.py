@@ -29,7 +29,7 @@ class Exp(Sampler):
     """
 
     def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
-        """Scores (B, n), -inf at the labels if they are given."""
+        """`_all_scores`, -inf at the labels if they are given."""
         scores = ops.stop_gradient(self._all_scores(table, hidden))
         if labels is None:
             return scores
@@ -39,14 +39,19 @@ class Exp(Sampler):
 
     @staticmethod
     def _all_scores(table: Any, hidden: Tensor) -> Tensor:
-        """Scores (B, n), without reading the whole table at once where that would copy it."""
+        """Scores (B, n or more, then -inf), in chunks where reading the whole table copies it."""
         if not READ_COPIES or table.units <= CHUNK:
             return table.scores(hidden)
         steps, last = ops.arange(CHUNK, dtype="int32"), table.units - 1
         starts = ops.arange(-(-table.units // CHUNK), dtype="int32") * CHUNK
-        found = ops.map(lambda s: table.scores(hidden, ops.minimum(s + steps, last)), starts)
-        found = ops.transpose(found, (1, 0, 2))
-        return ops.reshape(found, (ops.shape(hidden)[0], -1))[:, : table.units]
+
+        def chunk(start: Tensor) -> Tensor:
+            ids = start + steps
+            scores = table.scores(hidden, ops.minimum(ids, last))
+            return ops.where(ids <= last, scores, -float("inf"))
+
+        found = ops.transpose(ops.map(chunk, starts), (1, 0, 2))
+        return ops.reshape(found, (ops.shape(hidden)[0], starts.shape[0] * CHUNK))
 
     @staticmethod
     def _masses(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +64,8 @@ class Exp(Sampler):
         """log q (B, n), of the other classes if labels are given; all -inf if there are none."""
         scores = self._scores(table, hidden, labels)
         masses, peak = self._masses(scores)
-        return scores - _log_total(peak, ops.sum(masses, axis=-1, keepdims=True))
+        log_z = _log_total(peak, ops.sum(masses, axis=-1, keepdims=True))
+        return scores[:, : table.units] - log_z
 
     def _parts(self, table: Any, hidden: Tensor) -> list[Tensor]:
         """The batch in parts that have not many more than `LARGEST_SCORES` scores."""

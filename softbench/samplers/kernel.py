@@ -30,7 +30,7 @@ FEWEST_TOP_NODES = 1024
 # ones few, as a draw reads all children of the nodes on its path.
 BRANCHING, LONG_BRANCHING = 16, 4
 LONG_FEATURES = 512
-LONG_TOP_NODES = 512
+LONG_TOP_NODES = 1024
 # Numbers that the leaf sums may hold, unless the table is larger still.
 FREE_SUMS = 2**25
 

@@ -93,9 +93,7 @@ class StaticSampler(Sampler):
         """Non-negative float64 (n,), not all zero; q is proportional to them."""
         raise NotImplementedError
 
-    def build(
-        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
-    ) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         super().build(table_shape, num_sampled, table)
         weights = np.asarray(self.class_weights(self.units), np.float64)
         if self.unique:

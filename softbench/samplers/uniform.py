@@ -22,9 +22,7 @@ class Uniform(StaticSampler):
     def class_weights(self, units: int) -> np.ndarray:
         return np.ones(units)
 
-    def build(
-        self, table_shape: tuple, num_sampled: int | None = None, table: Any = None
-    ) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         if self.unique:
             super().build(table_shape, num_sampled, table)
             return
