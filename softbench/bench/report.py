@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
-from softbench.bench import report_kernels
+from softbench.bench import report_kernels, report_wall
 from softbench.bench import report_tables as tables
-from softbench.bench import report_wall
 from softbench.bench.config import ConfigError
 
 _PLAN = "experiment.json"
