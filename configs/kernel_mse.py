@@ -39,5 +39,5 @@ def get_config():
         },
         seeds=(0, 1, 2, 3, 4),
         # `features`: independent maps are averaged until they have this many together.
-        timing={"pairs": 1000, "taus": (1.0, 11.1), "features": 32768},
+        timing={"pairs": 500, "taus": (1.0, 11.1), "features": 16384},
     )
