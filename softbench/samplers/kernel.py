@@ -24,6 +24,7 @@ SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
 # Draws of one example for which a product with all classes costs less than a descent.
 DENSE_CLASSES_PER_DRAW = 128
+DENSE_LEAVES_PER_DRAW = {False: 128, True: 16}  # by share_draws; the same for leaf blocks
 TOP_NODES_PER_DRAW = {False: 256, True: 32}  # by share_draws
 FEWEST_TOP_NODES = 1024
 # Nodes joined by one above: of short feature vectors many, as each level has its own cost; of long
@@ -122,16 +123,22 @@ class KernelSampler(Sampler):
         self.span = min(self.block_size or size, self.units)
         self.blocks = None
         if self.span < self.units:
-            top = max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[self.share_draws] * (num_sampled or 1))
-            branching = BRANCHING
-            if self.features.dim > LONG_FEATURES:
-                top, branching = LONG_TOP_NODES, LONG_BRANCHING
+            top, branching = self._shape_of_levels(num_sampled or 1)
             self.blocks = BlockSums(self.units, self.span, top, self.own_prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
             self.steps = self.add_weight(
                 name="steps", shape=(), initializer="zeros", dtype="int32", trainable=False
             )
+
+    def _shape_of_levels(self, num_sampled: int) -> tuple[int, int]:
+        """The most nodes that the top level may have, and how many nodes one above joins."""
+        top = max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[self.share_draws] * num_sampled)
+        if self.features.dim <= LONG_FEATURES:
+            return top, BRANCHING
+        leaves = -(-self.units // self.span)
+        few = leaves <= DENSE_LEAVES_PER_DRAW[self.share_draws] * num_sampled
+        return (leaves if few else LONG_TOP_NODES), LONG_BRANCHING
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
