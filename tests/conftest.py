@@ -145,6 +145,8 @@ def small_top(monkeypatch):
     """Block sums of few classes get several levels, the top one of at most `TOP_SIZE` nodes."""
     monkeypatch.setattr(kernel, "FEWEST_TOP_NODES", TOP_SIZE)
     monkeypatch.setattr(kernel, "TOP_NODES_PER_DRAW", {False: 0, True: 0})
+    monkeypatch.setattr(kernel, "LONG_TOP_NODES", TOP_SIZE)
+    monkeypatch.setattr(kernel, "DENSE_LEAVES_PER_DRAW", {False: 0, True: 0})
 
 
 def reference_features(features, x, query=False):
@@ -195,4 +197,5 @@ def kernel_reference(sampler, table, hidden, labels=None):
         None if sampler.share_draws else labels,
         scores,
         sampler.share_draws,
+        16 if sampler.blocks is None else sampler.blocks.branching,
     )

@@ -257,6 +257,7 @@ def kernel_law(
     labels=None,
     scores=None,
     shared=False,
+    branching=16,
 ):
     """q (B, n) of the kernel samplers, or (1, n) if shared.
 
@@ -266,7 +267,7 @@ def kernel_law(
     n = len(phi_rows)
     spans = [block_size] if block_size < n else []
     while spans and -(-n // spans[-1]) > top_size:
-        spans.append(16 * spans[-1])
+        spans.append(branching * spans[-1])
     members = mixture_members(phi, phi @ (weight @ phi_rows)) if shared else None
     queries = members.mean(0, keepdims=True) if shared else phi
     q = np.ones((len(queries), n))
@@ -279,7 +280,7 @@ def kernel_law(
         for level, span in enumerate(spans):
             node = np.arange(n) // span
             sums = [np.bincount(node, v) for v in (mass, own_prior, available)]
-            parent = np.arange(node[-1] + 1) // (16 if level + 1 < len(spans) else n)
+            parent = np.arange(node[-1] + 1) // (branching if level + 1 < len(spans) else n)
             for group in np.unique(parent):
                 mine = parent == group
                 shares = clamped_shares(sums[0][mine], sums[1][mine], sums[2][mine] > 0, floor)

@@ -43,6 +43,7 @@ CASES = {
         {"num_features": 24, "block_size": 4, **SHARED, **PRIOR},
         {"normalize": True, "use_bias": False},
     ),
+    "rff long": ("rff", {"num_features": 300, "nu": 1.0, "block_size": 2}, {"normalize": True}),
     "sorf": ("sorf", {"num_features": 20, "nu": 0.7, "block_size": 8}, {"use_bias": False}),
     "maclaurin": ("maclaurin", {"num_features": 48, "nu": 0.5, "block_size": 8}, {}),
     "positive exact shared": (
@@ -157,6 +158,12 @@ def assert_drawn_from(ids, q):
 
 
 # The law.
+
+
+def test_long_features_are_joined_in_fours():
+    """The case "rff long" is the one whose levels have another shape."""
+    blocks = observed("rff long")[0].blocks
+    assert blocks.branching == 4 and len(blocks.spans) > 2
 
 
 @pytest.mark.parametrize("case", CASES)
