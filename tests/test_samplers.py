@@ -46,6 +46,7 @@ KERNEL_SIZES = {
     "sorf-shared": [7],
     "positive-per_example": [7],
 }
+MIXED = {"first": "uniform", "second": "exp"}
 # registry name -> variant -> arguments
 CASES = {
     "uniform": STATIC,
@@ -53,6 +54,7 @@ CASES = {
     "unigram": STATIC,
     "exp": {"per_example": {}, "shared": {"share_draws": True}},
     "in_batch": {"counts": {}, "streaming": {}},
+    "mixed": {"per_example": MIXED, "shared": {**MIXED, "share_draws": True}},
     **KERNELS,
 }
 EVERY = [f"{name}-{variant}" for name, variants in CASES.items() for variant in variants]
@@ -64,6 +66,8 @@ UNIQUE = [case for case in DRAWN if case.endswith("unique")]
 def sizes(case):
     if case.split("-")[0] in KERNELS:
         return KERNEL_SIZES.get(case, [33])
+    if case == "mixed-per_example":
+        return [1, 2, 3, 33]
     # Shared static draws differ from those of one example by their shape alone: fewer sizes.
     return [1, 7, 33] if case.endswith("shared") and case != "exp-shared" else SIZES
 
@@ -83,7 +87,7 @@ if BACKEND == "jax":
 
 
 def test_every_registered_sampler_is_tested():
-    assert {*CASES, "mixed"} == set(REGISTRY)  # test_mixed.py has its own
+    assert set(CASES) == set(REGISTRY)
 
 
 def class_counts(n):
@@ -141,6 +145,8 @@ def kernel_sampler(case, n):
 def law(case, n, labels=None):
     """q (B, n) in NumPy; over the classes other than the labels if they are given."""
     name, variant = case.split("-")
+    if name == "mixed":  # half of the draws each
+        return 0.5 * sum(law(f"{part}-{variant}", n, labels) for part in MIXED.values())
     if name in KERNELS:
         q = kernel_reference(*kernel_sampler(case, n), batch(n)[0], labels)
         return np.broadcast_to(q, (B, n))

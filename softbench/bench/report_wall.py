@@ -12,7 +12,8 @@ def wall_tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of wall time: one per backend, device, model and n, then the growth.
 
     Columns: median (p20-p80) of each part; the paper's time of the loss; the exact sampler's loss
-    over the row's, here and in the paper; memory and block size of the sums. Records of one n that
+    over the row's, by medians and (less moved by what else the machine does) by 20th percentiles,
+    and in the paper; memory and block size of the sums. Records of one n that
     were made in several processes are joined, each row's ratio being to the exact sampler of its
     own process.
 
@@ -53,15 +54,16 @@ def _rows(plan: Mapping, record: Mapping) -> dict[str, dict]:
         rows[name] = {
             "times": {part: parts[part]["step_ms"] for part in parts},
             "paper": paper.get(name),
-            "ratio": _ratio(_median(times.get(_REFERENCE)), _median(parts)),
+            "ratio": _ratio(_loss(times.get(_REFERENCE)), _loss(parts)),
+            "ratio_p20": _ratio(_loss(times.get(_REFERENCE), "p20"), _loss(parts, "p20")),
             "paper_ratio": _ratio(paper.get(_REFERENCE), paper.get(name)),
             "sums": record["sums"].get(name, {}),
         }
     return rows
 
 
-def _median(parts: Mapping | None) -> float | None:
-    return parts["loss"]["step_ms"]["median"] if parts else None
+def _loss(parts: Mapping | None, which: str = "median") -> float | None:
+    return parts["loss"]["step_ms"][which] if parts else None
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:
@@ -82,14 +84,14 @@ def _table(key: tuple, units: int, rows: Mapping) -> Table:
     with_paper = any(row["paper"] for row in rows.values())
     header = ["method", *(f"{part}, ms (p20-p80)" for part in _PARTS)]
     header += ["loss (paper)"] if with_paper else []
-    header += [f"{_REFERENCE} / this"]
+    header += [f"{_REFERENCE} / this", "by p20"]
     header += [f"{_REFERENCE} / this (paper)"] if with_paper else []
     header += ["sums, MB", "block"]
     lines = []
     for name, row in rows.items():
         line = [name, *(_times(row["times"].get(part)) for part in _PARTS)]
         line += [_text(row["paper"])] if with_paper else []
-        line += [f"{row['ratio']:.3g}" if row["ratio"] else "-"]
+        line += [f"{row[key]:.3g}" if row[key] else "-" for key in ("ratio", "ratio_p20")]
         if with_paper:
             line += [f"{row['paper_ratio']:.3g}" if row["paper_ratio"] else "-"]
         line += [_text(row["sums"].get("megabytes")), _text(row["sums"].get("block_size"))]

@@ -40,18 +40,18 @@ class KernelSampler(Sampler):
     """q(i | h) proportional to w_i phi(h).phi(c_i), from sums of w phi over blocks of classes.
 
     w_i = counts_i^prior_power e^(b_i): the prior if there is one, and the table's bias. A subclass
-    gives the feature map phi (`make_features`). Estimates that are negative or very small are raised
-    to a floor, and `log_prob` is of the law that results: see `KernelLaw`.
+    gives the feature map phi (`make_features`). Estimates that are negative or very small are
+    raised to a floor, and `log_prob` is of the law that results: see `KernelLaw`.
 
-    Sums are kept for leaf blocks of b classes and, 16 to 1 (4 to 1 if they are long), for the levels
-    above. A draw takes one matrix product with the top level (shared by the m draws), then reads 16
-    or 4 sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the batch shares m draws
-    from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the features too:
-    phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one example. (With
-    the floor, q_bar is the clamped law of phi_bar.)
+    Sums are kept for leaf blocks of b classes and, k to 1, for the levels above: k = 16, or 4 where
+    D > 512. A draw takes one matrix product with the top level (shared by the m draws), then reads
+    k sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the
+    batch shares m draws from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the
+    features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
+    example. (With the floor, q_bar is the clamped law of phi_bar.)
 
-    Memory: the sums hold at most 4/3 (n / b) D numbers and some padding; by default b is the least
-    power of two for which n D / b is at most 4 n d (n d if phi is exact) or 2^25.
+    Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
+    for which n D / b is at most 4 n d (n d if phi is exact) or 2^25.
 
     Maintenance: with a `row_optimizer` the sums follow every step in O(touched rows * D). Otherwise
     they, and the weights, are computed afresh at every `refresh_every`-th training step; in between
