@@ -78,9 +78,13 @@ def test_a_second_run_trains_nothing(job):
 
 
 def test_tables(job):
-    record = {**job.result, "status": "ok", "config": job.config}
+    record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
     plan = {"methods": ["full", "exp", "uniform", "rff"]}
-    head, proposals, few, many = report_kernels.kernel_tables(plan, [record])
+    parts = [  # two runs on one head
+        {**record, "cell": str(names), "samplers": {n: record["samplers"][n] for n in names}}
+        for names in (("rff", "exp"), ("uniform",))
+    ]
+    head, proposals, few, many = report_kernels.kernel_tables(plan, parts)
     assert head.rows[0][0] == "full"
     assert [line[0] for line in proposals.rows] == ["exp", "uniform", "rff"]
     assert proposals.rows[0][2] == "100.00 %" and proposals.rows[1][-1] == "-"

@@ -1,5 +1,6 @@
 """Tables of the tasks "gradient_bias" and "kernel_mse", from records alone. Needs no Keras."""
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -19,14 +20,24 @@ def kernel_tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """
     found: list[Table] = []
     ok = [record for record in records if record["status"] == "ok"]
-    for record in ok:
-        if record["config"]["task"] == "gradient_bias":
-            found += _bias_tables(plan, record)
+    for record in _joined([r for r in ok if r["config"]["task"] == "gradient_bias"]):
+        found += _bias_tables(plan, record)
     errors = [record for record in ok if record["config"]["task"] == "kernel_mse"]
     for source in sorted({record["source"] for record in errors}):
         same = [record for record in errors if record["source"] == source]
         found += _error_tables(plan, source, same)
     return found
+
+
+def _joined(records: list[dict]) -> list[dict]:
+    """Returns one record for each configuration and head, with the samplers of all its runs."""
+    groups: dict[str, dict] = {}
+    for record in sorted(records, key=lambda item: item["cell"]):
+        config = {key: value for key, value in record["config"].items() if key != "methods"}
+        key = json.dumps([config, record["valid_perplexity"]], sort_keys=True)
+        before = groups.get(key, {"samplers": {}})["samplers"]
+        groups[key] = {**record, "samplers": {**record["samplers"], **before}}
+    return list(groups.values())
 
 
 def _ordered(plan: Mapping, names: Mapping) -> list[str]:
