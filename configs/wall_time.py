@@ -10,6 +10,10 @@ results awaited, and all methods of a problem take turns inside one process.
 
 `exp_product` is the yardstick of `exp`: one product of the batch with the normalised table, and the
 log-sum-exp of the scores.
+
+About 25 minutes a backend on two hardware threads that are shared, 5 GB of memory. Measured there
+at n = 500,000, loss of exp over that of the method: RFF with D = 50 131x on JAX and 31x on
+TensorFlow (paper: 20x), D = 1000 12x and 8.2x (13.5x), quadratic 29x and 9.4x (3.9x).
 """
 
 from softbench.bench.config import experiment
