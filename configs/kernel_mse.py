@@ -7,8 +7,8 @@ generated images take their place. The paper does not say tau; its figures come 
 the quadratic map is scored on exp(o) and the random Fourier map on the Gaussian kernel exp(o - 1).
 Beside that stand all maps on one target, at tau = 1 and at the 11.1 that training uses.
 
-Five seeds, each with other pairs and other features; a few minutes. (On JAX every random Maclaurin map
-is compiled anew, which takes several times as long.)
+Five seeds, each with other pairs and other features; a few minutes. (JAX compiles every random
+Maclaurin map anew, which takes several times as long.)
 """
 
 from softbench.bench.config import experiment

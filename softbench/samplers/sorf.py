@@ -9,7 +9,7 @@ from softbench.samplers.kernel import ExponentialKernelSampler
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class StructuredFourierKernel(ExponentialKernelSampler):
-    """As `rff`, with structured directions: features in O(D log d), of lower error (Yu et al. 2016).
+    """As `rff` with structured directions: features in O(D log d), of lower error (Yu et al. 2016).
 
     The arguments are those of `ExponentialKernelSampler` and `KernelSampler`.
     """
