@@ -66,7 +66,8 @@ class KernelSampler(Sampler):
             target and, with many features, cheaper.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
         floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
-        refresh_every: training steps between refreshes under an ordinary optimizer.
+        refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
+            initial norm turn quickly when they are normalised, and a stale proposal is a poor one.
         share_draws, seed: as for every sampler; the seed is that of the feature map too.
 
     Raises:
@@ -80,7 +81,7 @@ class KernelSampler(Sampler):
         within_block: str = "features",
         block_size: int | None = None,
         floor: float | None = None,
-        refresh_every: int = 100,
+        refresh_every: int = 10,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
