@@ -101,7 +101,7 @@ def _error_tables(plan: Mapping, source: str, records: list[dict]) -> list[Table
             target = {"mse": "exp(o)", "gaussian": "exp(o - 1)"}[method["scored"]]
             values = [record["errors"][name]["1.0"][method["scored"]] for record in records]
             mean = sum(values) / len(values)
-            ratio = f"{mean / method['paper']:.2f}"
+            ratio = f"{mean / method['paper']:.3g}"
             rows.append([name, target, interval(values), f"{method['paper']:.1e}", ratio])
     header = ["map", "scored on", "MSE", "MSE (paper)", "ours / paper"]
     tables = [Table(f"The paper's reading, tau = 1: {images}", header, rows)] if rows else []
