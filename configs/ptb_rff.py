@@ -18,7 +18,8 @@ after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for a
 
 from softbench.bench.config import experiment
 
-TEMPERATURE = 0.09
+# The paper's logits: tau <h, c>, and no bias.
+NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 
 
 def sampled(name, num_sampled=100, absolute=False, **sampler):
@@ -28,8 +29,7 @@ def sampled(name, num_sampled=100, absolute=False, **sampler):
         "kwargs": {
             "sampler": {"class_name": name, "config": sampler},
             "num_sampled": num_sampled,
-            "normalize": True,
-            "temperature": TEMPERATURE,
+            **NORMALISED,
             "absolute": absolute,
         },
     }
@@ -42,7 +42,7 @@ def shared(name, **sampler):
 
 def method_table():
     """All rows: those of the paper's figures, then the shared ones."""
-    full = {"head": "FullSoftmax", "kwargs": {"normalize": True, "temperature": TEMPERATURE}}
+    full = {"head": "FullSoftmax", "kwargs": NORMALISED}
     flat = {"counts": "train", "power": 0.75}
     prior = {"prior": "train", "prior_power": 0.75}
     table = {
