@@ -59,7 +59,8 @@ class KernelSampler(Sampler):
     table is assigned by hand, call `refresh(table)`.
 
     Args:
-        prior: counts of the classes (n,), or None. A class with count 0 is never drawn.
+        prior: counts of the classes (n,), or None. A class with count 0 is never drawn. Meant for a
+            table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
         within_block: "features": the share of a class in its block is the map's own (the law of
             the papers); "exact": it is the softmax of the scores, closer to the
