@@ -52,6 +52,12 @@ def method_table():
     prior = {"prior": "train", "prior_power": 0.75, "nu": 4.0}
     table["rff_prior_D1024_nu4"] = sampler("rff", num_features=1024, **prior)
     table["positive_prior_D512_nu4"] = sampler("positive", num_features=512, **prior)
+    table["positive_prior1_D512_nu4"] = sampler(
+        "positive", num_features=512, **{**prior, "prior_power": 1.0}
+    )
+    table["positive_prior9_D512_nu4"] = sampler(
+        "positive", num_features=512, **{**prior, "prior_power": 0.9}
+    )
     table["positive_prior_D512_nu4_exact16"] = sampler(
         "positive", num_features=512, within_block="exact", block_size=16, **prior
     )
