@@ -13,7 +13,8 @@ the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.
 takes half of its draws from the unigram. These are the rows to compare at equal wall time.
 
 Measured so far: half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1
-to 7 minutes a row): `full` 189.8, `unigram_shared_unique` 196.9, `rff` 210.2, `uniform` 548.7.
+to 7 minutes a row): `full` 189.8, `unigram_shared_unique` 196.9, `rff` 210.2,
+`quadratic` 220.1, `uniform` 548.7.
 
 The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
