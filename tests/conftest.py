@@ -10,10 +10,12 @@ import keras
 import numpy as np
 import pytest
 import reference
+from scipy import stats
 
-from softbench.samplers import Sampler, kernel
+from softbench.samplers import Sampler, kernel_shape
 
 BACKEND = keras.backend.backend()
+SIGNIFICANCE = 1e-4
 
 
 @pytest.fixture
@@ -143,10 +145,10 @@ TOP_SIZE = 4
 @pytest.fixture
 def small_top(monkeypatch):
     """Block sums of few classes get several levels, the top one of at most `TOP_SIZE` nodes."""
-    monkeypatch.setattr(kernel, "FEWEST_TOP_NODES", TOP_SIZE)
-    monkeypatch.setattr(kernel, "TOP_NODES_PER_DRAW", {False: 0, True: 0})
-    monkeypatch.setattr(kernel, "LONG_TOP_NODES", TOP_SIZE)
-    monkeypatch.setattr(kernel, "DENSE_LEAVES_PER_DRAW", {False: 0, True: 0})
+    monkeypatch.setattr(kernel_shape, "FEWEST_TOP_NODES", TOP_SIZE)
+    monkeypatch.setattr(kernel_shape, "TOP_NODES_PER_DRAW", {False: 0, True: 0})
+    monkeypatch.setattr(kernel_shape, "LONG_TOP_NODES", TOP_SIZE)
+    monkeypatch.setattr(kernel_shape, "DENSE_LEAVES_PER_DRAW", {False: 0, True: 0})
 
 
 def reference_features(features, x, query=False):
@@ -199,3 +201,17 @@ def kernel_reference(sampler, table, hidden, labels=None):
         sampler.share_draws,
         16 if sampler.blocks is None else sampler.blocks.branching,
     )
+
+
+def assert_drawn_from(ids, q):
+    """Chi-square of ids (m,) against q (n,), with rare classes put together."""
+    observed = np.bincount(ids, minlength=len(q))
+    assert len(observed) == len(q), "an id is not a class"
+    assert np.all(observed[q == 0] == 0), "a class of probability 0 was drawn"
+    rare = q * len(ids) < 5
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(q[~rare], q[rare].sum()) * len(ids)
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    if len(expected) > 1:
+        expected = expected * observed.sum() / expected.sum()
+        assert stats.chisquare(observed, expected).pvalue > SIGNIFICANCE

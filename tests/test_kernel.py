@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import pytest
 from conftest import (
+    SIGNIFICANCE,
     FixedSampler,
+    assert_drawn_from,
     compiled,
     head_gradients,
     kernel_reference,
@@ -18,9 +20,8 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from softbench import Classifier, ClassTable, RowAdagrad, SampledSoftmax, samplers
-from softbench.samplers import block_sums, features, kernel, kernel_law
+from softbench.samplers import block_sums, features, fourier, kernel_law, kernel_shape
 
-SIGNIFICANCE = 1e-4
 N, D, DRAWS = 101, 6, 3000
 ZEROS, HUGE, TWIN = (9, 10), 20, 50
 LABELS = np.array([0, TWIN, 9, HUGE], "int32")
@@ -144,19 +145,6 @@ def assert_drawn_as_reported(ids, log_q):
         assert stats.chisquare(found, expected).pvalue > SIGNIFICANCE
 
 
-def assert_drawn_from(ids, q):
-    """Chi-square of ids (m,) against q (n,), with rare classes put together."""
-    found = np.bincount(ids, minlength=len(q))
-    assert len(found) == len(q) and np.all(found[q == 0] == 0)
-    rare = q * len(ids) < 5
-    found = np.append(found[~rare], found[rare].sum())
-    expected = np.append(q[~rare], q[rare].sum()) * len(ids)
-    found, expected = found[expected > 0], expected[expected > 0]
-    if len(expected) > 1:
-        expected = expected * found.sum() / expected.sum()
-        assert stats.chisquare(found, expected).pvalue > SIGNIFICANCE
-
-
 # The law.
 
 
@@ -271,8 +259,8 @@ def test_no_gradient_flows_through_the_law():
 
 MAPS = {
     "quadratic": lambda seed: features.Quadratic(3.0),
-    "rff": lambda seed: features.RandomFourier(40, 0.8, seed=seed),
-    "sorf": lambda seed: features.StructuredFourier(40, 0.8, seed=seed),
+    "rff": lambda seed: fourier.RandomFourier(40, 0.8, seed=seed),
+    "sorf": lambda seed: fourier.StructuredFourier(40, 0.8, seed=seed),
     "maclaurin": lambda seed: features.RandomMaclaurin(40, 0.8, seed=seed),
     "positive": lambda seed: features.PositiveRandom(40, 0.8, seed=seed),
     "positive iid": lambda seed: features.PositiveRandom(40, 0.8, orthogonal=False, seed=seed),
@@ -339,7 +327,7 @@ def test_estimates_of_the_exponential_kernel_are_unbiased(name):
 @pytest.mark.parametrize("size", [1, 2, 8, 16, 32, 512])
 def test_walsh_hadamard(size, rng):
     x = rng.normal(size=(3, 2, size)).astype("float32")
-    found = to_numpy(features._walsh_hadamard(keras.ops.convert_to_tensor(x), size))
+    found = to_numpy(fourier._walsh_hadamard(keras.ops.convert_to_tensor(x), size))
     np.testing.assert_allclose(found, x @ hadamard(size) / np.sqrt(size), atol=1e-5)
 
 
@@ -443,7 +431,7 @@ def test_refresh_under_an_ordinary_optimizer():
 @pytest.mark.parametrize("name, most", [("positive", 4), ("quadratic", 1)])
 def test_memory_of_the_sums(name, most, monkeypatch):
     """(n / b)(1 + 1/16 + ...) D numbers and padding; b the least power of two as documented."""
-    monkeypatch.setattr(kernel, "FREE_SUMS", 1000)
+    monkeypatch.setattr(kernel_shape, "FREE_SUMS", 1000)
     n, size = 2000, 8
     config = {"num_features": 100} if name == "positive" else {}
     sampler = samplers.get({"class_name": name, "config": {**config, "share_draws": True}})

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import assert_drawn_from, compiled, to_numpy
 from scipy import stats
-from test_samplers import B, D, assert_drawn_from, batch, class_counts, make_table
+from test_samplers import B, D, batch, class_counts, make_table
 
 from softbench import SampledSoftmax, samplers
 

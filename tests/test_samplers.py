@@ -10,14 +10,13 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, kernel_reference, to_numpy
+from conftest import BACKEND, SIGNIFICANCE, assert_drawn_from, compiled, kernel_reference, to_numpy
 from scipy import stats
 
 from softbench import ClassTable, SampledSoftmax, samplers
 from softbench.samplers import REGISTRY
 from softbench.samplers.static import inclusion_probabilities, integer_inclusion
 
-SIGNIFICANCE = 1e-4
 SIZES = [1, 2, 3, 5, 7, 8, 33, 100]
 B, D = 3, 4
 DRAWS = 4000
@@ -206,20 +205,6 @@ def tolerance(case):
 def assert_close_laws(log_q, expected, rtol):
     np.testing.assert_allclose(np.exp(np.float64(log_q)), expected, rtol=rtol, atol=1e-9)
     np.testing.assert_array_equal(np.isneginf(log_q), expected == 0)
-
-
-def assert_drawn_from(ids, q):
-    """Chi-square of ids (m,) against q (n,), with rare classes put together."""
-    observed = np.bincount(ids, minlength=len(q))
-    assert len(observed) == len(q), "an id is not a class"
-    assert np.all(observed[q == 0] == 0), "a class of probability 0 was drawn"
-    rare = q * len(ids) < 5
-    observed = np.append(observed[~rare], observed[rare].sum())
-    expected = np.append(q[~rare], q[rare].sum()) * len(ids)
-    observed, expected = observed[expected > 0], expected[expected > 0]
-    if len(expected) > 1:
-        expected = expected * observed.sum() / expected.sum()
-        assert stats.chisquare(observed, expected).pvalue > SIGNIFICANCE
 
 
 @pytest.mark.parametrize("case, n", SIZED)

@@ -10,13 +10,13 @@ import numpy as np
 
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
-from softbench.samplers import features
+from softbench.samplers import features, fourier
 
 # Maps of more features are built and averaged in parts of this many.
 _PART = 1024
 _MAPS = {
-    "rff": features.RandomFourier,
-    "sorf": features.StructuredFourier,
+    "rff": fourier.RandomFourier,
+    "sorf": fourier.StructuredFourier,
     "maclaurin": features.RandomMaclaurin,
     "positive": features.PositiveRandom,
 }

@@ -12,28 +12,16 @@ from softbench.checks import check_number, check_positive
 from softbench.ops import assign_when, gather_rows, read, scatter_update
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.block_sums import BlockSums
+from softbench.samplers.class_weights import ClassWeights
 from softbench.samplers.features import FeatureMap
 from softbench.samplers.kernel_law import KernelLaw, Query
+from softbench.samplers.kernel_shape import default_block_size, shape_of_levels
 from softbench.samplers.unigram import check_counts, check_length
 
 Tensor = Any
 
-LARGEST_BIAS = 40.0
-LARGEST_DEFAULT_NU = 4.0
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
-# Draws of one example for which a product with all classes costs less than a descent.
-DENSE_CLASSES_PER_DRAW = 128
-DENSE_LEAVES_PER_DRAW = {False: 128, True: 16}  # by share_draws; the same for leaf blocks
-TOP_NODES_PER_DRAW = {False: 256, True: 32}  # by share_draws
-FEWEST_TOP_NODES = 1024
-# Nodes joined by one above: of short feature vectors many, as each level has its own cost; of long
-# ones few, as a draw reads all children of the nodes on its path.
-BRANCHING, LONG_BRANCHING = 16, 4
-LONG_FEATURES = 512
-LONG_TOP_NODES = 1024
-# Numbers that the leaf sums may hold, unless the table is larger still.
-FREE_SUMS = 2**25
 
 
 class KernelSampler(Sampler):
@@ -115,32 +103,23 @@ class KernelSampler(Sampler):
             raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
         self.features = self.make_features(table.temperature)
         self.features.build((None, table_shape[-1]))
-        self.own_prior = self._prior_weights()
-        self.prior_weight = self.class_weight = None
-        if self.own_prior is not None:
-            self.prior_weight = self._add("prior_weight", self.own_prior)
-        if table.bias is not None:
-            self.class_weight = self._add("class_weight", lambda: self._live_weight(table, None))
-        size = self._default_block_size(table_shape[-1], num_sampled)
-        self.span = min(self.block_size or size, self.units)
+        prior = self._prior_weights()
+        self.class_weights = ClassWeights(self.units, prior)
+        self.class_weights.build(table)
+        size = self.block_size or default_block_size(
+            self.units, table_shape[-1], self.features, self.share_draws, num_sampled or 1
+        )
+        self.span = min(size, self.units)
         self.blocks = None
         if self.span < self.units:
-            top, branching = self._shape_of_levels(num_sampled or 1)
-            self.blocks = BlockSums(self.units, self.span, top, self.own_prior, branching)
+            leaves, width = -(-self.units // self.span), self.features.dim
+            top, branching = shape_of_levels(leaves, width, self.share_draws, num_sampled or 1)
+            self.blocks = BlockSums(self.units, self.span, top, prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
             self.steps = self.add_weight(
                 name="steps", shape=(), initializer="zeros", dtype="int32", trainable=False
             )
-
-    def _shape_of_levels(self, num_sampled: int) -> tuple[int, int]:
-        """The most nodes that the top level may have, and how many nodes one above joins."""
-        top = max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[self.share_draws] * num_sampled)
-        if self.features.dim <= LONG_FEATURES:
-            return top, BRANCHING
-        leaves = -(-self.units // self.span)
-        few = leaves <= DENSE_LEAVES_PER_DRAW[self.share_draws] * num_sampled
-        return (leaves if few else LONG_TOP_NODES), LONG_BRANCHING
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
@@ -152,52 +131,10 @@ class KernelSampler(Sampler):
             seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0
         )
 
-    def _add(self, name: str, value: Any) -> Any:
-        def initializer(shape: tuple, dtype: Any = None) -> Tensor:
-            return ops.convert_to_tensor(value() if callable(value) else value, dtype=dtype)
-
-        options = {"dtype": "float32", "trainable": False, "autocast": False}
-        return self.add_weight(name=name, shape=(self.units,), initializer=initializer, **options)
-
-    def _default_block_size(self, width: int, num_sampled: int | None) -> int:
-        few = self.units <= DENSE_CLASSES_PER_DRAW * (num_sampled or 1)
-        if self.features.exact and few and not self.share_draws:
-            return self.units
-        numbers = max((1 if self.features.exact else 4) * self.units * width, FREE_SUMS)
-        size = 1
-        while self.units // size * self.features.dim > numbers:
-            size *= 2
-        return size
-
-    def _prior(self, ids: Tensor) -> Tensor:
-        """Prior weight of any ids, 0 for those of n or more."""
-        known = ids < self.units
-        if self.prior_weight is None:
-            return ops.cast(known, "float32")
-        found = gather_rows(self.prior_weight, ops.minimum(ids, self.units - 1))
-        return ops.where(known, found, 0.0)
-
-    def _weight(self, ids: Tensor) -> Tensor:
-        """Weight that the sums have of any ids, 0 for those of n or more."""
-        if self.class_weight is None:
-            return self._prior(ids)
-        found = gather_rows(self.class_weight, ops.minimum(ids, self.units - 1))
-        return ops.where(ids < self.units, found, 0.0)
-
-    def _live_weight(self, table: Any, ids: Tensor | None) -> Tensor:
-        """Weight by the table of now, of any ids or (None) of all classes."""
-        if table.bias is None:
-            return self._prior(ids)
-        if ids is None:
-            ids = ops.arange(self.units, dtype="int32")
-        bias = gather_rows(table.bias, ops.minimum(ids, self.units - 1))
-        bias = ops.clip(ops.cast(bias, "float32"), -LARGEST_BIAS, LARGEST_BIAS)
-        return self._prior(ids) * ops.exp(bias)
-
     def _weighted(self, table: Any, ids: Tensor) -> Tensor:
         """w phi (N, D) of ids (N,) by the table of now; zero for ids of n or more."""
         rows = table.rows(ops.minimum(ids, self.units - 1))
-        return self._features_of(table, rows, self._live_weight(table, ids))
+        return self._features_of(table, rows, self.class_weights.live(table, ids))
 
     def _features_of(self, table: Any, rows: Tensor, weight: Tensor) -> Tensor:
         """weight * phi (N, D) of rows (N, d) as they are stored; zero where weight (N,) is 0."""
@@ -208,12 +145,14 @@ class KernelSampler(Sampler):
     def _followers(self) -> list:
         """The variables that are computed from the table."""
         sums = [] if self.blocks is None else list(self.blocks.sums)
-        return sums if self.class_weight is None else [*sums, self.class_weight]
+        applied = self.class_weights.applied
+        return sums if applied is None else [*sums, applied]
 
     def _computed(self, table: Any) -> list[Tensor]:
         """The values of `_followers` by the table of now."""
         sums = [] if self.blocks is None else self.blocks.compute()
-        return sums if self.class_weight is None else [*sums, self._live_weight(table, None)]
+        weights = self.class_weights
+        return sums if weights.applied is None else [*sums, weights.live(table)]
 
     def refresh(self, table: Any) -> None:
         self._check_built(table)
@@ -230,9 +169,10 @@ class KernelSampler(Sampler):
         self.steps.assign(step + 1)
 
     def rows_changed(self, table, ids, old_rows, new_rows):
-        old_weight, new_weight = self._weight(ids), self._live_weight(table, ids)
-        if self.class_weight is not None:
-            scatter_update(self.class_weight, ids, new_weight)
+        weights = self.class_weights
+        old_weight, new_weight = weights.stored(ids), weights.live(table, ids)
+        if weights.applied is not None:
+            scatter_update(weights.applied, ids, new_weight)
         if self.blocks is None:
             return
         new = self._features_of(table, new_rows, new_weight)
@@ -254,8 +194,8 @@ class KernelSampler(Sampler):
             self.span,
             floor,
             self.within_block == "exact",
-            self._weight,
-            self._prior,
+            self.class_weights.stored,
+            self.class_weights.prior,
         )
 
     def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
@@ -278,7 +218,9 @@ class KernelSampler(Sampler):
             own = ops.sum(features * rows, axis=-1, keepdims=True)
         elif self.blocks is not None:
             rows = table.normalized(table.rows(labels))
-            own = self.features.products(features, rows, vectors) * self._weight(labels)
+            own = self.features.products(features, rows, vectors) * self.class_weights.stored(
+                labels
+            )
         return Query(features, vectors, hidden, labels=labels, own=own)
 
     def _total_mass(self, table: Any, features: Tensor, vectors: Tensor) -> Tensor:
@@ -288,7 +230,7 @@ class KernelSampler(Sampler):
             return ops.squeeze(ops.matmul(features, ops.expand_dims(root, -1)), -1)
         ids = ops.arange(self.units, dtype="int32")
         mass = self.features.products(features, table.normalized(table.rows(ids)), vectors)
-        return ops.sum(mass * self._weight(ids), axis=-1)
+        return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table, num_sampled)
@@ -332,29 +274,3 @@ class KernelSampler(Sampler):
             "floor": self.floor,
             "refresh_every": self.refresh_every,
         }
-
-
-class ExponentialKernelSampler(KernelSampler):
-    """A `KernelSampler` whose map estimates K(h, c) = exp(nu <h, c>) with random features.
-
-    Args:
-        num_features: D, the number of random directions.
-        nu: of the kernel; the paper's best is 4 for 1 / temperature = 11.1. None takes the
-            smaller of that and 1 / temperature: the softmax's own kernel where its estimate is
-            good enough.
-    """
-
-    def __init__(self, num_features: int = 1024, nu: float | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_positive(num_features=num_features)
-        if nu is not None:
-            check_number(0, exclusive=True, nu=nu)
-        self.num_features = int(num_features)
-        self.nu = nu
-
-    def kernel_nu(self, temperature: float) -> float:
-        """nu for a table of this temperature."""
-        return min(LARGEST_DEFAULT_NU, 1.0 / temperature) if self.nu is None else self.nu
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "num_features": self.num_features, "nu": self.nu}

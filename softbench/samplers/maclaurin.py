@@ -3,8 +3,8 @@
 import keras
 
 from softbench.rows import PACKAGE
+from softbench.samplers.exponential_kernel import ExponentialKernelSampler
 from softbench.samplers.features import FeatureMap, RandomMaclaurin
-from softbench.samplers.kernel import ExponentialKernelSampler
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from softbench.rows import PACKAGE
+from softbench.samplers.exponential_kernel import ExponentialKernelSampler
 from softbench.samplers.features import FeatureMap, PositiveRandom
-from softbench.samplers.kernel import ExponentialKernelSampler
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

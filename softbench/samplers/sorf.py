@@ -3,8 +3,9 @@
 import keras
 
 from softbench.rows import PACKAGE
-from softbench.samplers.features import FeatureMap, StructuredFourier
-from softbench.samplers.kernel import ExponentialKernelSampler
+from softbench.samplers.exponential_kernel import ExponentialKernelSampler
+from softbench.samplers.features import FeatureMap
+from softbench.samplers.fourier import StructuredFourier
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -1,0 +1,51 @@
+"""How a kernel sampler cuts its classes into blocks: sizes chosen by what a draw costs."""
+
+from softbench.samplers.features import FeatureMap
+
+# Draws of one example for which a product with all classes costs less than a descent.
+DENSE_CLASSES_PER_DRAW = 128
+DENSE_LEAVES_PER_DRAW = {False: 128, True: 16}  # by share_draws; the same for leaf blocks
+TOP_NODES_PER_DRAW = {False: 256, True: 32}  # by share_draws
+FEWEST_TOP_NODES = 1024
+# Nodes joined by one above: of short feature vectors many, as each level has its own cost; of long
+# ones few, as a draw reads all children of the nodes on its path.
+BRANCHING, LONG_BRANCHING = 16, 4
+LONG_FEATURES = 512
+LONG_TOP_NODES = 1024
+# Numbers that the leaf sums may hold, unless the table is larger still.
+FREE_SUMS = 2**25
+
+
+def default_block_size(
+    units: int, width: int, features: FeatureMap, share_draws: bool, num_sampled: int
+) -> int:
+    """Classes in a leaf block, b.
+
+    Args:
+        units: n.
+        width: d.
+        features: the map, built.
+        share_draws: whether the batch shares its draws.
+        num_sampled: m.
+    """
+    if features.exact and not share_draws and units <= DENSE_CLASSES_PER_DRAW * num_sampled:
+        return units
+    numbers = max((1 if features.exact else 4) * units * width, FREE_SUMS)
+    size = 1
+    while units // size * features.dim > numbers:
+        size *= 2
+    return size
+
+
+def shape_of_levels(leaves: int, dim: int, share_draws: bool, num_sampled: int) -> tuple[int, int]:
+    """The most nodes that the top level may have, and how many nodes one above joins.
+
+    Args:
+        leaves: number of leaf blocks.
+        dim: length of a feature vector.
+        share_draws, num_sampled: as above.
+    """
+    if dim <= LONG_FEATURES:
+        return max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[share_draws] * num_sampled), BRANCHING
+    few = leaves <= DENSE_LEAVES_PER_DRAW[share_draws] * num_sampled
+    return (leaves if few else LONG_TOP_NODES), LONG_BRANCHING
