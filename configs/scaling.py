@@ -5,7 +5,7 @@
 
 d = 128, batch 256, 100 samples; n = 1,000,000 took 12 GB of
 memory. Every step is one compiled call with its result awaited, Python overhead the same for
-all. The methods take turns inside one process, in blocks.
+all. The methods take turns inside one process, in blocks, the order of each round random.
 
 Measured from n = 10,000 to n = 1,000,000: the rows of `rows_*` (the head updates the touched rows)
 grow by 1.3x to 1.7x on JAX, and on TensorFlow not at all with shared draws and by 1.5x to 1.7x with
@@ -63,6 +63,6 @@ def get_config():
                 "num_sampled": 100,
             },
         },
-        timing={"rounds": 8, "block": 5, "max_seconds": 15.0},
+        timing={"rounds": 30, "block": 5, "max_seconds": 15.0},
         cell_timeout_s=1200.0,
     )

@@ -32,4 +32,5 @@ read = _backend.read
 read_first = _backend.read_first
 scatter_add = _backend.scatter_add
 scatter_update = _backend.scatter_update
+share_backward = _backend.share_backward
 sum_duplicates = _backend.sum_duplicates

@@ -132,6 +132,11 @@ def gradients_and_aux(function: Callable, arrays: Sequence[Tensor]) -> tuple:
     return jax.grad(function, argnums=tuple(range(len(arrays))), has_aux=True)(*arrays)
 
 
+def share_backward(function: Callable) -> Callable:
+    """`function` itself: XLA computes once what two backward passes have in common."""
+    return function
+
+
 def is_concrete(x: Tensor) -> bool:
     """Whether the values of `x` can be looked at now."""
     return not isinstance(x, jax.core.Tracer)

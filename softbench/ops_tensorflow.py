@@ -124,20 +124,48 @@ def gradients_and_aux(function: Callable, arrays: Sequence[Tensor]) -> tuple:
     return tape.gradient(value, arrays), aux
 
 
+def share_backward(function: Callable) -> Callable:
+    """`function` with a backward pass that is computed once, however often it is asked for.
+
+    For losses (B,) of arrays (B, ...), each loss of its own entries alone: the gradients
+    of their sum are taken at once, and every later backward pass scales them.
+    """
+
+    @tf.custom_gradient
+    def shared(*arrays: Tensor) -> tuple[Tensor, Callable]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(arrays)
+            losses = function(*arrays)
+            total = tf.reduce_sum(losses)
+        slopes = tape.gradient(total, arrays)
+
+        def backward(upstream: Tensor) -> list[Tensor | None]:
+            column = upstream[:, None]
+            return [
+                None if g is None else g * (upstream if len(g.shape) == 1 else column)
+                for g in slopes
+            ]
+
+        return losses, backward
+
+    return shared
+
+
 def is_concrete(x: Tensor) -> bool:
     """Whether the values of `x` can be looked at now."""
     return hasattr(x, "numpy") or not tf.is_tensor(x)
 
 
-def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
+def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Tensor:
     """Integers uniform on `[0, maximum)`, `maximum` (int32) broadcast against `shape`.
 
-    62 random bits are scaled, so a probability is off by at most 2**-31 of itself; the
+    From 62 random bits or more, so a probability is off by at most 2**-31 of itself; the
     remainder of 32 bits (as both backends' own `randint` takes) can be off by a factor of 2.
     """
-    seed = tf.cast(tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1), tf.int32)
-    shape = tf.concat([[2], tf.cast(tf.stack(list(shape)), tf.int32)], axis=0)
-    words = tf.random.stateless_uniform(shape, seed, None, None, tf.int32)
+    if isinstance(maximum, int):
+        wide = tf.random.stateless_uniform(shape, seed, 0, maximum, tf.int64)
+        return tf.cast(wide, tf.int32)
+    words = tf.random.stateless_uniform([2, *shape], seed, None, None, tf.int32)
     words = tf.bitwise.bitwise_and(tf.cast(words, tf.int64), 2**31 - 1)
     maximum = tf.cast(maximum, tf.int64)
     low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))

@@ -268,9 +268,19 @@ def test_rounds_take_turns_and_respect_the_limit():
 
     steps = {"quick": step("quick", 0.0), "slow": step("slow", 0.05)}
     result = timing.rounds(steps, num_rounds=2, block=2, max_seconds=0.04)
-    assert calls == ["quick"] * 2 + ["slow"] * 2 + ["quick"] * 3 + ["slow"] * 2 + ["quick"] * 3
+    assert calls[:4] == ["quick"] * 2 + ["slow"] * 2
+    turns = "".join(name[0] for name in calls[4:])
+    assert turns in ("qqqssqqq", "ssqqqqqq")
     assert result["quick"]["step_ms"]["count"] == 4
     assert result["slow"]["step_ms"]["count"] == 1
+
+
+def test_rounds_are_in_random_order():
+    calls = []
+    steps = {name: timing.Steps(lambda name=name: calls.append(name), id) for name in "abc"}
+    timing.rounds(steps, num_rounds=30, block=1, max_seconds=1.0)
+    rounds = {"".join(calls[start : start + 6 : 2]) for start in range(6, len(calls), 6)}
+    assert len(rounds) > 3 and all(sorted(order) == list("abc") for order in rounds)
 
 
 def test_step_time_task_measures_every_method_on_one_process(tmp_path):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, compiled, to_numpy
+from conftest import BACKEND, compiled, gradient_function, to_numpy
 from keras import ops
 from scipy import stats
 
@@ -111,3 +111,30 @@ def test_gathered_rows_are_those_of_a_compiled_step(trainable):
     layer.variable = variable
     rows = compiled(lambda ids: own.gather_rows(variable, ids), layer)(np.array([[2, 0]], np.int32))
     np.testing.assert_array_equal(to_numpy(rows), np.eye(4)[[[2, 0]]])
+
+
+def test_two_backward_passes_share_one(rng):
+    """softplus(sum of squares) of a pair: gradients of two weightings of the losses."""
+    a, b = rng.normal(size=5).astype("float32"), rng.normal(size=(5, 3)).astype("float32")
+    losses = own.share_backward(lambda a, b: ops.softplus(a * a + ops.sum(b * b, axis=-1)))
+    first, second = rng.normal(size=(2, 5)).astype("float32")
+
+    def inner(a, b):
+        value = losses(a, b)
+        return ops.sum(first * value), value
+
+    gradients, value = own.gradients_and_aux(inner, [ops.convert_to_tensor(x) for x in (a, b)])
+    exact = a.astype(np.float64) ** 2 + (b.astype(np.float64) ** 2).sum(1)
+    sigmoid = 1 / (1 + np.exp(-exact))
+    np.testing.assert_allclose(to_numpy(value), np.log1p(np.exp(exact)), rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(gradients[0]), first * sigmoid * 2 * a, rtol=1e-4)
+    expected = (first * sigmoid)[:, None] * 2 * b
+    np.testing.assert_allclose(to_numpy(gradients[1]), expected, rtol=1e-4)
+    table = keras.Variable(b)
+    layer = keras.layers.Layer()
+    outer = gradient_function(
+        lambda a: ops.sum(second * losses(a, ops.convert_to_tensor(table))), layer, [table]
+    )
+    _, (of_a, of_b) = outer(a)
+    np.testing.assert_allclose(of_a, second * sigmoid * 2 * a, rtol=1e-4)
+    np.testing.assert_allclose(of_b, (second * sigmoid)[:, None] * 2 * b, rtol=1e-4)

@@ -80,7 +80,6 @@ class NoiseContrastive(SampledHead):
         self.learn_log_partition = learn_log_partition
         self.regularizer_alpha = regularizer_alpha
         self.regularizer_samples = regularizer_samples
-        self.log_partition = 0.0
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
@@ -98,6 +97,12 @@ class NoiseContrastive(SampledHead):
             for size in sizes
         ]
 
+    def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        if not self.learn_log_partition:
+            return true_logit, sampled
+        gamma = ops.convert_to_tensor(self.log_partition, dtype="float32")
+        return true_logit - gamma, [sampled[0] - gamma, *sampled[1:]]
+
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         noise = draws[0]
         arguments = (
@@ -109,8 +114,7 @@ class NoiseContrastive(SampledHead):
         if self.objective_name == "ranking":
             loss = losses.nce_ranking(*arguments)
         else:
-            gamma = ops.convert_to_tensor(self.log_partition, dtype="float32")
-            loss = losses.nce_binary(*arguments, log_partition=gamma)
+            loss = losses.nce_binary(*arguments)
         if self.regularizer_alpha:
             penalty = losses.log_partition_penalty(sampled[1], draws[1].log_expected_count)
             loss = loss + self.regularizer_alpha * penalty

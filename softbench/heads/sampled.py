@@ -8,7 +8,7 @@ from keras import ops
 from softbench import losses, samplers
 from softbench.checks import check_positive
 from softbench.heads.base import Head, mean_of_weighted
-from softbench.ops import gradients_and_aux
+from softbench.ops import gradients_and_aux, share_backward
 from softbench.rows import PACKAGE
 from softbench.samplers import Sampler, Samples
 
@@ -61,8 +61,15 @@ class SampledHead(Head):
         raise NotImplementedError
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
-        """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m)."""
+        """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
+
+        A function of these logits alone: what else is learned goes into `shift`.
+        """
         raise NotImplementedError
+
+    def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The logits that the objective sees; a head with a learned offset subtracts it here."""
+        return true_logit, sampled
 
     def training_loss(
         self, hidden: Tensor, labels: Tensor, weight: Tensor | None, features: Tensor | None = None
@@ -93,9 +100,15 @@ class SampledHead(Head):
         """Losses (B,) from the gathered rows: of the labels, then of each draw in turn."""
         true_logit = self.table.paired_logits(hidden, *rows[0])
         sampled = [self.table.logits(hidden, *own) for own in rows[1:]]
-        # Only the first draw competes with the label; others estimate sums over all classes.
-        sampled[0] = self._mask_hits(sampled[0], draws[0].ids, labels)
-        return self.objective(true_logit, sampled, draws)
+        true_logit, sampled = self.shift(true_logit, sampled)
+
+        def objective(true: Tensor, *others: Tensor) -> Tensor:
+            # Only the first draw competes with the label; others estimate sums over all classes.
+            masked = self._mask_hits(others[0], draws[0].ids, labels)
+            return self.objective(true, [masked, *others[1:]], draws)
+
+        # The gradient of the rows and that of hidden both pass through the objective.
+        return share_backward(objective)(true_logit, *sampled)
 
     def _update_rows(self, id_sets: list[Tensor], gradients: list[list[Tensor]]) -> None:
         """One update from the gradients of all gathered rows, with respect to (N, ...) rows."""
