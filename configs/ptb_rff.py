@@ -10,7 +10,8 @@ with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / 
 Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
 `quadratic_plain` the ordinary one. `*_shared` share 1,000 draws by the batch, the kernels' from
 the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75, and `mixed`
-takes half of its draws from the unigram. These are the rows to compare at equal wall time.
+takes half of its draws from the unigram. These are the rows to compare at equal wall time. `redraw`
+rows draw new directions every 10 steps.
 
 Measured so far: half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1
 to 7 minutes a row): `full` 189.8, `unigram_shared_unique` 196.9, `rff` 210.2,
@@ -66,6 +67,7 @@ def method_table():
     for features in (64, 256, 4096):
         table[f"rff_d{features}"] = sampled("rff", num_features=features, nu=4.0)
     positive = {"num_features": 512, "nu": 4.0}
+    table["rff_redraw"] = sampled("rff", num_features=1024, nu=4.0, redraw=True)
     table |= {
         "uniform_shared": shared("uniform"),
         "unigram_shared": shared("unigram", **flat),
@@ -75,6 +77,7 @@ def method_table():
         "rff_shared_prior": shared("rff", num_features=1024, nu=4.0, **prior),
         "positive_shared": shared("positive", **positive),
         "positive_shared_prior": shared("positive", **positive, **prior),
+        "positive_shared_prior_redraw": shared("positive", redraw=True, **positive, **prior),
         "mixed_shared": shared(
             "mixed",
             first={

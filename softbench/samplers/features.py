@@ -134,7 +134,7 @@ class ExponentialMap(FeatureMap):
     Args:
         num_features: D, the number of random directions.
         nu: 1 / (temperature of the kernel).
-        seed: of the directions, which are drawn once with NumPy and saved; None for any.
+        seed: of the first directions, which are drawn with NumPy and saved; None for any.
     """
 
     def __init__(self, num_features: int, nu: float, seed: int | None = None, **kwargs: Any):
@@ -147,6 +147,19 @@ class ExponentialMap(FeatureMap):
 
     def kernel(self, hidden: Tensor, rows: Tensor) -> Tensor:
         return ops.exp(self.nu * ops.matmul(hidden, ops.transpose(rows)))
+
+    def noise(self, seed: keras.random.SeedGenerator) -> Tensor:
+        """The random numbers of one set of directions, for `fresh`."""
+        return keras.random.normal(self.drawn.shape, seed=seed)
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        """Another value of the variable `drawn`, independent of the present one."""
+        raise NotImplementedError
+
+    @property
+    def drawn(self) -> keras.Variable:
+        """The random directions."""
+        return self.directions
 
     def _half_square(self, x: Tensor) -> Tensor:
         return 0.5 * self.nu * ops.sum(ops.square(x), axis=-1, keepdims=True)
@@ -173,6 +186,9 @@ class RandomMaclaurin(ExponentialMap):
         self.coefficients = self._constant(
             "coefficients", np.exp(0.5 * (np.array(logs) - math.log(self.num_features)))
         )
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        return ops.where(noise > 0, 1.0, -1.0)
 
     def features(self, x: Tensor) -> Tensor:
         factors, start = ops.matmul(x, read(self.directions)), 0
@@ -205,6 +221,22 @@ class PositiveRandom(ExponentialMap):
         if self.orthogonal:
             draws = _orthogonal(rng, draws)
         self.directions = self._constant("directions", math.sqrt(self.nu) * draws)
+
+    def noise(self, seed: keras.random.SeedGenerator) -> Tensor:
+        size, columns = self.directions.shape
+        groups = -(-columns // size) if self.orthogonal else 0
+        return keras.random.normal((size, columns + groups * size), seed=seed)
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        size, columns = self.directions.shape
+        draws = noise[:, :columns]
+        if self.orthogonal:
+            groups = ops.transpose(ops.reshape(noise[:, columns:], (size, -1, size)), (1, 0, 2))
+            q, r = ops.qr(groups)
+            signs = ops.where(ops.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
+            q = ops.reshape(ops.transpose(q * signs[:, None, :], (1, 0, 2)), (size, -1))
+            draws = q[:, :columns] * ops.sqrt(ops.sum(ops.square(draws), axis=0))
+        return math.sqrt(self.nu) * draws
 
     def _exponents(self, x: Tensor) -> Tensor:
         return ops.matmul(x, read(self.directions)) - self._half_square(x)

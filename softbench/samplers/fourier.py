@@ -6,6 +6,7 @@ Shape letters: B batch, N rows, d features of a row, D random features, K rows c
 import math
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -30,6 +31,9 @@ class RandomFourier(ExponentialMap):
         self.dim = 2 * self.num_features
         draws = np.random.default_rng(self.seed).normal(size=(x_shape[-1], self.num_features))
         self.directions = self._constant("directions", math.sqrt(self.nu) * draws)
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        return math.sqrt(self.nu) * noise
 
     def project(self, x: Tensor) -> Tensor:
         """w_j.x (N, D)."""
@@ -70,6 +74,13 @@ class StructuredFourier(RandomFourier):
         stacks = -(-self.num_features // self.size)
         rng = np.random.default_rng(self.seed)
         self.signs = self._constant("signs", rng.choice([-1.0, 1.0], (3, stacks, self.size)))
+
+    @property
+    def drawn(self) -> keras.Variable:
+        return self.signs
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        return ops.where(noise > 0, 1.0, -1.0)
 
     def project(self, x: Tensor) -> Tensor:
         padded = ops.pad(x, ((0, 0), (0, self.size - x.shape[-1])))

@@ -161,12 +161,17 @@ class KernelSampler(Sampler):
 
     def _refresh_when_due(self, table: Any) -> None:
         """Count a training step under an ordinary optimizer, and refresh at its turn."""
-        if table.row_optimizer is not None or not self._followers():
+        if table.row_optimizer is not None:
             return
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
-        assign_when(due, self._followers(), lambda: self._computed(table))
+        self._before_refresh(due)
+        if self._followers():
+            assign_when(due, self._followers(), lambda: self._computed(table))
         self.steps.assign(step + 1)
+
+    def _before_refresh(self, due: Tensor) -> None:
+        """What else happens if `due`, before the sums are computed."""
 
     def rows_changed(self, table, ids, old_rows, new_rows):
         weights = self.class_weights
