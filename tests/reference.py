@@ -108,6 +108,42 @@ def log_partition_penalty(sampled, sampled_noise):
     return np.log(np.mean(np.exp(sampled) / sampled_noise, axis=-1)) ** 2
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def negative_sampling(true, sampled, true_noise, sampled_noise, regularizer_lambda=0.0):
+    """Bamler & Mandt eq. 2 and 6, the mean over m negatives; `*_noise` are p_n, draws at -inf off.
+
+    A class whose p_n is 0 has no regulariser.
+    """
+    m = sampled.shape[-1]
+    kept = ~np.isneginf(sampled) & (np.broadcast_to(sampled_noise, sampled.shape) > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = -np.log(sigmoid(-sampled))
+        terms = terms + regularizer_lambda * (sampled + np.log(sampled_noise)) ** 2
+        own = (true + np.log(true_noise)) ** 2
+    penalty = np.where(true_noise > 0, regularizer_lambda * own, 0.0)
+    return -np.log(sigmoid(true)) + penalty + np.where(kept, terms, 0.0).sum(-1) / m
+
+
+def one_vs_each(true, sampled, sampled_count):
+    """Titsias 2016: sum_j -log sigma(o_y - o_j) / E[count_j]; draws at -inf left out."""
+    gap = true[:, None] - np.where(np.isneginf(sampled), 0.0, sampled)
+    return np.where(np.isneginf(sampled), 0.0, -np.log(sigmoid(gap)) / sampled_count).sum(-1)
+
+
+def augment_reduce(true, sampled, sampled_count, eta):
+    """log eta - 1 + (1 + sum_j exp(o_j - o_y) / E[count_j]) / eta."""
+    odds = np.exp(sampled - true[:, None]) / sampled_count
+    return np.log(eta) - 1 + (1 + odds.sum(-1)) / eta
+
+
+def hinge(true, sampled, margin=1.0):
+    """max(0, margin - (o_y - max_j o_j))."""
+    return np.maximum(0.0, margin - (true - sampled.max(-1)))
+
+
 # Laws of the static samplers.
 
 
