@@ -144,6 +144,50 @@ def hinge(true, sampled, margin=1.0):
     return np.maximum(0.0, margin - (true - sampled.max(-1)))
 
 
+# Heads that are not one table of n rows.
+
+
+def leaves(order):
+    """Leaf of each class (n,): a permutation is spread over 2^D leaves, others are leaves."""
+    order = np.asarray(order)
+    n = len(order)
+    size = 2 ** math.ceil(math.log2(n))
+    return np.array([int(i) * size // n for i in order]) if order.max() < n else order
+
+
+def hierarchical_log_probs(hidden, kernel, bias, leaf):
+    """(B, n): sum over the path of log sigma(+-(h.w + b)); no factor where one side has no class.
+
+    kernel (2^D - 1, d) and bias level by level; leaf (n,).
+    """
+    depth = math.ceil(math.log2(len(leaf)))
+    result = np.zeros((len(hidden), len(leaf)))
+    for i, own in enumerate(leaf):
+        for level in range(depth):
+            node = 2**level - 1 + (own >> (depth - level))
+            step = own >> (depth - level - 1)
+            if not any(other >> (depth - level - 1) == step ^ 1 for other in leaf):
+                continue
+            sign = 1 if step % 2 else -1
+            result[:, i] -= softplus(-sign * (hidden @ kernel[node] + bias[node]))
+    return result
+
+
+def adaptive_log_probs(hidden, shortlist, projections, tails, cutoffs, rank):
+    """(B, n) of Grave et al. 2017: log p(cluster) + log p(class | cluster).
+
+    `shortlist` and `tails` are pairs (kernel, bias); rank (n,) of each class by its frequency.
+    """
+    first = scores(hidden, *shortlist)
+    first = first - logsumexp(first)[:, None]
+    by_rank = [first[:, : cutoffs[0]]]
+    for i, (projection, tail) in enumerate(zip(projections, tails, strict=True)):
+        within = scores(hidden @ projection, *tail)
+        within = within - logsumexp(within)[:, None]
+        by_rank.append(first[:, [cutoffs[0] + i]] + within)
+    return np.concatenate(by_rank, axis=-1)[:, rank]
+
+
 # Laws of the static samplers.
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, to_numpy
+from conftest import gradients, to_numpy
 from keras import ops
 
 from softbench import losses
@@ -191,20 +191,6 @@ def test_extreme_logits_do_not_overflow():
     expected = [-33 + np.exp(32.0), 417 + np.exp(found[1] - 418)]
     result = to_numpy(losses.augment_reduce(t, s, None, c, log_eta))
     np.testing.assert_allclose(result, expected, rtol=1e-3)
-
-
-def gradients(function, arrays):
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            tape.watch(arrays)
-            value = ops.sum(function(*arrays))
-        return [to_numpy(g) for g in tape.gradient(value, arrays)]
-    import jax
-
-    every = tuple(range(len(arrays)))
-    return [to_numpy(g) for g in jax.grad(lambda *a: ops.sum(function(*a)), every)(*arrays)]
 
 
 OBJECTIVES = {

@@ -81,13 +81,11 @@ class AdaptiveSoftmax(Head):
         self.tails = [self._table(b - a, f"tail_{i}") for i, (a, b) in enumerate(self.bounds)]
 
     def _table(self, rows: int, name: str) -> ClassTable:
-        initializers = (self.kernel_initializer, self.bias_initializer)
         return ClassTable(
             rows,
             use_bias=self.use_bias,
-            # One initializer must not give several tables the same values.
-            kernel_initializer=initializers[0].clone(),
-            bias_initializer=initializers[1].clone(),
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -117,7 +115,7 @@ class AdaptiveSoftmax(Head):
                 self.add_weight(
                     name=f"projection_{index}",
                     shape=(width, size),
-                    initializer=self.kernel_initializer.clone(),
+                    initializer=self.kernel_initializer,
                     autocast=False,
                 )
             )
