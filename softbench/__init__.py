@@ -10,10 +10,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "AdaptiveSoftmax": "softbench.heads",
+    "AugmentReduce": "softbench.heads",
     "Classifier": "softbench.classifier",
     "ClassTable": "softbench.table",
     "FullSoftmax": "softbench.heads",
+    "HierarchicalSoftmax": "softbench.heads",
+    "NegativeSampling": "softbench.heads",
     "NoiseContrastive": "softbench.heads",
+    "OneVsEach": "softbench.heads",
+    "SampledHinge": "softbench.heads",
     "SampledSoftmax": "softbench.heads",
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",

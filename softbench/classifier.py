@@ -28,17 +28,26 @@ class Classifier(keras.Model):
     every k in `top_k`. `predict` returns the exact scores of all classes.
 
     Args:
-        encoder: a Keras model or layer, x -> hidden (..., d).
+        encoder: a Keras model or layer, x -> hidden (..., d); or x -> a dict of `hidden` and what
+            else the head's call takes by name: `sampler_inputs`, `example_ids`.
         head: a softbench head.
         top_k: which precisions `evaluate` computes; () for none.
+        inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
+            that its sampler was fitted to.
     """
 
     def __init__(
-        self, encoder: Any, head: Any, top_k: tuple[int, ...] = (1, 3, 5), **kwargs: Any
+        self,
+        encoder: Any,
+        head: Any,
+        top_k: tuple[int, ...] = (1, 3, 5),
+        inputs_to_sampler: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.encoder = encoder
         self.head = head
+        self.inputs_to_sampler = inputs_to_sampler
         self.top_k = tuple(k for k in top_k if k <= head.units)
         self.perplexity = Perplexity(name="perplexity")
         self.precisions = [PrecisionAtK(k, name=f"precision_at_{k}") for k in self.top_k]
@@ -47,20 +56,30 @@ class Classifier(keras.Model):
         if not self.encoder.built:
             self.encoder.build(input_shape)
         if not self.head.built:
-            self.head.build(self.encoder.compute_output_shape(input_shape))
+            shape = self.encoder.compute_output_shape(input_shape)
+            self.head.build(shape["hidden"] if isinstance(shape, dict) else shape)
+
+    def _encode(self, x: Any, training: bool | None) -> dict[str, Any]:
+        """What the head is called with, by name."""
+        outputs = self.encoder(x, training=training)
+        outputs = dict(outputs) if isinstance(outputs, dict) else {"hidden": outputs}
+        if self.inputs_to_sampler:
+            outputs["sampler_inputs"] = x
+        return outputs
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Scores (..., n) of inputs, or the outputs of a training or test step on a batch."""
         if not isinstance(inputs, LabelledBatch):
-            return self.head(self.encoder(inputs, training=training))
+            return self.head(**self._encode(inputs, training))
         x, labels, weight = inputs
-        hidden = self.encoder(x, training=training)
-        losses = self.head(hidden, labels, sample_weight=weight, training=training)
+        encoded = self._encode(x, training)
+        losses = self.head(**encoded, labels=labels, sample_weight=weight, training=training)
         if training:
             return {}
         outputs = {"losses": losses}
         if self.top_k:
-            outputs["top_ids"] = self.head.top_k(hidden, max(self.top_k))[1]
+            encoded.pop("example_ids", None)  # of training alone
+            outputs["top_ids"] = self.head.top_k(**encoded, k=max(self.top_k))[1]
         return outputs
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
@@ -116,6 +135,7 @@ class Classifier(keras.Model):
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "head": keras.saving.serialize_keras_object(self.head),
             "top_k": list(self.top_k),
+            "inputs_to_sampler": self.inputs_to_sampler,
         }
 
     @classmethod

@@ -58,7 +58,8 @@ def proposal_quality(
         log_q = shared
         if shared is None:
             log_q = _numpy(sampler.log_prob(head.table, features[part]))
-        totals += _sums(_numpy(head.prediction_scores(hidden[part])), log_q)
+        scores = head.prediction_scores(hidden[part], features=features[part])
+        totals += _sums(_numpy(scores), log_q)
     return ProposalQuality(*(totals / count).tolist())
 
 

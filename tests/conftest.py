@@ -12,7 +12,7 @@ import pytest
 import reference
 from scipy import stats
 
-from softbench.samplers import Sampler, kernel_shape
+from softbench.samplers import Sampler, Samples, kernel_shape
 
 BACKEND = keras.backend.backend()
 SIGNIFICANCE = 1e-4
@@ -118,6 +118,21 @@ def gradient_function(function, layer, variables):
     return as_numpy
 
 
+def gradients(function, arrays):
+    """Gradients of the sum of `function(*arrays)` with respect to the arrays, as NumPy."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            value = keras.ops.sum(function(*arrays))
+        return [to_numpy(g) for g in tape.gradient(value, arrays)]
+    import jax
+
+    every = tuple(range(len(arrays)))
+    return [to_numpy(g) for g in jax.grad(lambda *a: keras.ops.sum(function(*a)), every)(*arrays)]
+
+
 def head_gradients(head, hidden, labels):
     """Mean training loss and its gradients with respect to hidden, kernel and bias (if any)."""
     variables = [v for v in (head.table.kernel, head.table.bias) if v is not None]
@@ -126,6 +141,15 @@ def head_gradients(head, hidden, labels):
         return keras.ops.mean(head(hidden, labels, training=True))
 
     return gradient_function(mean_loss, head, variables)(hidden, labels)
+
+
+def rejects(argument, function, *args, **kwargs):
+    """A one-line ValueError that names the argument in backticks and what was received."""
+    with pytest.raises(ValueError) as error:
+        function(*args, **kwargs)
+    message = str(error.value)
+    assert f"`{argument}`" in message and "Received" in message
+    return message
 
 
 class FixedSampler(Sampler):
@@ -137,6 +161,39 @@ class FixedSampler(Sampler):
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         return self.samples
+
+
+@keras.saving.register_keras_serializable("softbench_tests")
+class ConditionalNoise(Sampler):
+    """q(y|x) = softmax(x W), W (v, n) given: a law that depends on the sampler's inputs alone."""
+
+    def __init__(self, matrix, **kwargs):
+        super().__init__(**kwargs)
+        self.matrix = np.asarray(matrix, float)
+
+    def _log_law(self, features):
+        matrix = keras.ops.convert_to_tensor(self.matrix.astype("float32"))
+        return keras.ops.log_softmax(keras.ops.matmul(features, matrix), axis=-1)
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        log_q = self._log_law(hidden)
+        if labels is not None:
+            own = keras.ops.equal(keras.ops.arange(log_q.shape[-1]), labels[:, None])
+            log_q = keras.ops.log_softmax(keras.ops.where(own, -float("inf"), log_q), axis=-1)
+        return log_q if ids is None else keras.ops.take_along_axis(log_q, ids, axis=-1)
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        log_q = self.log_prob(table, hidden, labels=labels if exclude_labels else None)
+        ids = keras.random.categorical(log_q, num_sampled, seed=self.seed_generator)
+        true = None
+        if labels is not None and not exclude_labels:
+            true = keras.ops.take_along_axis(log_q, labels[:, None], axis=-1)[:, 0]
+            true = true + np.log(num_sampled)
+        counts = keras.ops.take_along_axis(log_q, ids, axis=-1) + np.log(num_sampled)
+        return Samples(keras.ops.cast(ids, "int32"), counts, true)
+
+    def get_config(self):
+        return {**super().get_config(), "matrix": self.matrix.tolist()}
 
 
 TOP_SIZE = 4

@@ -108,6 +108,86 @@ def log_partition_penalty(sampled, sampled_noise):
     return np.log(np.mean(np.exp(sampled) / sampled_noise, axis=-1)) ** 2
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def negative_sampling(true, sampled, true_noise, sampled_noise, regularizer_lambda=0.0):
+    """Bamler & Mandt eq. 2 and 6, the mean over m negatives; `*_noise` are p_n, draws at -inf off.
+
+    A class whose p_n is 0 has no regulariser.
+    """
+    m = sampled.shape[-1]
+    kept = ~np.isneginf(sampled) & (np.broadcast_to(sampled_noise, sampled.shape) > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = -np.log(sigmoid(-sampled))
+        terms = terms + regularizer_lambda * (sampled + np.log(sampled_noise)) ** 2
+        own = (true + np.log(true_noise)) ** 2
+    penalty = np.where(true_noise > 0, regularizer_lambda * own, 0.0)
+    return -np.log(sigmoid(true)) + penalty + np.where(kept, terms, 0.0).sum(-1) / m
+
+
+def one_vs_each(true, sampled, sampled_count):
+    """Titsias 2016: sum_j -log sigma(o_y - o_j) / E[count_j]; draws at -inf left out."""
+    gap = true[:, None] - np.where(np.isneginf(sampled), 0.0, sampled)
+    return np.where(np.isneginf(sampled), 0.0, -np.log(sigmoid(gap)) / sampled_count).sum(-1)
+
+
+def augment_reduce(true, sampled, sampled_count, eta):
+    """log eta - 1 + (1 + sum_j exp(o_j - o_y) / E[count_j]) / eta."""
+    odds = np.exp(sampled - true[:, None]) / sampled_count
+    return np.log(eta) - 1 + (1 + odds.sum(-1)) / eta
+
+
+def hinge(true, sampled, margin=1.0):
+    """max(0, margin - (o_y - max_j o_j))."""
+    return np.maximum(0.0, margin - (true - sampled.max(-1)))
+
+
+# Heads that are not one table of n rows.
+
+
+def leaves(order):
+    """Leaf of each class (n,): a permutation is spread over 2^D leaves, others are leaves."""
+    order = np.asarray(order)
+    n = len(order)
+    size = 2 ** math.ceil(math.log2(n))
+    return np.array([int(i) * size // n for i in order]) if order.max() < n else order
+
+
+def hierarchical_log_probs(hidden, kernel, bias, leaf):
+    """(B, n): sum over the path of log sigma(+-(h.w + b)); no factor where one side has no class.
+
+    kernel (2^D - 1, d) and bias level by level; leaf (n,).
+    """
+    depth = math.ceil(math.log2(len(leaf)))
+    result = np.zeros((len(hidden), len(leaf)))
+    for i, own in enumerate(leaf):
+        for level in range(depth):
+            node = 2**level - 1 + (own >> (depth - level))
+            step = own >> (depth - level - 1)
+            if not any(other >> (depth - level - 1) == step ^ 1 for other in leaf):
+                continue
+            sign = 1 if step % 2 else -1
+            result[:, i] -= softplus(-sign * (hidden @ kernel[node] + bias[node]))
+    return result
+
+
+def adaptive_log_probs(hidden, shortlist, projections, tails, cutoffs, rank):
+    """(B, n) of Grave et al. 2017: log p(cluster) + log p(class | cluster).
+
+    `shortlist` and `tails` are pairs (kernel, bias); rank (n,) of each class by its frequency.
+    """
+    first = scores(hidden, *shortlist)
+    first = first - logsumexp(first)[:, None]
+    by_rank = [first[:, : cutoffs[0]]]
+    for i, (projection, tail) in enumerate(zip(projections, tails, strict=True)):
+        within = scores(hidden @ projection, *tail)
+        within = within - logsumexp(within)[:, None]
+        by_rank.append(first[:, [cutoffs[0] + i]] + within)
+    return np.concatenate(by_rank, axis=-1)[:, rank]
+
+
 # Laws of the static samplers.
 
 

@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from softbench.checks import check_number, check_positive
-from softbench.heads.base import Head
+from softbench.heads.table_head import TableHead
 from softbench.rows import PACKAGE
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class FullSoftmax(Head):
+class FullSoftmax(TableHead):
     """Softmax cross-entropy over all classes: loss = log sum_i exp(o_i) - o_label.
 
     Args:

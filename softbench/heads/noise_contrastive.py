@@ -88,12 +88,12 @@ class NoiseContrastive(SampledHead):
                 name="log_partition", shape=(), initializer="zeros", autocast=False
             )
 
-    def draw(self, hidden: Tensor, labels: Tensor) -> list[Samples]:
+    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
         sizes = [self.num_sampled]
         if self.regularizer_alpha:
             sizes.append(self.regularizer_size)
         return [
-            self.sampler.sample(self.table, hidden, size, labels, exclude_labels=False)
+            self.sampler.sample(self.table, features, size, labels, exclude_labels=False)
             for size in sizes
         ]
 

@@ -144,6 +144,9 @@ class Sampler(keras.layers.Layer):
         self.seed_generator.state.assign(arrays.pop("seed_generator"))
         super().load_own_variables(arrays)
 
+    def get_build_config(self) -> None:
+        """None: the head that holds the sampler builds it, with a table that cannot be saved."""
+
     def get_config(self) -> dict:
         return {**super().get_config(), "share_draws": self.share_draws, "seed": self.seed}
 

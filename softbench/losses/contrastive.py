@@ -1,24 +1,12 @@
-"""The training objectives: pure functions of logits and log expected counts.
-
-All take *uncorrected* logits and return one loss per example. A sampled class that must not count
-(an accidental hit) has the logit -inf. Shape letters: B batch, m samples.
-
-"Expected count" is TensorFlow's word: E[number of times a class is drawn], m q(i) with replacement
-and the inclusion probability without.
-"""
+"""Objectives with corrected logits: sampled softmax and noise-contrastive estimation."""
 
 from typing import Any
 
 from keras import ops
 
+from softbench.losses.masks import correct, sum_unmasked
+
 Tensor = Any
-
-
-def _correct(logits: Tensor, log_expected_count: Tensor) -> Tensor:
-    """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
-    # The test is of the counts, which are small when draws are shared and have no gradient.
-    never = ops.equal(log_expected_count, -float("inf"))
-    return logits - ops.where(never, float("inf"), log_expected_count)
 
 
 def sampled_softmax(
@@ -43,7 +31,7 @@ def sampled_softmax(
     Returns:
         (B,); 0 where the true class is corrected and can never be drawn.
     """
-    sampled = _correct(sampled_logits, sampled_log_expected_count)
+    sampled = correct(sampled_logits, sampled_log_expected_count)
     if true_log_expected_count is None:
         return _cross_entropy(true_logit, sampled)
     never = ops.equal(true_log_expected_count, -float("inf"))
@@ -107,11 +95,10 @@ def nce_binary(
     """
     gamma = ops.convert_to_tensor(log_partition, dtype="float32")
     true = true_logit - true_log_expected_count - gamma
-    sampled = _correct(sampled_logits, sampled_log_expected_count)
+    sampled = correct(sampled_logits, sampled_log_expected_count)
     sampled = sampled - (gamma[:, None] if len(gamma.shape) else gamma)
     masked = ops.equal(sampled, -float("inf"))
-    terms = ops.where(masked, 0.0, ops.softplus(ops.where(masked, 0.0, sampled)))
-    return ops.softplus(-true) + ops.sum(terms, axis=-1)
+    return ops.softplus(-true) + sum_unmasked(ops.softplus, sampled, masked)
 
 
 def log_partition_penalty(sampled_logits: Tensor, sampled_log_expected_count: Tensor) -> Tensor:
@@ -127,5 +114,5 @@ def log_partition_penalty(sampled_logits: Tensor, sampled_log_expected_count: Te
     Returns:
         (B,).
     """
-    corrected = _correct(sampled_logits, sampled_log_expected_count)
+    corrected = correct(sampled_logits, sampled_log_expected_count)
     return ops.square(ops.logsumexp(corrected, axis=-1))

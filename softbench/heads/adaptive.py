@@ -1,0 +1,228 @@
+"""Adaptive softmax: a short list of frequent classes, and clusters of the others."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.checks import check_number, check_positive
+from softbench.heads.base import Head
+from softbench.heads.capacity import losses_inside
+from softbench.heads.class_order import add_constant, ranks
+from softbench.ops import gather_rows, read
+from softbench.rows import PACKAGE
+from softbench.samplers.unigram import check_counts, check_length
+from softbench.table import DENSE_CLASSES, ClassTable
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class AdaptiveSoftmax(Head):
+    """Softmax over frequent classes and k clusters, then within the cluster (Grave et al. 2017).
+
+    With the classes in the order of their frequency and cutoffs c_1 < ... < c_k, the classes
+    below c_1 and the k clusters share one softmax of c_1 + k scores; cluster i, the classes from
+    c_i to c_{i+1} (or n), has a softmax of its own over hidden vectors projected to
+    d / div_value^i dimensions: log p(y) = log p(cluster i) + log p(y | cluster i). The loss is
+    the exact likelihood of this model, which is smaller than the full softmax's.
+
+    Cost of a step: B c_1 d for the short list, and for each cluster R n_i d_i, R the rows that
+    it is computed for. Shapes are static, so R is a fixed share of the batch, `tail_capacity`;
+    a batch with more labels than that in a cluster computes it for all its rows, and stays exact.
+
+    Args:
+        units: n, the number of classes.
+        cutoffs: increasing, each in [1, n).
+        div_value: by which the dimension of each cluster is smaller than that of the one before.
+        counts: the classes' frequencies (n,), which they are then sorted by. None takes the ids to
+            be sorted already, the most frequent class first.
+        tail_capacity: R / B in (0, 1], of every cluster. None: twice the cluster's share of
+            `counts`, and 1 without counts.
+        use_bias, kernel_initializer, bias_initializer: of the short list and of the clusters.
+
+    Attributes:
+        shortlist: the `ClassTable` of c_1 + k rows.
+        tails: a `ClassTable` for each cluster; `projections`, its matrix (d, d_i).
+
+    Raises:
+        ValueError: on cutoffs, counts, `div_value` < 1 or `tail_capacity` that are not as said.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        counts: Sequence[float] | None = None,
+        tail_capacity: float | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, **kwargs)
+        check_number(1, div_value=div_value)
+        self.cutoffs = _checked_cutoffs(cutoffs, self.units)
+        self.div_value = div_value
+        self.counts = None if counts is None else check_counts(counts)
+        if counts is not None:
+            check_length(self.counts, self.units)
+        self.tail_capacity = tail_capacity
+        self.bounds = list(zip(self.cutoffs, [*self.cutoffs[1:], self.units], strict=True))
+        self.capacities = self._capacities()
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.shortlist = self._table(self.cutoffs[0] + len(self.cutoffs), "shortlist")
+        self.tails = [self._table(b - a, f"tail_{i}") for i, (a, b) in enumerate(self.bounds)]
+
+    def _table(self, rows: int, name: str) -> ClassTable:
+        return ClassTable(
+            rows,
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _capacities(self) -> list[float]:
+        """The share of the batch that each cluster is computed for."""
+        if self.tail_capacity is not None:
+            check_number(0, exclusive=True, tail_capacity=self.tail_capacity)
+            if self.tail_capacity > 1:
+                raise ValueError(
+                    f"`tail_capacity` must be at most 1. Received: {self.tail_capacity}"
+                )
+            return [float(self.tail_capacity)] * len(self.bounds)
+        if self.counts is None:
+            return [1.0] * len(self.bounds)
+        shares = -np.sort(-self.counts) / self.counts.sum()
+        return [min(1.0, 2 * float(shares[a:b].sum())) for a, b in self.bounds]
+
+    def build(self, hidden_shape: tuple) -> None:
+        super().build(hidden_shape)
+        width = hidden_shape[-1]
+        self.shortlist.build((None, width))
+        self.projections = []
+        for index, tail in enumerate(self.tails):
+            size = max(1, int(width / self.div_value ** (index + 1)))
+            self.projections.append(
+                self.add_weight(
+                    name=f"projection_{index}",
+                    shape=(width, size),
+                    initializer=self.kernel_initializer,
+                    autocast=False,
+                )
+            )
+            tail.build((None, size))
+        self.ranks = None
+        if self.counts is not None:
+            self.ranks = add_constant(self, "ranks", ranks(self.counts))
+
+    def _place(self, ids: Tensor) -> Tensor:
+        """The classes' places in the order of their frequency."""
+        return ids if self.ranks is None else gather_rows(self.ranks, ids)
+
+    def _project(self, hidden: Tensor, index: int) -> Tensor:
+        matrix = ops.cast(read(self.projections[index]), self.compute_dtype)
+        return ops.matmul(ops.cast(hidden, self.compute_dtype), matrix)
+
+    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        return self.negative_log_likelihood(hidden, labels)
+
+    def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """-log p(label) (B,), exact, in training and evaluation alike."""
+        place = self._place(labels)
+        first = place
+        for index, (start, end) in enumerate(self.bounds):
+            inside = ops.logical_and(place >= start, place < end)
+            first = ops.where(inside, self.cutoffs[0] + index, first)
+        losses = _cross_entropy(self.shortlist, hidden, first)
+        for index in range(len(self.bounds)):
+            losses = losses + self._tail_losses(index, hidden, place)
+        return losses
+
+    def _tail_losses(self, index: int, hidden: Tensor, place: Tensor) -> Tensor:
+        """-log p(label | cluster) (B,) of the labels in a cluster, 0 of the others."""
+        start, end = self.bounds[index]
+        inside = ops.logical_and(place >= start, place < end)
+        local = ops.clip(place - start, 0, end - start - 1)
+
+        def losses(hidden: Tensor, local: Tensor) -> Tensor:
+            return _cross_entropy(self.tails[index], self._project(hidden, index), local)
+
+        return losses_inside(losses, inside, self.capacities[index], [hidden, local])
+
+    def prediction_scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """log p of all classes (B, n), or of `ids` (m,) or (B, m)."""
+        if ids is not None:
+            return self.scorer(hidden)(ids)
+        first, size = ops.log_softmax(self.shortlist.scores(hidden), axis=-1), self.cutoffs[0]
+        parts = [first[:, :size]]
+        for index, tail in enumerate(self.tails):
+            within = ops.log_softmax(tail.scores(self._project(hidden, index)), axis=-1)
+            parts.append(first[:, size + index : size + index + 1] + within)
+        scores = ops.concatenate(parts, axis=-1)
+        return scores if self.ranks is None else ops.take(scores, read(self.ranks), axis=1)
+
+    def scorer(self, hidden: Tensor) -> Callable[[Tensor], Tensor]:
+        """ids (m,) or (B, m) -> log p (B, m); normalised once for all calls."""
+        projected = [self._project(hidden, index) for index in range(len(self.tails))]
+        base = _log_partition(self.shortlist, hidden)[:, None]
+        clusters = self.cutoffs[0] + ops.arange(len(self.tails), dtype="int32")
+        entry = self.shortlist.scores(hidden, clusters) - base
+        shift = [
+            entry[:, index : index + 1] - _log_partition(tail, projected[index])[:, None]
+            for index, tail in enumerate(self.tails)
+        ]
+
+        def scores(ids: Tensor) -> Tensor:
+            place = self._place(ids)
+            found = self.shortlist.scores(hidden, ops.minimum(place, self.cutoffs[0] - 1)) - base
+            for index, (start, end) in enumerate(self.bounds):
+                local = ops.clip(place - start, 0, end - start - 1)
+                own = self.tails[index].scores(projected[index], local) + shift[index]
+                found = ops.where(place >= start, own, found)
+            return found
+
+        return scores
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "cutoffs": list(self.cutoffs),
+            "div_value": self.div_value,
+            "counts": None if self.counts is None else self.counts.tolist(),
+            "tail_capacity": self.tail_capacity,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+
+def _checked_cutoffs(cutoffs: Sequence[int], units: int) -> list[int]:
+    values = [0, *cutoffs, units]
+    for value in cutoffs:
+        check_positive(cutoffs=value)
+    if len(values) == 2 or any(a >= b for a, b in itertools.pairwise(values)):
+        raise ValueError(
+            f"`cutoffs` must be one or more increasing integers in [1, {units}). "
+            f"Received: cutoffs={list(cutoffs)}"
+        )
+    return [int(value) for value in cutoffs]
+
+
+def _log_partition(table: ClassTable, hidden: Tensor) -> Tensor:
+    """log Z (B,), in parts where the table has many rows."""
+    return table.log_partition(hidden, DENSE_CLASSES if table.units > DENSE_CLASSES else None)
+
+
+def _cross_entropy(table: ClassTable, hidden: Tensor, rows: Tensor) -> Tensor:
+    """-log softmax (B,) of one row of the table for each example, `rows` (B,)."""
+    true = table.scores(hidden, ops.expand_dims(rows, -1))[:, 0]
+    return _log_partition(table, hidden) - true

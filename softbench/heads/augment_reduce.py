@@ -1,0 +1,165 @@
+"""Augment and reduce: a variational bound with one parameter for each training example."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench import losses
+from softbench.checks import check_number, check_positive
+from softbench.heads import inputs
+from softbench.heads.sampled import SampledHead
+from softbench.ops import (
+    SCATTER_UNDER_JIT,
+    gather_rows,
+    is_concrete,
+    scatter_add,
+    scatter_update,
+)
+from softbench.rows import PACKAGE
+from softbench.samplers import Sampler
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class AugmentReduce(SampledHead):
+    """The softmax loss bounded with one variational parameter eta for each training example.
+
+    -log p(y) <= log eta - 1 + (1 + sum_{i != y} exp(o_i - o_y)) / eta (Ruiz et al. 2018, for the
+    softmax; see `losses.augment_reduce`), an equality at eta = 1 / p(y). Unlike sampled softmax,
+    the sum over classes stands outside the logarithm, so samples estimate the bound and its
+    gradient without bias.
+
+    A training call first moves the eta of its examples towards the estimate of 1 / p(y) from its
+    own draws, eta <- (1 - a) eta + a (1 + sum_j exp(o_j - o_y) / E[count_j]) with
+    a = (1 + t)^-step_power at the t-th earlier visit of the example, in log space; then it takes
+    the loss at the new eta. So eta needs no initial value (a = 1 at the first visit, where the loss
+    is that of sampled softmax), and the weight of a draw in the gradient is at most 1 / a
+    however stale eta was. The eta of the step has seen the step's draws; that bias goes with a.
+
+    `head(h, labels, example_ids=ids, training=True)`: ids (...) are the integers in [0, N) that
+    tell training examples apart. They are not used outside of training. If an id occurs twice in a
+    batch, one of its two updates is kept; examples of weight 0 leave their eta as it is.
+
+    Args:
+        units: n, the number of classes.
+        num_examples: N, of the training set.
+        sampler: name, config dict, or `Sampler`.
+        num_sampled: m.
+        step_power: in (0.5, 1], of the decreasing step a.
+        remove_accidental_hits: mask draws that equal the label.
+        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+            bias_initializer, seed: as in `SampledSoftmax`.
+
+    Raises:
+        ValueError: if `num_examples` or `num_sampled` < 1, or `step_power` is not in (0.5, 1]; in
+            training, without `example_ids` or with ids that are not integers in [0, N).
+            Inside a compiled step an id out of range makes the loss NaN.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        num_examples: int,
+        sampler: str | dict | Sampler = "uniform",
+        num_sampled: int = 100,
+        step_power: float = 0.9,
+        remove_accidental_hits: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
+        check_positive(num_examples=num_examples)
+        check_number(0.5, exclusive=True, step_power=step_power)
+        if step_power > 1:
+            raise ValueError(f"`step_power` must be at most 1. Received: step_power={step_power}")
+        self.num_examples = int(num_examples)
+        self.step_power = step_power
+        # TensorFlow's scatters do not run under XLA in place, see `softbench.ops`.
+        self.supports_jit = self.supports_jit and SCATTER_UNDER_JIT
+
+    def build(self, hidden_shape: tuple) -> None:
+        super().build(hidden_shape)
+        self.log_eta, self.visits = (
+            self.add_weight(
+                name=name,
+                shape=(self.num_examples,),
+                initializer="zeros",
+                dtype="float32",
+                trainable=False,
+                autocast=False,
+            )
+            for name in ("log_eta", "visits")
+        )
+
+    def call(
+        self,
+        hidden,
+        labels=None,
+        sample_weight=None,
+        sampler_inputs=None,
+        example_ids=None,
+        training=None,
+    ):
+        """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
+        side = self._features(hidden, sampler_inputs)
+        if labels is not None and training:
+            side["example_ids"] = self._flat_ids(example_ids, hidden)
+        return self._call(hidden, labels, sample_weight, training, **side)
+
+    def _flat_ids(self, example_ids: Tensor | None, hidden: Tensor) -> Tensor:
+        if example_ids is None:
+            raise ValueError(
+                "`example_ids` must be given in training: which examples these are. Received: None"
+            )
+        inputs.check_ids("example_ids", example_ids, hidden)
+        if is_concrete(example_ids):
+            inputs.check_values("example_ids", example_ids, self.num_examples)
+        return ops.reshape(ops.cast(example_ids, "int32"), (-1,))
+
+    def compute_output_spec(self, hidden, labels=None, **kwargs):
+        if kwargs.get("example_ids") is not None:
+            inputs.check_ids("example_ids", kwargs["example_ids"], hidden)
+        return super().compute_output_spec(hidden, labels, **kwargs)
+
+    def training_loss(
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        features: Tensor | None = None,
+        example_ids: Tensor | None = None,
+    ) -> Tensor:
+        """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
+        ids = ops.clip(example_ids, 0, self.num_examples - 1)
+        known = ops.equal(ids, example_ids)
+        counts = known if weight is None else ops.logical_and(known, ops.not_equal(weight, 0))
+        result = super().training_loss(hidden, labels, weight, features, ids=ids, counts=counts)
+        return ops.where(known, result, float("nan"))
+
+    def _losses_and_state(self, hidden, labels, draws, rows, ids, counts):
+        true_logit, sampled = self._logits(hidden, labels, draws, rows)
+        (sampled,) = self._masked(sampled, draws, labels)
+        arguments = (true_logit, sampled, None, draws[0].log_expected_count)
+        log_eta = self._moved(losses.sampled_softmax(*arguments), ids)
+        return losses.augment_reduce(*arguments, log_eta), log_eta
+
+    def _moved(self, found: Tensor, ids: Tensor) -> Tensor:
+        """log((1 - a) eta + a eta_hat) (B,), given log eta_hat: the loss of sampled softmax."""
+        step = ops.power(1.0 + gather_rows(self.visits, ids), -self.step_power)
+        first = ops.equal(step, 1.0)
+        kept = ops.log1p(-ops.where(first, 0.0, step)) + gather_rows(self.log_eta, ids)
+        moved = ops.logaddexp(kept, ops.log(step) + found)
+        return ops.stop_gradient(ops.where(first, found, moved))
+
+    def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
+        scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
+        scatter_add(self.visits, ids, ops.cast(counts, "float32"))
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "num_examples": self.num_examples,
+            "step_power": self.step_power,
+        }

@@ -1,0 +1,171 @@
+"""Hierarchical softmax: a balanced binary tree over the classes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.heads.base import Head
+from softbench.heads.class_order import add_constant, forced_sides, leaf_positions
+from softbench.heads.row_losses import row_losses
+from softbench.heads.table_head import table_config
+from softbench.ops import gather_rows, read
+from softbench.rows import PACKAGE
+from softbench.table import DENSE_CLASSES, ClassTable
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class HierarchicalSoftmax(Head):
+    """log p(y|h) = sum over the path to y of log sigmoid(+-(<h, w_node> + b_node)).
+
+    Morin & Bengio (2005). The classes are leaves of a binary tree of depth D = ceil(log2 n) whose
+    2^D - 1 nodes each have a vector. The loss is exact, normalised by construction, and costs
+    O(d log n) an example; `head(h)` has all log-probabilities, level by level, in O(n d). A node
+    with no class on one side sends everything to the other and has no parameters of its own.
+    With a `row_optimizer` a training step touches B log n of the rows.
+
+    How well it does depends on which classes share a subtree: see `leaf_order`.
+
+    Args:
+        units: n, the number of classes.
+        leaf_order: None, the order of the ids; or one integer for each class. A permutation of
+            0..n-1 is the class's place from left to right (its rank by frequency, say), and the
+            classes are spread evenly over the leaves. Other distinct integers in [0, 2^D)
+            are the leaves themselves, such as those of a fitted `AdversarialTree`.
+        use_bias, row_optimizer, kernel_initializer, bias_initializer: of the table of nodes.
+
+    Attributes:
+        nodes: the `ClassTable` of the nodes, in the order of the levels.
+
+    Raises:
+        ValueError: if `leaf_order` is not as said.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        leaf_order: Sequence[int] | None = None,
+        use_bias: bool = True,
+        row_optimizer: Any = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, **kwargs)
+        if isinstance(row_optimizer, dict):
+            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
+        self.depth = (self.units - 1).bit_length()
+        self.leaf_order = None if leaf_order is None else np.asarray(leaf_order)
+        self.positions = leaf_positions(self.units, self.leaf_order)
+        self.nodes = ClassTable(
+            max(1, 2**self.depth - 1),
+            use_bias=use_bias,
+            row_optimizer=row_optimizer,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            dtype=self.dtype_policy,
+            name="nodes",
+        )
+        self.supports_jit = self.nodes.supports_jit
+        # Whose log-probabilities a pass over all classes holds at once.
+        self.top_depth = min(self.depth, DENSE_CLASSES.bit_length() - 1)
+
+    def build(self, hidden_shape: tuple) -> None:
+        super().build(hidden_shape)
+        self.nodes.build((None, hidden_shape[-1]))
+        self.leaves = add_constant(self, "leaves", self.positions)
+        self.forced = add_constant(self, "forced", forced_sides(self.positions, self.depth))
+
+    def path(self, ids: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Nodes on the way to classes, and the sides taken there: -1 left, 1 right.
+
+        Args:
+            ids: integers (...).
+            start: the level to begin at, 0 for the root.
+
+        Returns:
+            int32 (..., D - start) and float32 (..., D - start).
+        """
+        levels = np.arange(start, self.depth)
+        spans = (2 ** (self.depth - levels)).astype(np.int32)
+        leaf = ops.expand_dims(gather_rows(self.leaves, ids), -1)
+        sides = (leaf // (spans // 2)) % 2
+        return leaf // spans + (2**levels - 1).astype(np.int32), ops.cast(2 * sides - 1, "float32")
+
+    def _log_sides(self, logits: Tensor, nodes: Tensor, sides: Tensor) -> Tensor:
+        """log-probability (...) of going to `sides` at all of the nodes (..., L)."""
+        free = ops.equal(gather_rows(self.forced, nodes), 0)
+        return -ops.sum(ops.where(free, ops.softplus(-sides * logits), 0.0), axis=-1)
+
+    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        if not self.depth:
+            return 0.0 * ops.cast(hidden[:, 0], "float32")
+        nodes, sides = self.path(labels)
+
+        def losses(rows: list[list[Tensor]]) -> tuple[Tensor, tuple]:
+            logits = self.nodes.logits(hidden, *rows[0])
+            return -self._log_sides(logits, nodes, sides), ()
+
+        return row_losses(self.nodes, [nodes], losses, weight)[0]
+
+    def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        return -self.prediction_scores(hidden, ops.expand_dims(labels, -1))[:, 0]
+
+    def prediction_scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """log p of all classes (B, n), or of `ids` (m,) or (B, m)."""
+        if ids is not None:
+            return self._below(hidden, ids, 0)
+        return ops.take(self._top(hidden, self.depth), read(self.leaves), axis=1)
+
+    def scorer(self, hidden: Tensor) -> Callable[[Tensor], Tensor]:
+        top, span = self._top(hidden, self.top_depth), 2 ** (self.depth - self.top_depth)
+
+        def scores(ids: Tensor) -> Tensor:
+            prefix = ops.take(top, gather_rows(self.leaves, ids) // span, axis=1)
+            return prefix + self._below(hidden, ids, self.top_depth)
+
+        return scores
+
+    def _top(self, hidden: Tensor, depth: int) -> Tensor:
+        """log-probability (B, 2^depth) of reaching the nodes of a level from the root."""
+        result = 0.0 * ops.cast(hidden[:, :1], "float32")
+        if not depth:
+            return result
+        whole = depth == self.depth
+        ids = ops.arange(2**depth - 1, dtype="int32")
+        logits = self.nodes.scores(hidden, None if whole else ids)
+        forced = gather_rows(self.forced, ids)
+        for level in range(depth):
+            part = slice(2**level - 1, 2 ** (level + 1) - 1)
+            z, side = logits[:, part], forced[part]
+            sides = [
+                ops.where(ops.equal(side, 0), -ops.softplus(sign * z), log_forced)
+                for sign, log_forced in (
+                    (1.0, ops.where(side > 0, -float("inf"), 0.0)),
+                    (-1.0, ops.where(side < 0, -float("inf"), 0.0)),
+                )
+            ]
+            result = ops.expand_dims(result, -1) + ops.stack(sides, axis=-1)
+            result = ops.reshape(result, (-1, 2 ** (level + 1)))
+        return result
+
+    def _below(self, hidden: Tensor, ids: Tensor, start: int) -> Tensor:
+        """log-probability (B, m) of ids (m,) or (B, m), given the level `start` on their way."""
+        count, length = ids.shape[-1], self.depth - start
+        if not length:
+            return ops.repeat(0.0 * ops.cast(hidden[:, :1], "float32"), count, axis=1)
+        nodes, sides = self.path(ids, start)
+        shape = (-1, count * length) if len(ids.shape) == 2 else (count * length,)
+        logits = self.nodes.scores(hidden, ops.reshape(nodes, shape))
+        return self._log_sides(ops.reshape(logits, (-1, count, length)), nodes, sides)
+
+    def get_config(self) -> dict:
+        order = None if self.leaf_order is None else self.leaf_order.tolist()
+        options = table_config(self.nodes)
+        for name in ("normalize", "temperature", "absolute"):
+            del options[name]
+        return {**super().get_config(), "leaf_order": order, **options}

@@ -1,0 +1,107 @@
+"""Negative sampling, with the correction that makes its scores softmax scores."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench import losses
+from softbench.checks import check_number
+from softbench.heads.sampled import SampledHead
+from softbench.rows import PACKAGE
+from softbench.samplers import Mixed, Sampler, Samples, StaticSampler
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class NegativeSampling(SampledHead):
+    """Logistic regression of the true class against draws from p_n(y|x) (Bamler & Mandt).
+
+    loss = -log sigmoid(xi_y) - 1/m sum_j log sigmoid(-xi_j), j ~ p_n (eq. 2), xi the scores of the
+    table. Prediction is the softmax of xi + log p_n (eq. 5), which is what `head(h)`, `top_k` and
+    the exact likelihood use: the better p_n fits the data, the less is left for xi to learn, and
+    the higher the signal-to-noise ratio of the gradient (theorem 2).
+
+    A class that p_n never draws has probability 0 in prediction.
+
+    Args:
+        units: n, the number of classes.
+        sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
+            not on the rest of the batch: one with shared draws must be a static one.
+        regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
+            true class and, in the mean, of the negatives.
+        num_sampled: m, the negatives for each positive; 1 as in the paper. The loss is their mean,
+            so that m changes its noise and not its minimum.
+        remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
+            label among the negatives.
+        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+            bias_initializer, seed: as in `SampledSoftmax`.
+
+    Raises:
+        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose law
+            depends on the batch.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        sampler: str | dict | Sampler = "adversarial",
+        regularizer_lambda: float = 0.0,
+        num_sampled: int = 1,
+        remove_accidental_hits: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
+        check_number(0, regularizer_lambda=regularizer_lambda)
+        self.regularizer_lambda = regularizer_lambda
+        self.is_static = _is_static(self.sampler)
+        if self.sampler.share_draws and not self.is_static:
+            raise ValueError(
+                "`sampler` must draw by a law that prediction can evaluate for one input: "
+                "share_draws=True makes this one depend on the batch. "
+                f"Received: {type(self.sampler).__name__}"
+            )
+
+    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
+        sampler, size = self.sampler, self.num_sampled
+        return [sampler.sample(self.table, features, size, labels, exclude_labels=False)]
+
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+        return losses.negative_sampling(
+            true_logit,
+            sampled[0],
+            draws[0].true_log_expected_count,
+            draws[0].log_expected_count,
+            self.regularizer_lambda,
+        )
+
+    def prediction_scores(
+        self,
+        hidden: Tensor,
+        ids: Tensor | None = None,
+        features: Tensor | None = None,
+        **side: Tensor,
+    ) -> Tensor:
+        """xi + log p_n(.|x) of all classes (B, n), or of `ids` (m,) or (B, m)."""
+        scores = self.table.scores(hidden, ids)
+        return scores + self._log_noise(hidden if features is None else features, ids)
+
+    def _log_noise(self, features: Tensor, ids: Tensor | None) -> Tensor:
+        """log p_n of all classes or of ids, (B, m) or, if p_n does not depend on x, (m,)."""
+        if self.is_static:
+            ids = ops.arange(self.units, dtype="int32") if ids is None else ids
+        elif ids is not None and len(ids.shape) == 1:
+            ids = ops.broadcast_to(ids, (ops.shape(features)[0], *ids.shape))
+        return ops.stop_gradient(self.sampler.log_prob(self.table, features, ids))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "regularizer_lambda": self.regularizer_lambda}
+
+
+def _is_static(sampler: Sampler) -> bool:
+    """Whether the law depends neither on the input nor on the batch."""
+    if isinstance(sampler, Mixed):
+        return _is_static(sampler.first) and _is_static(sampler.second)
+    return isinstance(sampler, StaticSampler)

@@ -1,0 +1,60 @@
+"""Losses of gathered rows, and the update of these rows by their table's row optimizer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench.heads.inputs import mean_of_weighted
+from softbench.ops import gradients_and_aux
+from softbench.table import ClassTable
+
+Tensor = Any
+
+
+def row_losses(
+    table: ClassTable,
+    id_sets: list[Tensor],
+    function: Callable[[list[list[Tensor]]], tuple[Tensor, Any]],
+    weight: Tensor | None,
+    on_change: Callable | None = None,
+) -> tuple[Tensor, Any]:
+    """`function` of the rows of every set of ids; with a `row_optimizer` these rows are updated.
+
+    The update takes the gradient of the mean loss with respect to the gathered rows alone and sums
+    it over duplicated ids. The gradient that flows back to what `function` closes over is that
+    of the rows before the update.
+
+    Args:
+        table: of n rows.
+        id_sets: integers in [0, n), of any shapes.
+        function: rows, one list [kernel rows, biases] for each set -> losses (B,), and anything.
+        weight: (B,) or None, of the mean.
+        on_change: see `ClassTable.apply_row_gradients`.
+
+    Returns:
+        What `function` returns.
+    """
+    rows = [table.gather(ids) for ids in id_sets]
+    if table.row_optimizer is None:
+        return function(rows)
+    rows = keras.tree.map_structure(ops.stop_gradient, rows)
+
+    def mean_loss(*arrays: Tensor) -> tuple[Tensor, tuple]:
+        losses, extra = function(keras.tree.pack_sequence_as(rows, arrays))
+        own = losses if weight is None else losses * ops.cast(weight, "float32")
+        return mean_of_weighted(own, weight), (losses, extra)
+
+    gradients, result = gradients_and_aux(mean_loss, keras.tree.flatten(rows))
+    by_variable = zip(*keras.tree.pack_sequence_as(rows, gradients), strict=True)
+    table.apply_row_gradients(
+        _joined(id_sets, ()),
+        [ops.stop_gradient(_joined(v, v[0].shape[len(id_sets[0].shape) :])) for v in by_variable],
+        on_change=on_change,
+    )
+    return result
+
+
+def _joined(arrays: list[Tensor], trailing: tuple) -> Tensor:
+    return ops.concatenate([ops.reshape(a, (-1, *trailing)) for a in arrays], axis=0)

@@ -1,0 +1,91 @@
+"""Sampled softmax cross-entropy."""
+
+from typing import Any
+
+import keras
+
+from softbench import losses
+from softbench.heads.sampled import SampledHead
+from softbench.rows import PACKAGE
+from softbench.samplers import Sampler, Samples
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class SampledSoftmax(SampledHead):
+    """Sampled softmax cross-entropy (Rawat et al. 2019, eq. 5; Jean et al. 2015).
+
+    loss = -o_t + log(exp(o_t) + sum_j exp(o_j - log E[count_j])) over m draws from the sampler.
+    With a per-example sampler the draws exclude the label. Prediction needs no correction.
+
+    Args:
+        units: n, the number of classes.
+        sampler: name, config dict, or `Sampler`. The default, "rff", is meant for
+            `normalize=True` with a temperature near 0.1.
+        num_sampled: m.
+        use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`. The paper's
+            tau is 1 / temperature.
+        correct_true_logit: True subtracts log E[count] from the true logit too, and draws from all
+            n classes: the convention of `tf.nn.sampled_softmax_loss`.
+        remove_accidental_hits: mask draws that equal the label.
+        row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
+        kernel_initializer, bias_initializer: Keras initializers.
+        seed: of the draws.
+
+    Raises:
+        ValueError: if `num_sampled` < 1 or the sampler is unknown.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        sampler: str | dict | Sampler = "rff",
+        num_sampled: int = 100,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        absolute: bool = False,
+        correct_true_logit: bool = False,
+        remove_accidental_hits: bool = True,
+        row_optimizer: Any = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            units,
+            sampler,
+            num_sampled,
+            remove_accidental_hits,
+            seed,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            absolute=absolute,
+            row_optimizer=row_optimizer,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            **kwargs,
+        )
+        self.correct_true_logit = correct_true_logit
+
+    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
+        return [
+            self.sampler.sample(
+                self.table,
+                features,
+                self.num_sampled,
+                labels,
+                exclude_labels=not self.correct_true_logit,
+            )
+        ]
+
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+        draw = draws[0]
+        true_count = draw.true_log_expected_count if self.correct_true_logit else None
+        return losses.sampled_softmax(true_logit, sampled[0], true_count, draw.log_expected_count)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "correct_true_logit": self.correct_true_logit}

@@ -1,0 +1,75 @@
+"""Heads whose scores come from one class table."""
+
+from typing import Any
+
+import keras
+
+from softbench.heads.base import Head
+from softbench.table import ClassTable
+
+Tensor = Any
+
+TABLE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
+
+
+class TableHead(Head):
+    """Base class of the heads with a `ClassTable`, `table`. A subclass writes `training_loss`.
+
+    Args:
+        units: n, the number of classes.
+        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+            bias_initializer: of the `ClassTable`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        absolute: bool = False,
+        row_optimizer: Any = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, **kwargs)
+        if isinstance(row_optimizer, dict):
+            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
+        self.table = ClassTable(
+            self.units,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            absolute=absolute,
+            row_optimizer=row_optimizer,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            dtype=self.dtype_policy,
+            name="table",
+        )
+        self.supports_jit = self.table.supports_jit
+
+    def build(self, hidden_shape: tuple) -> None:
+        super().build(hidden_shape)
+        self.table.build((None, hidden_shape[-1]))
+
+    def prediction_scores(
+        self, hidden: Tensor, ids: Tensor | None = None, **side: Tensor
+    ) -> Tensor:
+        """As `Head.prediction_scores`: the table's scores, whatever the side inputs."""
+        return self.table.scores(hidden, ids)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **table_config(self.table)}
+
+
+def table_config(table: ClassTable) -> dict:
+    """The arguments of a table, but for `units`, as plain data."""
+    row_optimizer = table.row_optimizer
+    return {
+        **{name: getattr(table, name) for name in TABLE_OPTIONS},
+        "row_optimizer": row_optimizer and keras.saving.serialize_keras_object(row_optimizer),
+        "kernel_initializer": keras.initializers.serialize(table.kernel_initializer),
+        "bias_initializer": keras.initializers.serialize(table.bias_initializer),
+    }
