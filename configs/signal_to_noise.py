@@ -18,7 +18,7 @@ def mixture(t):
 
 def table(num_classes, sharpness):
     """A problem: p_D over this many classes."""
-    label = f"n{num_classes}_sharpness{sharpness:g}"
+    label = f"n{num_classes}_sharpness{sharpness}"
     shape = {"num_inputs": 20, "num_classes": num_classes}
     return {"dataset": {"name": "table", "label": label, "sharpness": sharpness, **shape}}
 
@@ -30,18 +30,16 @@ def get_config():
         title="Signal-to-noise ratio of negative sampling: Bamler & Mandt, Theorem 2",
         task="signal_to_noise",
         model={"name": "scores"},
-        problems={
-            f"n{n}_{s:g}": table(n, s) for n, s in ((10, 1.0), (10, 3.0), (100, 1.0), (100, 3.0))
-        },
+        problems={f"n{n}_{s}": table(n, s) for n, s in ((10, 1), (10, 3), (100, 1), (100, 3))},
         method_table={
             "uniform": mixture(0.0),
-            "mixture_0.25": mixture(0.25),
-            "mixture_0.5": mixture(0.5),
-            "mixture_0.75": mixture(0.75),
+            "mixture_025": mixture(0.25),
+            "mixture_050": mixture(0.5),
+            "mixture_075": mixture(0.75),
             "data": mixture(1.0),
             "frequency": {"noise": "frequency"},
-            "power_0.5": {"noise": "power", "s": 0.5},
-            "power_1.5": {"noise": "power", "s": 1.5},
+            "power_050": {"noise": "power", "s": 0.5},
+            "power_150": {"noise": "power", "s": 1.5},
         },
         timing={"negatives": (1, 5), "samples": 1_000_000},
     )
