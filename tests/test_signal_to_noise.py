@@ -59,7 +59,16 @@ def test_monte_carlo_is_the_closed_form(kind, num_negatives):
     found = signal_to_noise.monte_carlo(data, noise, num_negatives, 100_000, rng)
     exact = signal_to_noise.closed_form(data, noise, num_negatives)
     assert abs(found.mean - exact) < 4 * found.error
-    assert found.error < 0.02 * exact
+    assert found.error < 0.01 * exact
+
+
+def test_monte_carlo_sees_rare_classes():
+    """Probabilities down to 1e-7, of which plain draws would see none."""
+    data = signal_to_noise.softmax(np.array([[0.0, -2.0, -8.0, -16.0, -16.0, 1.0]]))
+    noise = signal_to_noise.softmax(np.array([[1.0, -16.0, -3.0, -16.0, -2.0, -16.0]]))
+    found = signal_to_noise.monte_carlo(data, noise, 2, 100_000, np.random.default_rng(4))
+    exact = signal_to_noise.closed_form(data, noise, 2)
+    assert abs(found.mean - exact) < 4 * found.error and found.error < 0.01 * exact
 
 
 def test_the_ratio_is_largest_at_the_data_and_only_there():
@@ -83,11 +92,13 @@ def test_draws_follow_their_rows():
     data, _ = laws()
     rng = np.random.default_rng(1)
     x = np.repeat(np.arange(X), 20_000)
-    ids = signal_to_noise.draw(data, x, 2, rng)
+    ids, weights = signal_to_noise.draw(data, x, 2, rng)
     for row in range(X):
-        share = np.bincount(ids[x == row].ravel(), minlength=N) / 40_000
-        error = np.sqrt(data[row] * (1 - data[row]) / 40_000)
-        assert np.all(np.abs(share - data[row]) < 4 * error)
+        own = ids[x == row].ravel()
+        flat = 0.8 * data[row] + 0.2 / N
+        share = np.bincount(own, minlength=N) / 40_000
+        assert np.all(np.abs(share - flat) < 4 * np.sqrt(flat * (1 - flat) / 40_000))
+        np.testing.assert_allclose(weights[x == row].ravel(), (data[row] / flat)[own])
 
 
 def test_noise_laws():
