@@ -7,6 +7,7 @@ the root is 1, the children of i are 2i (left) and 2i + 1 (right), and leaf j is
 Shape letters: N points, n classes, k features, P = 2^D, V nodes of a level.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -145,7 +146,7 @@ class LevelFit:
         centred = sums - np.repeat(means, self.classes, axis=0)
         if count <= 256:
             covariance = np.stack(
-                [centred[a:b].T @ centred[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+                [centred[a:b].T @ centred[a:b] for a, b in itertools.pairwise(starts)]
             )
         else:
             products = centred[:, :, None] * centred[:, None, :]

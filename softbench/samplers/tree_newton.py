@@ -95,9 +95,7 @@ class Segments:
 
     def scores(self, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """w_i.x of every point (M,), of points (N, k + 1) and weights (V, k + 1)."""
-        parts = [
-            np.einsum("ij,ij->i", points[rows], weights[node]) for rows, node in self.chunks()
-        ]
+        parts = [np.einsum("ij,ij->i", points[rows], weights[node]) for rows, node in self.chunks()]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def totals(self, values: np.ndarray) -> np.ndarray:
