@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from softbench.samplers.tree_newton import Design, Segments, ascend, sigmoid_parts
+from softbench.samplers.tree_projection import largest_positive
 
 # The bias of a node that has padding on one side: exp(-NEVER) is 0, and NEVER - NEVER a number.
 NEVER = 1e30
@@ -151,7 +152,7 @@ class LevelFit:
         else:
             products = centred[:, :, None] * centred[:, None, :]
             covariance = np.add.reduceat(products, starts[:-1], axis=0)
-        return np.linalg.eigh(covariance)[1][:, :, -1]
+        return largest_positive(np.linalg.eigh(covariance)[1][:, :, -1])
 
     def _split(self, active: np.ndarray, last: bool = False) -> np.ndarray:
         """Puts the half of each active node's classes with the largest Delta_y right (eq. 9).

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-TOLERANCE = 1e-7  # of the objective per point, by half the Newton decrement
+TOLERANCE = 1e-10  # of the objective per point, by half the Newton decrement
 MAX_STEPS = 50
 _HALVINGS = 40
 _PIECE = 4096  # points whose float32 products are added up before they become float64

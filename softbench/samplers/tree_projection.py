@@ -54,11 +54,15 @@ def principal_components(
         start = np.random.default_rng(seed).normal(size=size)
         values, vectors = eigsh(_operator(features, mean), width, v0=start, tol=1e-6)
     order = np.argsort(-values, kind="stable")
-    vectors = vectors[:, order]
-    largest = np.abs(vectors).argmax(axis=0)
-    vectors = vectors * np.sign(vectors[largest, np.arange(width)])
+    vectors = largest_positive(vectors[:, order].T).T
     deviation = np.sqrt(max(values[order[0]], 0.0))
     return Projection(mean, vectors / (deviation if deviation > 0 else 1.0))
+
+
+def largest_positive(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (V, k), each with the sign that makes its largest entry positive."""
+    largest = np.abs(vectors).argmax(axis=1)[:, None]
+    return vectors * np.where(np.take_along_axis(vectors, largest, axis=1) < 0, -1.0, 1.0)
 
 
 def project(features: np.ndarray | sp.spmatrix, projection: Projection) -> np.ndarray:

@@ -8,6 +8,7 @@ x have a last feature 1. Shape letters: B batch, n classes, m samples, k feature
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from softbench.ops import gather_rows, matmul_transposed, read
@@ -21,12 +22,12 @@ class LabelPath(NamedTuple):
     """The way from the root to each example's label.
 
     Attributes:
-        nodes: D + 1 ids (B,), the root first and the leaf last.
-        log_rest: D + 1 arrays (B,), log(1 - p(label | its node)), the last -inf.
+        nodes: int32 (D + 1, B), the root first and the leaf last.
+        log_rest: (D + 1, B), log(1 - p(label | that node)), the last -inf.
     """
 
-    nodes: list[Tensor]
-    log_rest: list[Tensor]
+    nodes: Tensor
+    log_rest: Tensor
 
 
 def tree_depth(nodes: keras.Variable) -> int:
@@ -44,15 +45,14 @@ def node_scores(nodes: keras.Variable, x: Tensor, ids: Tensor) -> Tensor:
 
 def path_log_prob(nodes: keras.Variable, x: Tensor, leaves: Tensor) -> Tensor:
     """log p (B, m) of leaves (B, m), or (m,) for every example (eq. 7): O(k log n) each."""
-    child = leaves + nodes.shape[0]
-    total = 0.0
-    for _ in range(tree_depth(nodes)):
-        parent = child // 2
-        total = total + ops.log_sigmoid(_signed(node_scores(nodes, x, parent), child))
-        child = parent
-    if tree_depth(nodes) == 0:
-        return ops.zeros_like(x[:, :1]) + ops.zeros(leaves.shape[-1:])
-    return total
+
+    def step(_: Tensor, state: tuple) -> tuple:
+        child, log_p = state
+        score = node_scores(nodes, x, child // 2)
+        return child // 2, log_p + ops.log_sigmoid(_signed(score, child))
+
+    start = ops.zeros((ops.shape(x)[0], leaves.shape[-1]))
+    return ops.fori_loop(0, tree_depth(nodes), step, (leaves + nodes.shape[0], start))[1]
 
 
 def all_log_prob(nodes: keras.Variable, x: Tensor) -> Tensor:
@@ -70,19 +70,24 @@ def all_log_prob(nodes: keras.Variable, x: Tensor) -> Tensor:
 def label_path(nodes: keras.Variable, x: Tensor, leaves: Tensor) -> LabelPath:
     """The path of leaves (B,).
 
-    log(1 - p) goes up from the leaf, 1 - p = p(other side) + p(its side) (1 - p below), so that
-    nothing is lost where p is near 1.
+    1 - p is the sum over the path's nodes of p(the path so far) p(its other side), added up in log
+    space, so that nothing is lost where p is near 1.
     """
-    child = leaves + nodes.shape[0]
-    ids, rest = [child], [ops.full_like(x[:, 0], -float("inf"))]
-    for _ in range(tree_depth(nodes)):
-        parent = child // 2
-        score = node_scores(nodes, x, ops.expand_dims(parent, -1))[:, 0]
-        toward = _signed(score, child)
-        rest.append(ops.logaddexp(ops.log_sigmoid(-toward), ops.log_sigmoid(toward) + rest[-1]))
-        ids.append(parent)
-        child = parent
-    return LabelPath(ids[::-1], rest[::-1])
+    depth = tree_depth(nodes)
+    ids = ops.expand_dims(leaves + nodes.shape[0], -1) // (
+        2 ** np.arange(depth, -1, -1, dtype=np.int32)
+    )
+    rest = ops.full_like(x[:, :1], -float("inf"))
+    if depth:
+        toward = _signed(node_scores(nodes, x, ids[:, :-1]), ids[:, 1:])
+        gone = ops.log_sigmoid(toward)
+        before = ops.cumsum(gone, axis=-1) - gone
+        leaving = before + ops.log_sigmoid(-toward)
+        later = np.triu(np.ones((depth, depth), bool))
+        terms = ops.where(later, ops.expand_dims(leaving, 1), -float("inf"))
+        below = ops.logsumexp(terms, axis=-1) - before
+        rest = ops.concatenate([below, rest], axis=-1)
+    return LabelPath(ops.transpose(ids), ops.transpose(rest))
 
 
 def descend(
@@ -101,22 +106,27 @@ def descend(
     shape = (ops.shape(x)[0], num_sampled)
     uniform = keras.random.uniform((depth + 1, *shape), seed=seed)
     fine = uniform[depth] * UNIFORM_STEP
-    node, log_p = ops.ones(shape, "int32"), ops.zeros(shape)
-    for level in range(depth):
+
+    # A loop and not its steps written out: XLA takes a second to compile each of these.
+    def step(level: Tensor, state: tuple) -> tuple:
+        node, log_p = state
         score = node_scores(nodes, x, node)
         odds = score if path is None else _without_label(score, node, path, level)
-        unlikely = uniform[level] + fine < ops.sigmoid(-ops.abs(odds))
+        unlikely = ops.take(uniform, level, axis=0) + fine < ops.sigmoid(-ops.abs(odds))
         right = ops.logical_xor(odds > 0, unlikely)
         log_p = log_p + ops.log_sigmoid(ops.where(right, score, -score))
-        node = 2 * node + ops.cast(right, "int32")
+        return 2 * node + ops.cast(right, "int32"), log_p
+
+    start = ops.ones(shape, "int32"), ops.zeros(shape)
+    node, log_p = ops.fori_loop(0, depth, step, start)
     return node - nodes.shape[0], log_p
 
 
-def _without_label(score: Tensor, node: Tensor, path: LabelPath, level: int) -> Tensor:
+def _without_label(score: Tensor, node: Tensor, path: LabelPath, level: Tensor) -> Tensor:
     """Log odds (B, m) of going right once the label is left out."""
-    rest = path.log_rest[level + 1]
-    change = _signed(rest, path.nodes[level + 1])
-    on_path = ops.equal(node, ops.expand_dims(path.nodes[level], -1))
+    own, child = (ops.take(path.nodes, level + step, axis=0) for step in (0, 1))
+    change = _signed(ops.take(path.log_rest, level + 1, axis=0), child)
+    on_path = ops.equal(node, ops.expand_dims(own, -1))
     return ops.where(on_path, score + ops.expand_dims(change, -1), score)
 
 
