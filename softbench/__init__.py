@@ -25,7 +25,16 @@ _HOME = {
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
 }
-_MODULES = ("datasets", "diagnostics", "heads", "losses", "metrics", "models", "samplers")
+_MODULES = (
+    "callbacks",
+    "datasets",
+    "diagnostics",
+    "heads",
+    "losses",
+    "metrics",
+    "models",
+    "samplers",
+)
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 

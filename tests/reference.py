@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from scipy import optimize
 from scipy.linalg import hadamard
 
 
@@ -381,3 +382,62 @@ def kernel_law(
                 shares = _within_leaf(scores[:, own], available[own], part / part.sum())
             q[row, own] *= shares
     return q
+
+
+def log_sigmoid(z):
+    return -softplus(-np.asarray(z, np.float64))
+
+
+def tree_path(leaf, num_leaves):
+    """[(node, zeta)] from the root to a leaf; heap order, children 2i (-1), 2i + 1 (+1)."""
+    child, path = int(leaf) + num_leaves, []
+    while child > 1:
+        path.append((child // 2, 1 if child % 2 else -1))
+        child //= 2
+    return path[::-1]
+
+
+def tree_log_prob(x, nodes, leaf):
+    """Bamler & Mandt eq. 7 for one point x (k,): sum of log sigmoid(zeta (w.x + b)) on the path."""
+    nodes = np.asarray(nodes, np.float64)
+    path = tree_path(leaf, len(nodes))
+    return sum(log_sigmoid(zeta * (nodes[i, :-1] @ x + nodes[i, -1])) for i, zeta in path)
+
+
+def tree_log_rest(x, nodes, leaf):
+    """log(1 - p) of a leaf: the log of the sum over the places where a path may leave its own."""
+    nodes = np.asarray(nodes, np.float64)
+    above, terms = 0.0, []
+    for i, zeta in tree_path(leaf, len(nodes)):
+        toward = zeta * (nodes[i, :-1] @ x + nodes[i, -1])
+        terms.append(above + log_sigmoid(-toward))
+        above += log_sigmoid(toward)
+    return logsumexp(np.array(terms)) if terms else -np.inf
+
+
+def tree_law(hidden, mean, components, nodes, leaves, labels=None, shared=False):
+    """q (B, n) of a tree; without the labels if they are given, the batch's mixture if shared."""
+    points = (np.asarray(hidden, np.float64) - mean) @ np.asarray(components, np.float64)
+    log_p = np.array([[tree_log_prob(x, nodes, leaf) for leaf in leaves] for x in points])
+    if shared:
+        return np.broadcast_to(np.exp(log_p).mean(0), log_p.shape)
+    if labels is not None:
+        rest = np.array(
+            [tree_log_rest(x, nodes, leaves[y]) for x, y in zip(points, labels, strict=True)]
+        )
+        log_p = np.where(np.arange(len(leaves)) == labels[:, None], -np.inf, log_p)
+        log_p = log_p - np.where(np.isfinite(rest), rest, 0.0)[:, None]
+    return np.exp(log_p)
+
+
+def ridge_logistic(x, zeta, regularization):
+    """(w, b) (k + 1,) of the largest sum of log sigmoid(zeta (w.x + b)) - lambda (|w|^2 + b^2)."""
+    z = np.concatenate([np.asarray(x, np.float64), np.ones((len(x), 1))], axis=1)
+
+    def loss(w):
+        margin = zeta * (z @ w)
+        gradient = -(zeta * np.exp(log_sigmoid(-margin))) @ z + 2 * regularization * w
+        return -log_sigmoid(margin).sum() + regularization * w @ w, gradient
+
+    start = np.zeros(z.shape[1])
+    return optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-10}).x

@@ -48,6 +48,10 @@ KERNEL_SIZES = {
 MIXED = {"first": "uniform", "second": "exp"}
 # registry name -> variant -> arguments
 CASES = {
+    "adversarial": {
+        "per_example": {"num_components": 3},
+        "shared": {"num_components": 3, "share_draws": True},
+    },
     "uniform": STATIC,
     "log_uniform": STATIC,
     "unigram": STATIC,
@@ -65,6 +69,8 @@ UNIQUE = [case for case in DRAWN if case.endswith("unique")]
 def sizes(case):
     if case.split("-")[0] in KERNELS:
         return KERNEL_SIZES.get(case, [33])
+    if case == "adversarial-per_example":
+        return [1, 2, 3, 5, 8, 33]
     if case == "mixed-per_example":
         return [1, 2, 3, 33]
     # Shared static draws differ from those of one example by their shape alone: fewer sizes.
@@ -97,9 +103,20 @@ def class_counts(n):
     return counts
 
 
+def tree_points(n):
+    """Features (N, D) and labels (N,), some classes without a point."""
+    rng = np.random.default_rng(n)
+    centres = rng.normal(0, 1, (n, D))
+    labels = rng.integers(n, size=3 * n)
+    return centres[labels] + rng.normal(0, 0.5, (3 * n, D)), labels
+
+
 def make(case, n, seed=11):
     name, variant = case.split("-")
     config = dict(CASES[name][variant], seed=seed)
+    if name == "adversarial":
+        tree = samplers.get({"class_name": name, "config": config})
+        return tree.fit(*tree_points(n), n, verbose=0)
     if name == "unigram":
         config.update(counts=class_counts(n).tolist(), power=0.75)
     if name == "in_batch" and variant == "counts":
@@ -141,6 +158,13 @@ def kernel_sampler(case, n):
     return sampler, table
 
 
+@functools.cache
+def tree_arrays(case, n):
+    tree, names = make(case, n), ("mean", "components", "nodes", "leaf_of_label")
+    tree.build((n, D))
+    return [to_numpy(getattr(tree, name)) for name in names]
+
+
 def law(case, n, labels=None):
     """q (B, n) in NumPy; over the classes other than the labels if they are given."""
     name, variant = case.split("-")
@@ -149,6 +173,8 @@ def law(case, n, labels=None):
     if name in KERNELS:
         q = kernel_reference(*kernel_sampler(case, n), batch(n)[0], labels)
         return np.broadcast_to(q, (B, n))
+    if name == "adversarial":
+        return reference.tree_law(batch(n)[0], *tree_arrays(case, n), labels, variant == "shared")
     if variant == "unique":
         q = reference.inclusion_probabilities(static_law(name, n), number_drawn(case, n))
         return np.broadcast_to(q, (B, n))

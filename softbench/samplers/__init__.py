@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from softbench.samplers.adversarial import AdversarialTree
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
@@ -20,6 +21,7 @@ from softbench.samplers.uniform import Uniform
 from softbench.samplers.unigram import Unigram
 
 REGISTRY: dict[str, type[Sampler]] = {
+    "adversarial": AdversarialTree,
     "exp": Exp,
     "in_batch": InBatch,
     "log_uniform": LogUniform,
@@ -35,6 +37,7 @@ REGISTRY: dict[str, type[Sampler]] = {
 
 __all__ = [
     "REGISTRY",
+    "AdversarialTree",
     "Exp",
     "InBatch",
     "LogUniform",
