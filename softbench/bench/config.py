@@ -10,6 +10,8 @@ from ml_collections import ConfigDict
 
 # Each is the name of a module of softbench.bench.
 TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse")
+# Those that read a data set of softbench.datasets.
+TRAINING_TASKS = ("train", "gradient_bias")
 
 _DEFAULTS = {
     "experiment": "",
