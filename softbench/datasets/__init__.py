@@ -17,9 +17,11 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
+from softbench.datasets.shuffled import Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_xmc import synthetic_xmc
+from softbench.datasets.triple_batches import TripleBatches
 
 __all__ = [
     "BagBatches",
@@ -27,7 +29,9 @@ __all__ = [
     "EvaluationBatches",
     "LanguageData",
     "MultiLabelData",
+    "Prefetched",
     "SyntheticLanguage",
+    "TripleBatches",
     "TripleData",
     "check",
     "evaluation_batches",
