@@ -100,7 +100,10 @@ def write_corpus(
         if split == "train":
             counts += np.bincount(tokens, minlength=len(counts))
     if min(rows.values()) < 2:
-        raise ValueError(f"`files`: every split must have 2 words or more. Received: {rows}")
+        raise ValueError(
+            "`files`: every split must have 2 words or more (a shorter `split_lines` makes more "
+            f"blocks to hold out). Received: {rows}"
+        )
     store.append("counts", counts)
     store.write_strings("vocabulary", vocabulary)
     kept = {name: count for name, count in repairs.items() if count}
