@@ -30,6 +30,7 @@ matmul_transposed = _backend.matmul_transposed
 random_integers = _backend.random_integers
 read = _backend.read
 read_first = _backend.read_first
+rows_when = _backend.rows_when
 scatter_add = _backend.scatter_add
 scatter_update = _backend.scatter_update
 share_backward = _backend.share_backward

@@ -42,6 +42,39 @@ def ref_propensity_scored_precision_at_k(scores, truth, inverse, k):
     return got / best
 
 
+def ref_ndcg_at_k(scores, truth, k):
+    """Mean over rows of DCG@k / best DCG@k, gains 1 / log2(rank + 1); 0 without labels."""
+    values = []
+    for s, t in zip(scores, truth, strict=True):
+        got = sum(1 / math.log2(r + 2) for r, i in enumerate(_ref_ranking(s, k)) if t[i])
+        best = sum(1 / math.log2(r + 2) for r in range(min(k, int(sum(t != 0)))))
+        values.append(got / best if best else 0.0)
+    return sum(values) / len(values)
+
+
+def ref_class_buckets(counts):
+    """0, 1, 2 by the third of all labels in which the more frequent classes' labels end."""
+    order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
+    buckets, before = [2] * len(counts), 0
+    for i in order:
+        if counts[i]:
+            buckets[i] = min(3 * before // sum(counts), 2)
+        before += counts[i]
+    return buckets
+
+
+def ref_bucket_scores(scores, log_p, truth, buckets, bucket, k):
+    """(mean -log p, part among the first k) of the labels of one bucket."""
+    nll, found = [], []
+    for s, lp, t in zip(scores, log_p, truth, strict=True):
+        first = _ref_ranking(s, k)
+        for i in np.flatnonzero(t):
+            if buckets[i] == bucket:
+                nll.append(-lp[i])
+                found.append(i in first)
+    return sum(nll) / len(nll), sum(found) / len(found)
+
+
 def logsumexp(x, axis=-1):
     peak = np.max(x, axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)

@@ -122,6 +122,14 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     assert "kept" in capsys.readouterr().out
 
 
+def test_data_that_is_not_there_ends_the_run_before_any_cell(tmp_path):
+    config = f"--config={ROOT / 'configs/ptb_rff.py'}"
+    arguments = [config, f"--workdir={tmp_path / 'out'}", "--config.methods=full"]
+    with pytest.raises(ConfigError, match=r"--data_dir, config.dataset: `data_dir` must hold ptb/"):
+        app.main(["softbench", *arguments, f"--data_dir={tmp_path}"])
+    assert not (tmp_path / "out").exists()
+
+
 def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
     out = tmp_path / "out"
     arguments = ["softbench", *tiny, "--config.methods=broken"]

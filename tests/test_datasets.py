@@ -46,12 +46,14 @@ def test_importing_datasets_needs_no_keras():
 
 def test_load_names_and_errors():
     assert datasets.load("synthetic_language", num_classes=5, num_train=50).num_classes == 5
-    with pytest.raises(ValueError, match=r"ptb, synthetic_language, synthetic_xmc.*Received: 'x'"):
+    with pytest.raises(ValueError, match=r"ptb, synthetic_language, synthetic_xmc, .*'x'"):
         datasets.load("x")
     with pytest.raises(ValueError, match=r"`sizes`.*Received: .*bogus"):
         datasets.load("synthetic_xmc", bogus=1)
-    with pytest.raises(ValueError, match=r"`sizes`"):
+    with pytest.raises(ValueError, match=r"`options` of 'ptb' must be among: verify"):
         datasets.load("ptb", num_train=1)
+    with pytest.raises(FileNotFoundError, match=r"`data_dir` must be given for 'wd50k'.*StarE"):
+        datasets.load("wd50k")
 
 
 def test_carried_batches_by_hand():

@@ -7,8 +7,9 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
+from softbench import datasets
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, report, runner
+from softbench.bench import matrix, records, report, runner
 from softbench.bench.config import ConfigError
 
 _USAGE = """softbench --config=configs/quickstart.py [--config.methods=full,uniform]
@@ -74,12 +75,31 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--data_dir must be an existing folder. Received: {values.data_dir}")
     data_dir = str(Path(values.data_dir).resolve()) if values.data_dir else None
     workdir = Path(values.workdir or Path("results") / config["experiment"])
+    pending = [
+        cell
+        for cell in cells
+        if records.status(workdir / "runs" / f"{cell.id}.json")
+        in (None, *(records.STATUSES[1:] if values.retry_failed else ()))
+    ]
+    _check_data(pending, data_dir)
     runner.prepare(workdir)
     report.write_plan(workdir, config)
     command = _command(argv)
     statuses = runner.run_cells(cells, workdir, data_dir, command, values.retry_failed)
     print("\n" + report.summary(workdir))
     return 0 if all(status == "ok" for status in statuses) else 1
+
+
+def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
+    """Raises a ConfigError unless the data of every cell that trains can be found."""
+    for cell in cells:
+        if cell.config["task"] not in config_lib.TRAINING_TASKS:
+            continue
+        options = {key: value for key, value in cell.config["dataset"].items() if key != "label"}
+        try:
+            datasets.check(**options, data_dir=data_dir)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"--data_dir, config.dataset: {error}") from None
 
 
 def _command(argv: list[str]) -> str:

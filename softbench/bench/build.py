@@ -27,12 +27,19 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     if not hasattr(softbench, name):
         raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
     kwargs = _with_counts(method.get("kwargs", {}), counts)
-    if kwargs.get("row_optimizer"):
-        row = dict(kwargs["row_optimizer"])
-        kwargs["row_optimizer"] = getattr(softbench, _ROW_OPTIMIZERS[row.pop("name")])(**row)
+    if "row_optimizer" in kwargs:
+        kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
         kwargs["seed"] = seed
     return getattr(softbench, name)(num_classes, **kwargs)
+
+
+def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
+    """Builds a row optimizer from {"name": "sgd", "adagrad" or "adam", "learning_rate", ...}."""
+    if not spec:
+        return None
+    kwargs = {key: value for key, value in spec.items() if key != "name"}
+    return getattr(softbench, _ROW_OPTIMIZERS[spec["name"]])(**kwargs)
 
 
 def _with_counts(value: object, counts: np.ndarray) -> object:
@@ -51,19 +58,28 @@ def optimizer(spec: dict) -> keras.optimizers.Optimizer:
 
 
 class Batches(keras.utils.PyDataset):
-    """A sequence of NumPy batches as a Keras data set, in its own order, ended after `limit`."""
+    """A sequence of NumPy batches as a Keras data set in its own order, `limit` of them an epoch.
+
+    With a limit, an epoch goes on where the one before it stopped, into the next pass over the
+    batches where one ends. `go_to` chooses the epoch: Keras calls `on_epoch_end` more than once
+    for an epoch, so it is not counted.
+    """
 
     def __init__(self, batches: object, limit: int = 0) -> None:
         super().__init__()
         self._batches = batches
         self._length = min(len(batches), limit or len(batches))
+        self._start = 0
+
+    def go_to(self, epoch: int) -> None:
+        """Goes to an epoch, from 0."""
+        self._start = epoch * self._length
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> tuple:
+        epoch, index = divmod(self._start + index, len(self._batches))
+        if getattr(self._batches, "epoch", epoch) != epoch:
+            self._batches.set_epoch(epoch)
         return self._batches[index]
-
-    def on_epoch_end(self) -> None:
-        if hasattr(self._batches, "on_epoch_end"):
-            self._batches.on_epoch_end()

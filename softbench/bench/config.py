@@ -10,6 +10,8 @@ from ml_collections import ConfigDict
 
 # Each is the name of a module of softbench.bench.
 TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse", "signal_to_noise")
+# Those that read a data set of softbench.datasets.
+TRAINING_TASKS = ("train", "gradient_bias")
 
 _DEFAULTS = {
     "experiment": "",
@@ -30,6 +32,8 @@ _DEFAULTS = {
     "epochs": 1,
     # 0 means whole epochs.
     "steps_per_epoch": 0,
+    # Training ends at this many seconds, evaluation left out; 0 is no limit.
+    "max_train_seconds": 0.0,
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     "cell_timeout_s": 3600.0,
     "backend": "tensorflow",
@@ -110,12 +114,16 @@ def problems(config: Mapping) -> list[dict]:
     """
     fields = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
     base = {key: config[key] for key in fields}
+    # A cell's id is a hash of its fields: this one is a field only where it is used.
+    if config["max_train_seconds"]:
+        base["max_train_seconds"] = config["max_train_seconds"]
     table = config["problems"] or {"": {}}
     for name, override in table.items():
-        unknown = sorted(set(override) - {*fields, "methods"})
+        known = (*fields, "max_train_seconds", "methods")
+        unknown = sorted(set(override) - set(known))
         if unknown:
             raise ConfigError(
-                f"config.problems.{name} may set {', '.join(fields)}, methods. Received: {unknown}"
+                f"config.problems.{name} may set {', '.join(known)}. Received: {unknown}"
             )
     return [{**base, "methods": "", **override} for override in table.values()]
 
@@ -140,6 +148,11 @@ def check(config: Mapping) -> None:
     for problem in problems(config):
         if problem["epochs"] < 1:
             raise ConfigError(f"--config.epochs must be 1 or more. Received: {problem['epochs']}")
+        if problem.get("max_train_seconds", 0) < 0:
+            raise ConfigError(
+                "--config.max_train_seconds must be 0 or more. "
+                f"Received: {problem['max_train_seconds']}"
+            )
         if problem["task"] not in TASKS:
             raise ConfigError(
                 f"--config.task must be one of: {', '.join(TASKS)}. Received: {problem['task']!r}"

@@ -1,17 +1,22 @@
 """Problems: a data set, the encoder for it, how its batches are read and how it is evaluated."""
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from softbench import datasets, models
-from softbench.bench.build import Batches
-from softbench.bench.ranking import evaluate_ranking
+from softbench import datasets, metrics, models
+from softbench.bench import build
+from softbench.bench.ranking import evaluate
 
 TOP_K = (1, 3, 5)
+# A and B of the propensity model, for the sets that its paper fits it to.
+PROPENSITY = {
+    "xmc/wikilshtc-325k": (0.5, 0.4),
+    "xmc/wikipedia-500k": (0.5, 0.4),
+    "xmc/amazon-670k": (0.6, 2.6),
+}
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
 
@@ -28,7 +33,8 @@ class Problem(NamedTuple):
         shuffle: whether `fit` may change the order of the batches.
         callbacks: makes the callbacks of one `fit` or `evaluate`.
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
-        evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}.
+        evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
+            `softbench.metrics.RankingTotals`.
         probe: () -> hidden vectors (B, d) of a fixed validation batch, by the encoder of now, and
             a label of each (B,); -1 for an example that has none.
     """
@@ -37,7 +43,7 @@ class Problem(NamedTuple):
     counts: np.ndarray
     encoder: keras.Model
     head_kwargs: dict
-    train: keras.utils.PyDataset
+    train: build.Batches
     examples: int
     shuffle: bool
     callbacks: Callable[[], list]
@@ -51,17 +57,24 @@ def load(config: dict, data_dir: str | None) -> Problem:
     dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
-    make = _language if isinstance(data, datasets.LanguageData) else _multi_label
-    return make(data, config)
+    makers = {
+        datasets.LanguageData: _language,
+        datasets.MultiLabelData: _multi_label,
+        datasets.TripleData: _triples,
+    }
+    return makers[type(data)](data, config)
 
 
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
     options = {key: value for key, value in config["model"].items() if key != "name"}
+    row_optimizer = build.row_optimizer(options.pop("row_optimizer", None))
     preset = models.get_preset(options.pop("preset", "small"))._replace(**options)
-    encoder = models.lstm_language_model(data.num_classes, preset, seed=config["seed"])
+    encoder = models.lstm_language_model(
+        data.num_classes, preset, seed=config["seed"], row_optimizer=row_optimizer
+    )
     batch, steps = preset.batch_size, preset.num_steps
     held_out = {
-        split: Batches(datasets.evaluation_batches(getattr(data, split), batch, steps))
+        split: datasets.evaluation_batches(getattr(data, split), batch, steps)
         for split in ("valid", "test")
     }
 
@@ -73,15 +86,11 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         rate = models.zaremba_learning_rate(preset, epoch) * steps
         return {**spec, "learning_rate": rate, "global_clipnorm": preset.clip_norm / steps}
 
-    def evaluate(model: keras.Model, split: str) -> dict:
-        scores = model.evaluate(
-            held_out[split], callbacks=[models.CarryState()], verbose=0, return_dict=True
-        )
-        del scores["loss"]  # a mean over batches, of which the last is short
-        return {
-            "nll": math.log(scores["perplexity"]),
-            **{key: float(value) for key, value in scores.items()},
-        }
+    def score(model: keras.Model, split: str) -> dict:
+        models.reset_states(encoder)
+        scores = evaluate(model, held_out[split], TOP_K, data.counts)
+        models.reset_states(encoder)
+        return scores
 
     def probe() -> tuple[np.ndarray, np.ndarray]:
         valid = held_out["valid"]
@@ -94,46 +103,108 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
 
     scale = preset.init_scale
     uniform = keras.initializers.RandomUniform(-scale, scale, seed=config["seed"])
+    train = datasets.CarriedBatches(data.train, batch, steps)
     return Problem(
         num_classes=data.num_classes,
         counts=data.counts,
         encoder=encoder,
         head_kwargs={"kernel_initializer": uniform, "bias_initializer": uniform.clone()},
-        train=Batches(datasets.CarriedBatches(data.train, batch, steps), config["steps_per_epoch"]),
+        train=build.Batches(train, config["steps_per_epoch"]),
         examples=batch * steps,
         shuffle=False,
         callbacks=lambda: [models.CarryState()],
         optimizer=optimizer,
-        evaluate=evaluate,
+        evaluate=score,
         probe=probe,
     )
 
 
 def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
-    model, seed = config["model"], config["seed"]
-    train = datasets.BagBatches(data, "train", model["batch_size"], seed=seed)
-    encoder = models.sparse_bag_encoder(data.num_features, model["dim"])
+    model = config["model"]
+    batch, dense = model["batch_size"], model["name"] == "linear"
+    options = {"max_features": model.get("max_features"), "dense": dense}
+    train = datasets.BagBatches(data, "train", batch, seed=config["seed"], **options)
+    if dense:
+        encoder = models.linear_encoder(data.num_features, model.get("dim"))
+    else:
+        row_optimizer = build.row_optimizer(model.get("row_optimizer"))
+        encoder = models.sparse_bag_encoder(
+            data.num_features,
+            model["dim"],
+            model.get("normalize", False),
+            row_optimizer,
+            (batch, train.max_features) if row_optimizer else (None, None),
+        )
 
-    def evaluate(trained: keras.Model, split: str) -> dict:
-        batches = datasets.BagBatches(data, split, model["batch_size"])
-        return evaluate_ranking(trained, batches, getattr(data, f"{split}_labels"), TOP_K)
+    def held_out(split: str) -> datasets.BagBatches:
+        return datasets.BagBatches(data, split, batch, training=False, **options)
+
+    inverse_propensity = metrics.inverse_propensities(
+        data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
+    )
+    single = max(np.diff(part.indptr).max(initial=0) for part in (data[2], data[4], data[6])) == 1
+
+    def score(trained: keras.Model, split: str) -> dict:
+        scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)
+        return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
 
     def probe() -> tuple[np.ndarray, np.ndarray]:
-        inputs, labels, mask = datasets.BagBatches(data, "valid", model["batch_size"])[0]
-        hidden = encoder([keras.ops.convert_to_tensor(x) for x in inputs], training=False)
+        inputs, labels, mask = held_out("valid")[0]
         first = datasets.padded_labels(labels)[:, 0]
-        return keras.ops.convert_to_numpy(hidden)[mask > 0], first[mask > 0]
+        return _hidden(encoder, inputs)[mask > 0], first[mask > 0]
 
+    return _independent_rows(data, config, encoder, train, score, probe)
+
+
+def _triples(data: datasets.TripleData, config: dict) -> Problem:
+    model = config["model"]
+    batch = model["batch_size"]
+    encoder = models.pair_encoder(
+        data.num_classes,
+        data.num_relations,
+        model["dim"],
+        model.get("hidden_units"),
+        model.get("dropout", 0.0),
+        build.row_optimizer(model.get("row_optimizer")),
+        batch,
+    )
+
+    def score(trained: keras.Model, split: str) -> dict:
+        held_out = datasets.TripleBatches(data, split, batch, training=False)
+        scores = evaluate(trained, held_out, TOP_K, data.counts)
+        return scores | {"accuracy": scores["precision_at_1"]}
+
+    def probe() -> tuple[np.ndarray, np.ndarray]:
+        inputs, tails, mask = datasets.TripleBatches(data, "valid", batch)[0]
+        return _hidden(encoder, inputs)[mask > 0], tails[mask > 0]
+
+    train = datasets.TripleBatches(data, "train", batch, seed=config["seed"])
+    return _independent_rows(data, config, encoder, train, score, probe)
+
+
+def _hidden(encoder: keras.Model, inputs: Any) -> np.ndarray:
+    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
+    tensors = list(tensors) if isinstance(tensors, tuple) else tensors
+    return keras.ops.convert_to_numpy(encoder(tensors, training=False))
+
+
+def _independent_rows(
+    data: Any, config: dict, encoder: keras.Model, train: Any, score: Callable, probe: Callable
+) -> Problem:
+    """The problem of data without an order between its rows."""
+    prefetch = config["model"].get("prefetch", 0)
     return Problem(
         num_classes=data.num_classes,
         counts=data.counts,
         encoder=encoder,
         head_kwargs={},
-        train=Batches(train, config["steps_per_epoch"]),
-        examples=model["batch_size"],
+        train=build.Batches(
+            datasets.Prefetched(train, prefetch) if prefetch else train, config["steps_per_epoch"]
+        ),
+        examples=config["model"]["batch_size"],
         shuffle=False,  # the batches reshuffle their rows themselves
         callbacks=list,
         optimizer=lambda spec, epoch: spec,
-        evaluate=evaluate,
+        evaluate=score,
         probe=probe,
     )

@@ -1,83 +1,133 @@
-"""Evaluation on multi-label data: precision@k and the likelihood of every true label.
+"""Evaluation of a trained model, a batch at a time: rankings and the likelihood of every label.
 
-Shape letters: B batch, N examples, n classes, R label slots, K ranked ids.
+Shape letters: B batch, d features, n classes, R label slots, K ranked ids, T labels of a batch.
 """
+
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 import scipy.sparse as sp
 
 from softbench import metrics
-from softbench.bench.build import Batches
 from softbench.datasets import padded_labels
 
+_SLOTS = 64  # labels of a row that are scored at a time
 
-class _Ranking(keras.layers.Layer):
-    """hidden (B, d), label ids (B, R) -> the best ids (B, K), -log p of each label (B, R)."""
+
+class _FirstLabel(keras.layers.Layer):
+    """hidden (..., d), a label of each (...) -> the best ids, and for the label log Z and score.
+
+    Leading dimensions are flattened: ids (B, K), log Z (B,).
+    """
 
     def __init__(self, head: keras.layers.Layer, k: int) -> None:
         super().__init__()
         self.head, self.k = head, k
         self.built = True
 
-    def call(self, hidden: object, labels: object) -> tuple:
-        scores = self.head.prediction_scores(hidden, labels)
-        first = self.head.negative_log_likelihood(hidden, labels[:, 0])
-        # log Z once per example: -log p(l) = -log p(first) + score(first) - score(l).
-        return self.head.top_k(hidden, self.k)[1], first[:, None] + scores[:, :1] - scores
+    def call(self, hidden: Any, labels: Any) -> tuple:
+        hidden = keras.ops.reshape(hidden, (-1, hidden.shape[-1]))
+        labels = keras.ops.reshape(labels, (-1,))
+        score = self.head.prediction_scores(hidden, labels[:, None])[:, 0]
+        log_z = self.head.negative_log_likelihood(hidden, labels) + score
+        return hidden, self.head.top_k(hidden, self.k)[1], score, log_z
 
 
-class _Inputs:
-    """Evaluation batches ((ids, weights), labels, mask) as ((ids, weights, padded labels),)."""
+class _MoreLabels(keras.layers.Layer):
+    """hidden (B, d), labels (B, R) -> scores (B, R)."""
 
-    def __init__(self, batches: object, labels: np.ndarray, batch_size: int) -> None:
-        self._batches, self._labels, self._size = batches, labels, batch_size
+    def __init__(self, head: keras.layers.Layer) -> None:
+        super().__init__()
+        self.head = head
+        self.built = True
 
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, index: int) -> tuple:
-        (ids, weights), *_ = self._batches[index]
-        part = self._labels[index * self._size : (index + 1) * self._size]
-        padded = np.zeros((self._size, part.shape[1]), np.int32)
-        padded[: len(part)] = np.maximum(part, 0)
-        return ((ids, weights, padded),)
+    def call(self, hidden: Any, labels: Any) -> Any:
+        return self.head.prediction_scores(hidden, labels)
 
 
-def evaluate_ranking(
-    model: keras.Model, batches: object, truth: sp.csr_matrix, ks: tuple[int, ...]
+class Evaluator:
+    """Scores batches of a `Classifier`; classes are streamed by the head, rows by the caller.
+
+    Args:
+        model: the classifier. Its evaluators are made once.
+        k: ranked ids, at most n.
+    """
+
+    def __init__(self, model: keras.Model, k: int) -> None:
+        encoder, head = model.encoder, model.head
+        inputs = [keras.Input(batch_shape=i.shape, dtype=i.dtype) for i in encoder.inputs]
+        hidden = encoder(inputs if len(inputs) > 1 else inputs[0])
+        labels = keras.Input(batch_shape=hidden.shape[:-1], dtype="int32")
+        self._first = keras.Model([*inputs, labels], _FirstLabel(head, k)(hidden, labels))
+        flat = keras.Input((hidden.shape[-1],))
+        more = keras.Input((_SLOTS,), dtype="int32")
+        self._more = keras.Model([flat, more], _MoreLabels(head)(flat, more))
+
+    def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
+        """Returns the best ids (B, K), and -log p (T,) of each label in the order of `labels`.
+
+        Args:
+            inputs: of the encoder.
+            labels: csr (B, n), B the product of `shape`.
+            shape: leading dimensions of the hidden vectors.
+        """
+        padded = padded_labels(labels)
+        inputs = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+        first = np.maximum(padded[:, 0], 0).reshape(shape)
+        hidden, top_ids, score, log_z = self._first.predict_on_batch([*inputs, first])
+        width = padded.shape[1]
+        if width == 1:
+            scores = score[:, None]
+        else:
+            slots = -(-width // _SLOTS) * _SLOTS
+            filled = np.zeros((len(padded), slots), np.int32)
+            filled[:, :width] = np.maximum(padded, 0)
+            parts = np.split(filled, slots // _SLOTS, axis=1)
+            scores = [self._more.predict_on_batch([hidden, part]) for part in parts]
+            scores = np.concatenate(scores, axis=1)[:, :width]
+        nll = log_z.astype(np.float64)[:, None] - scores
+        return top_ids, nll[padded >= 0]
+
+
+def evaluator(model: keras.Model, k: int) -> Evaluator:
+    """Returns the evaluator of a model, made once for each k."""
+    cache = model.__dict__.setdefault("_evaluators", {})
+    if k not in cache:
+        cache[k] = Evaluator(model, k)
+    return cache[k]
+
+
+def evaluate(
+    model: keras.Model,
+    batches: Iterable,
+    ks: tuple[int, ...],
+    counts: np.ndarray,
+    inverse_propensity: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Returns precision_at_k for every k, nll and perplexity.
-
-    The likelihood of an example is the mean over its labels, as training draws one uniformly;
-    `nll` is the mean over the examples that have labels.
+    """Returns the results of `metrics.RankingTotals`; one batch is held at a time.
 
     Args:
         model: a `Classifier`.
-        batches: `BagBatches` of a held-out split, rows in order.
-        truth: csr (N, n), its labels.
-        ks: the k of precision@k.
+        batches: items (x, labels, mask): labels csr (B, n), or integers (...), one each; mask
+            (B,), or (...), 0 where there is no example.
+        ks: depths; those beyond n are left out.
+        counts: (n,) training labels of each class, for the buckets.
+        inverse_propensity: (n,), or None.
     """
-    labels = padded_labels(truth)
-    evaluator = _evaluator(model, labels.shape[1], min(max(ks), truth.shape[1]))
-    inputs = Batches(_Inputs(batches, labels, batches.batch_size))
-    top_ids, nll = evaluator.predict(inputs, verbose=0)
-    present = labels >= 0
-    sizes = present.sum(axis=1)
-    of_labels = np.where(present, nll[: len(labels)].astype(np.float64), 0.0)
-    mean = float((of_labels.sum(axis=1)[sizes > 0] / sizes[sizes > 0]).mean())
-    depths = [k for k in ks if k <= truth.shape[1]]
-    precision = metrics.precision_at_k(top_ids[: len(labels)], truth, depths)
-    scores = {"nll": mean, "perplexity": float(np.exp(mean))}
-    return scores | {f"precision_at_{k}": value for k, value in precision.items()}
-
-
-def _evaluator(model: keras.Model, width: int, k: int) -> keras.Model:
-    """Returns the compiled evaluation model, made once for each width of the labels."""
-    cache = model.__dict__.setdefault("_ranking_evaluators", {})
-    if (width, k) not in cache:
-        bag = [keras.Input(i.shape[1:], dtype=i.dtype) for i in model.encoder.inputs]
-        labels = keras.Input((width,), dtype="int32")
-        outputs = _Ranking(model.head, k)(model.encoder(bag), labels)
-        cache[width, k] = keras.Model([*bag, labels], outputs)
-    return cache[width, k]
+    n = len(counts)
+    ks = tuple(k for k in ks if k <= n)
+    totals = metrics.RankingTotals(ks, counts, inverse_propensity)
+    scorer = evaluator(model, max(ks))
+    for x, labels, mask in batches:
+        shape = mask.shape
+        if not sp.issparse(labels):
+            flat = np.asarray(labels).reshape(-1)
+            ends = np.arange(len(flat) + 1)
+            labels = sp.csr_matrix((np.ones(len(flat), np.float32), flat, ends), (len(flat), n))
+        top_ids, nll = scorer(x, labels, shape)
+        kept = mask.reshape(-1) > 0
+        nll = nll[np.repeat(kept, np.diff(labels.indptr))]
+        totals.update(top_ids[kept], labels[kept], nll)
+    return totals.result()

@@ -38,6 +38,7 @@ class StepTimer(keras.callbacks.Callback):
         first_seconds: the first step of all: tracing, compilation and one step.
         seconds: the steps after the first `warmup` steps of each epoch.
         clock: seconds spent in training so far; evaluation does not count.
+        steps: training steps so far.
     """
 
     def __init__(self, warmup: int) -> None:
@@ -45,6 +46,7 @@ class StepTimer(keras.callbacks.Callback):
         self.first_seconds: float | None = None
         self.seconds: list[float] = []
         self.clock = 0.0
+        self.steps = 0
         self._warmup = warmup
         self._last = 0.0
 
@@ -55,6 +57,7 @@ class StepTimer(keras.callbacks.Callback):
         now = time.perf_counter()
         elapsed, self._last = now - self._last, now
         self.clock += elapsed
+        self.steps += 1
         if self.first_seconds is None:
             self.first_seconds = elapsed
         elif batch >= self._warmup:

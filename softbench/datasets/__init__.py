@@ -1,9 +1,15 @@
 """Data sets by name. Nothing here imports Keras, a backend or TensorFlow."""
 
 import inspect
+import warnings
+from pathlib import Path
+from typing import Any
 
+from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import LanguageData, MultiLabelData
+from softbench.datasets.base import LanguageData, MultiLabelData, TripleData
+from softbench.datasets.catalog import find_files
+from softbench.datasets.prepared import prepare
 from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
     CarriedBatches,
@@ -11,8 +17,11 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
+from softbench.datasets.shuffled import Prefetched
+from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_xmc import synthetic_xmc
+from softbench.datasets.triple_batches import TripleBatches
 
 __all__ = [
     "BagBatches",
@@ -20,46 +29,91 @@ __all__ = [
     "EvaluationBatches",
     "LanguageData",
     "MultiLabelData",
+    "Prefetched",
     "SyntheticLanguage",
+    "TripleBatches",
+    "TripleData",
+    "check",
     "evaluation_batches",
     "load",
     "load_ptb",
     "padded_labels",
+    "prepare",
     "synthetic_language",
     "synthetic_xmc",
     "unigram_perplexity",
 ]
 
 GENERATED = {"synthetic_language": synthetic_language, "synthetic_xmc": synthetic_xmc}
-FROM_FOLDER = {"ptb": load_ptb}
+DOWNLOADED = ("ptb",)
+# Counted, but nothing of the data was changed by them.
+_HARMLESS = ("rows_without_label", "rows_without_feature", "crlf_lines")
 
 
 def load(
-    name: str, *, data_dir: str | None = None, seed: int = 0, **sizes: int
-) -> LanguageData | MultiLabelData:
+    name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any
+) -> LanguageData | MultiLabelData | TripleData:
     """Loads a data set by its registry name.
 
     Args:
-        name: "synthetic_language", "synthetic_xmc" or "ptb".
-        data_dir: folder of a data set that is read from files; generated ones ignore it.
+        name: "synthetic_language", "synthetic_xmc", or a name of `catalog.ENTRIES`: "ptb",
+            "eltec-hun", "wd50k", "xmc/delicious", ...
+        data_dir: folder of a data set that is read from files, or a root of prepared folders (see
+            `prepare`); generated ones ignore it.
         seed: of a generated data set; real ones ignore it.
-        **sizes: arguments of the generator, such as `num_classes` or `num_train`.
+        **options: sizes of a generated set, such as `num_classes` or `num_train`; for the others
+            the options of their reader, such as `valid_fraction` or `first_label`.
 
     Raises:
-        ValueError: for an unknown name, or sizes that the data set does not take.
+        ValueError: for an unknown name, or options that the data set does not take.
         FileNotFoundError: if `data_dir` does not hold the data set.
+    """
+    found = check(name, data_dir=data_dir, **options)
+    if name in GENERATED:
+        return GENERATED[name](seed=seed, **options)
+    if found is not None:
+        return prepared.load_prepared(name, found, options)
+    if data_dir is None:
+        return load_ptb(None, **options)
+    write, chosen = catalog.split_options(name, options)
+    kind = catalog.KINDS[catalog.ENTRIES[name].kind]
+    store = MemoryStore()
+    facts = kind.write(store, find_files(name, Path(data_dir)), **write)
+    changed = {key: n for key, n in facts["repairs"].items() if key not in _HARMLESS}
+    if changed:
+        warnings.warn(f"{name}: repaired while reading: {changed}", stacklevel=2)
+    return kind.load(store, facts, name, **chosen)
+
+
+def check(name: str, *, data_dir: str | Path | None = None, **options: Any) -> Path | None:
+    """Checks that `load` can begin: the name, its options, and that the files are there.
+
+    Returns:
+        The folder of a prepared data set, or None.
+
+    Raises:
+        As `load`.
     """
     if name in GENERATED:
         known = [k for k in inspect.signature(GENERATED[name]).parameters if k != "seed"]
-        unknown = sorted(set(sizes) - set(known))
+        unknown = sorted(set(options) - set(known))
         if unknown:
             raise ValueError(
                 f"`sizes` of {name!r} must be among: {', '.join(known)}. Received: {unknown}"
             )
-        return GENERATED[name](seed=seed, **sizes)
-    if name not in FROM_FOLDER:
-        known = ", ".join(sorted(GENERATED | FROM_FOLDER))
+        return None
+    if name not in catalog.ENTRIES:
+        known = ", ".join(sorted([*GENERATED, *catalog.ENTRIES]))
         raise ValueError(f"`name` must be one of: {known}. Received: {name!r}")
-    if sizes:
-        raise ValueError(f"`sizes` cannot be chosen for {name!r}. Received: {sizes}")
-    return FROM_FOLDER[name](data_dir)
+    catalog.split_options(name, options)
+    if data_dir is None:
+        if name not in DOWNLOADED:
+            raise FileNotFoundError(
+                f"`data_dir` must be given for {name!r}: {catalog.ENTRIES[name].about}. "
+                "Received: None"
+            )
+        return None
+    folder = prepared.find_prepared(name, Path(data_dir))
+    if folder is None:
+        find_files(name, Path(data_dir))
+    return folder

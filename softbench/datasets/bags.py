@@ -1,16 +1,15 @@
 """Batches of sparse multi-label examples, padded to one shape.
 
-Shape letters: B batch, L features of a row, N examples, n classes.
+Shape letters: B batch, L features of a row, N examples, n classes, v features of the data,
+E entries.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
 
 from softbench.checks import check_positive
-from softbench.datasets.base import Batches, MultiLabelData
-from softbench.datasets.draws import random_generator
+from softbench.datasets.base import MultiLabelData
+from softbench.datasets.shuffled import SPLITS, ShuffledBatches
 
 
 def padded_labels(labels: sp.csr_matrix, width: int | None = None) -> np.ndarray:
@@ -25,30 +24,44 @@ def padded_labels(labels: sp.csr_matrix, width: int | None = None) -> np.ndarray
     return padded
 
 
-def _largest(features: sp.csr_matrix, limit: int) -> sp.csr_matrix:
+def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Sizes `(B,)` of the rows, and column ids and values `(E,)` of their entries, in order."""
+    starts = matrix.indptr[rows].astype(np.int64)
+    sizes = matrix.indptr[rows + 1] - starts
+    first = np.cumsum(sizes) - sizes
+    places = np.repeat(starts - first, sizes) + np.arange(sizes.sum())
+    return sizes, matrix.indices[places], matrix.data[places]
+
+
+def _largest(
+    sizes: np.ndarray, ids: np.ndarray, weights: np.ndarray, limit: int
+) -> tuple[np.ndarray, ...]:
     """Keeps the `limit` largest |weight| of each row (ties: the lower id), in order of id."""
-    rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
-    order = np.lexsort((features.indices, -np.abs(features.data), rows))
+    if sizes.max(initial=0) <= limit:
+        return sizes, ids, weights
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((ids, -np.abs(weights), rows))
     rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order)) - features.indptr[rows[order]]
+    rank[order] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[rows]
     keep = rank < limit
-    kept = (features.data[keep], (rows[keep], features.indices[keep]))
-    return sp.csr_matrix(kept, shape=features.shape)
+    return np.minimum(sizes, limit), ids[keep], weights[keep]
 
 
-class BagBatches(Batches):
+class BagBatches(ShuffledBatches):
     """Batches of sparse rows as padded (ids, weights) of one fixed shape.
 
     Training (`split="train"` unless `training=False`): item i is `((ids, weights), labels)`, ids
     int32 `(B, L)`, weights float32 `(B, L)`, labels int32 `(B,)`. One target per visit is drawn
-    uniformly from the labels of the row. Rows are shuffled and targets redrawn every epoch from
-    `(seed, epoch)`; `on_epoch_end()` goes to the next epoch, iterating does it by itself. The
-    last batch is filled up with rows from the start of the same epoch's order. Rows with no
-    label or no feature are left out (`num_without_label`, `num_without_feature`).
+    uniformly from the labels of the row. Rows are shuffled and targets redrawn every epoch, see
+    `ShuffledBatches`. Rows with no label or no feature are left out (`num_without_label`,
+    `num_without_feature`).
 
     Evaluation: item i is `((ids, weights), labels, mask)`: all rows in order, labels a csr
     `(B, n)`, mask float32 `(B,)`; the last batch is filled up with empty rows of mask 0. Rows
     with no label stay in (the Extreme Classification convention counts them as missed).
+
+    Nothing of the size of the data is made but the order of the rows: the matrices may be
+    memory maps.
 
     Args:
         data: a `MultiLabelData`.
@@ -58,6 +71,8 @@ class BagBatches(Batches):
             shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
         seed: of the order and of the targets.
         training: None means `split == "train"`.
+        partial: "fill" or "mask", how the last training batch is filled up.
+        dense: x is a float32 array `(B, v)` in the place of `(ids, weights)`.
     """
 
     def __init__(
@@ -69,65 +84,58 @@ class BagBatches(Batches):
         max_features: int | None = None,
         seed: int = 0,
         training: bool | None = None,
+        partial: str = "fill",
+        dense: bool = False,
     ) -> None:
-        if split not in ("train", "valid", "test"):
+        if split not in SPLITS:
             raise ValueError(f"`split` must be train, valid or test. Received: {split!r}")
         if max_features is None:
             parts = (data.train_features, data.valid_features, data.test_features)
             max_features = max(int(np.diff(part.indptr).max(initial=1)) for part in parts)
-        check_positive(batch_size=batch_size, max_features=max_features)
+        check_positive(max_features=max_features)
         features, labels = (getattr(data, f"{split}_{part}") for part in ("features", "labels"))
-        self.batch_size, self.max_features, self.seed = batch_size, max_features, seed
-        self.training = split == "train" if training is None else training
-        self._features = _largest(features, max_features)
-        self._labels = labels
-        self.num_dropped_features = features.nnz - self._features.nnz
-        no_label, no_feature = np.diff(labels.indptr) == 0, np.diff(features.indptr) == 0
+        self.max_features, self.dense = max_features, dense
+        self._features, self._labels = features, labels
+        sizes = np.diff(features.indptr)
+        self.num_dropped_features = 0 if dense else int(np.maximum(sizes - max_features, 0).sum())
+        no_label, no_feature = np.diff(labels.indptr) == 0, sizes == 0
         self.num_without_label = int(no_label.sum())
         self.num_without_feature = int(no_feature.sum())
-        left_out = (no_label | no_feature) & self.training
-        self._rows = np.flatnonzero(~left_out)
-        self.num_rows = len(self._rows)
-        if self.num_rows == 0:
-            raise ValueError(f"`data` must have usable rows in split {split!r}. Received: none")
-        self._length = -(-self.num_rows // batch_size)
-        self.set_epoch(0)
+        training = split == "train" if training is None else training
+        rows = np.flatnonzero(~((no_label | no_feature) & training))
+        self._start(rows, split, batch_size, seed, training, partial)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch: its order of rows and its targets depend on `(seed, epoch)` only."""
-        self.epoch = epoch
-        if not self.training:
-            return
-        generator = random_generator(self.seed, epoch)
-        self._order = np.resize(generator.permutation(self._rows), self._length * self.batch_size)
+    def _new_epoch(self, generator: np.random.Generator) -> None:
         starts = self._labels.indptr[self._order]
         sizes = self._labels.indptr[self._order + 1] - starts
         chosen = starts + (generator.random(len(sizes)) * sizes).astype(np.int64)
         self._targets = self._labels.indices[chosen].astype(np.int32)
 
-    def on_epoch_end(self) -> None:
-        """Goes to the next epoch (the name that `keras.utils.PyDataset` calls)."""
-        self.set_epoch(self.epoch + 1)
-
-    def __iter__(self) -> Iterator[tuple]:
-        yield from super().__iter__()
-        self.on_epoch_end()
-
-    def _bags(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        part = self._features[rows]
-        filled = np.arange(self.max_features) < np.diff(part.indptr)[:, None]
-        ids = np.zeros((self.batch_size, self.max_features), np.int32)
-        weights = np.zeros((self.batch_size, self.max_features), np.float32)
-        ids[: len(rows)][filled] = part.indices
-        weights[: len(rows)][filled] = part.data
-        return ids, weights
+    def _inputs(self, rows: np.ndarray) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        sizes, ids, weights = _entries(self._features, rows)
+        if self.dense:
+            x = np.zeros((self.batch_size, self._features.shape[1]), np.float32)
+            x[np.repeat(np.arange(len(rows)), sizes), ids] = weights
+            return x
+        sizes, ids, weights = _largest(sizes, ids, weights, self.max_features)
+        filled = np.arange(self.max_features) < sizes[:, None]
+        padded = np.zeros((self.batch_size, self.max_features), np.int32)
+        padded_weights = np.zeros((self.batch_size, self.max_features), np.float32)
+        padded[: len(rows)][filled] = ids
+        padded_weights[: len(rows)][filled] = weights
+        return padded, padded_weights
 
     def _batch(self, index: int) -> tuple:
-        span = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        rows = self._order[self._span(index)]
+        inputs = self._inputs(rows)
         if self.training:
-            return self._bags(self._order[span]), self._targets[span]
-        rows = self._rows[span]
-        labels = self._labels[rows]
-        labels.resize(self.batch_size, labels.shape[1])
-        mask = (np.arange(self.batch_size) < len(rows)).astype(np.float32)
-        return self._bags(rows), labels, mask
+            targets = self._targets[self._span(index)]
+            if not self.masked:
+                return inputs, targets
+            return inputs, self._padded(targets), self._mask(len(rows))
+        sizes, ids, values = _entries(self._labels, rows)
+        ends = np.zeros(self.batch_size + 1, np.int64)
+        ends[1 : len(rows) + 1] = np.cumsum(sizes)
+        ends[len(rows) + 1 :] = len(ids)
+        shape = (self.batch_size, self._labels.shape[1])
+        return inputs, sp.csr_matrix((values, ids, ends), shape), self._mask(len(rows))

@@ -60,6 +60,32 @@ class MultiLabelData(NamedTuple):
     counts: np.ndarray
 
 
+class TripleData(NamedTuple):
+    """Triples (head, relation, tail) of a knowledge graph, the tail to be predicted.
+
+    Attributes:
+        name: registry name.
+        train: int32 `(N, 3)` ids of head, relation and tail.
+        valid: int32 `(N, 3)`.
+        test: int32 `(N, 3)`.
+        num_classes: n, the number of entities.
+        num_relations: number of relations.
+        entities: the n names.
+        relations: names of the relations.
+        counts: int64 `(n,)`, occurrences of each entity as a tail in `train`.
+    """
+
+    name: str
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+    num_classes: int
+    num_relations: int
+    entities: list[str]
+    relations: list[str]
+    counts: np.ndarray
+
+
 class Batches:
     """A finite sequence of batches: subclasses set `_length` and define `_batch(index)`."""
 

@@ -8,17 +8,22 @@ from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, Sc
 from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
 from softbench.metrics.ranking import (
     inverse_propensities,
+    ndcg_at_k,
     precision_at_k,
     propensity_scored_precision_at_k,
 )
+from softbench.metrics.totals import RankingTotals, class_buckets
 
 __all__ = [
     "Perplexity",
     "PrecisionAtK",
     "PredictiveLogLikelihood",
     "PropensityScoredPrecisionAtK",
+    "RankingTotals",
     "ScorePerplexity",
+    "class_buckets",
     "inverse_propensities",
+    "ndcg_at_k",
     "precision_at_k",
     "propensity_scored_precision_at_k",
 ]

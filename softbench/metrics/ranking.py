@@ -1,4 +1,4 @@
-"""Precision@k and its propensity-scored form on NumPy arrays and csr truth: exact, in float64.
+"""Precision@k, nDCG@k and propensity-scored precision on NumPy arrays and csr truth, in float64.
 
 Conventions of the Extreme Classification Repository: the denominator of precision@k is always k; an
 example without labels counts as missed; propensity-scored precision is divided by the best value
@@ -16,8 +16,12 @@ import scipy.sparse as sp
 from softbench.checks import check_positive
 
 
-def _hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.ndarray:
-    """Whether each ranked id is a label of its row: bool `(N, K)`."""
+def hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.ndarray:
+    """Whether each ranked id is a label of its row: bool `(N, K)`.
+
+    Raises:
+        ValueError: for a depth below 1, or ids of the wrong shape or range.
+    """
     top_ids = np.asarray(top_ids)
     for k in ks:
         check_positive(ks=k)
@@ -53,8 +57,47 @@ def precision_at_k(
     Raises:
         ValueError: for a depth below 1, or ids of the wrong shape or range.
     """
-    hits = _hits(top_ids, labels, ks)
-    return {int(k): float(hits[:, :k].mean()) for k in ks}
+    found = hits(top_ids, labels, ks)
+    return {int(k): float(found[:, :k].mean()) for k in ks}
+
+
+def discounted_gains(found: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
+    """nDCG@k of each row `(N,)`; see `ndcg_at_k`.
+
+    Args:
+        found: bool `(N, K)`, of `hits`.
+        sizes: `(N,)` labels of each row.
+        k: depth.
+    """
+    discount = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.append(0.0, np.cumsum(discount))[np.minimum(sizes, k)]
+    gain = found[:, :k] @ discount
+    return np.divide(gain, ideal, out=np.zeros(len(found)), where=ideal > 0)
+
+
+def ndcg_at_k(
+    top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int] = (1, 3, 5)
+) -> dict[int, float]:
+    """Mean over examples of DCG@k over the best DCG@k possible.
+
+    DCG@k = sum over ranks r <= k that hold a label of 1 / log2(r + 1); an example without labels
+    counts 0.
+
+    Args:
+        top_ids: int `(N, K)`, distinct ids by decreasing score, K >= max(ks).
+        labels: csr `(N, n)`, non-zero where the class is a label.
+        ks: depths.
+
+    Returns:
+        `{k: nDCG@k}`.
+
+    Raises:
+        ValueError: for a depth below 1, or ids of the wrong shape or range.
+    """
+    found = hits(top_ids, labels, ks)
+    rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))
+    sizes = np.bincount(rows[labels.data != 0], minlength=labels.shape[0])
+    return {int(k): float(discounted_gains(found, sizes, k).mean()) for k in ks}
 
 
 def inverse_propensities(
@@ -101,14 +144,32 @@ def propensity_scored_precision_at_k(
             f"`inverse_propensity` must have shape ({labels.shape[1]},). "
             f"Received: shape={weight.shape}"
         )
-    gain = _hits(top_ids, labels, ks) * weight[np.asarray(top_ids)]
+    found = hits(top_ids, labels, ks)
+    gain, best = propensity_gains(found, np.asarray(top_ids), labels, weight, ks)
+    return {int(k): float(g / b) if b > 0 else 0.0 for k, g, b in zip(ks, gain, best, strict=True)}
+
+
+def propensity_gains(
+    found: np.ndarray,
+    top_ids: np.ndarray,
+    labels: sp.csr_matrix,
+    weight: np.ndarray,
+    ks: Sequence[int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted hits and the most that was possible, at each depth, summed over the rows.
+
+    Args:
+        found: bool `(N, K)`, of `hits`.
+        top_ids: int `(N, K)`.
+        labels: csr `(N, n)`.
+        weight: float64 `(n,)`, 1 / p_l.
+        ks: depths.
+    """
+    gain = found * weight[top_ids]
     rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))[labels.data != 0]
     own = weight[labels.indices[labels.data != 0]]
     order = np.lexsort((-own, rows))
     starts = np.searchsorted(rows, np.arange(labels.shape[0]))
     rank = np.arange(len(order)) - starts[rows]
-    result = {}
-    for k in ks:
-        best = own[order][rank < k].sum()
-        result[int(k)] = float(gain[:, :k].sum() / best) if best > 0 else 0.0
-    return result
+    sums = [(gain[:, :k].sum(), own[order][rank < k].sum()) for k in ks]
+    return np.array(sums).T.reshape(2, len(ks))

@@ -7,6 +7,8 @@ import keras
 from keras import layers, ops
 
 from softbench.checks import check_positive
+from softbench.models.embedding import embedding
+from softbench.rows import RowOptimizer
 
 
 @keras.saving.register_keras_serializable("softbench")
@@ -19,6 +21,8 @@ class WeightedBag(layers.Layer):
         normalize: divide by the l2 norm of the sum (a zero sum stays zero).
         embeddings_initializer: of E `(v, d)`; None is normal with deviation d ** -0.5, so that a
             bag whose weights have l2 norm 1 has length near 1.
+        row_optimizer: None, or what updates the touched rows of E (see `RowEmbedding`); B and L
+            must then be fixed.
         **kwargs: of `keras.layers.Layer`.
 
     Call: `(ids (B, L) int, weights (B, L))` -> `(B, d)`.
@@ -30,6 +34,7 @@ class WeightedBag(layers.Layer):
         dim: int,
         normalize: bool = False,
         embeddings_initializer: object = None,
+        row_optimizer: RowOptimizer | dict | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)
@@ -38,16 +43,19 @@ class WeightedBag(layers.Layer):
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomNormal(stddev=dim**-0.5)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.embedding = layers.Embedding(
-            num_features, dim, embeddings_initializer=self.embeddings_initializer
-        )
+        if isinstance(row_optimizer, dict):
+            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
+        self.row_optimizer = row_optimizer
+        self.embedding = embedding(num_features, dim, row_optimizer, self.embeddings_initializer)
+        self.supports_jit = self.embedding.supports_jit
 
     def build(self, inputs_shape: list) -> None:
         self.embedding.build(inputs_shape[0])
 
-    def call(self, inputs: list) -> object:
+    def call(self, inputs: list, training: bool | None = None) -> object:
         ids, weights = inputs
-        rows = self.embedding(ids)
+        options = {} if self.row_optimizer is None else {"training": training}
+        rows = self.embedding(ids, **options)
         hidden = ops.einsum("bl,bld->bd", ops.cast(weights, rows.dtype), rows)
         if not self.normalize:
             return hidden
@@ -64,12 +72,28 @@ class WeightedBag(layers.Layer):
             "dim": self.dim,
             "normalize": self.normalize,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "row_optimizer": self.row_optimizer
+            and keras.saving.serialize_keras_object(self.row_optimizer),
         }
 
 
-def sparse_bag_encoder(num_features: int, dim: int, normalize: bool = False) -> keras.Model:
-    """Functional model `[ids (B, L), weights (B, L)]` -> `(B, dim)`; see `WeightedBag`."""
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    weights = keras.Input((None,), name="weights")
-    bag = WeightedBag(num_features, dim, normalize)
+def sparse_bag_encoder(
+    num_features: int,
+    dim: int,
+    normalize: bool = False,
+    row_optimizer: RowOptimizer | None = None,
+    batch_shape: tuple[int | None, int | None] = (None, None),
+) -> keras.Model:
+    """Functional model `[ids (B, L), weights (B, L)]` -> `(B, dim)`; see `WeightedBag`.
+
+    Args:
+        num_features: v.
+        dim: d.
+        normalize: divide by the l2 norm.
+        row_optimizer: None, or of the `(v, d)` table, with `batch_shape` given.
+        batch_shape: (B, L), None where it may change.
+    """
+    ids = keras.Input(batch_shape=batch_shape, dtype="int32", name="ids")
+    weights = keras.Input(batch_shape=batch_shape, name="weights")
+    bag = WeightedBag(num_features, dim, normalize, row_optimizer=row_optimizer)
     return keras.Model([ids, weights], bag([ids, weights]), name="sparse_bag_encoder")

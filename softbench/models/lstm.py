@@ -10,7 +10,9 @@ import keras
 from keras import layers, ops
 
 from softbench.checks import check_positive
+from softbench.models.embedding import embedding
 from softbench.models.presets import LSTMPreset, get_preset
+from softbench.rows import RowOptimizer
 
 
 class CarryState(keras.callbacks.Callback):
@@ -126,6 +128,7 @@ def lstm_language_model(
     keep_prob: float | None = None,
     init_scale: float | None = None,
     seed: int | None = None,
+    row_optimizer: RowOptimizer | None = None,
     name: str = "lstm_language_model",
 ) -> keras.Model:
     """LSTM language model of Zaremba et al. without its softmax.
@@ -145,6 +148,8 @@ def lstm_language_model(
         keep_prob: 1 - dropout rate, in (0, 1].
         init_scale: half width of the initial uniform distribution.
         seed: of weights and dropout.
+        row_optimizer: None, or what updates the touched rows of the input embedding (see
+            `RowEmbedding`): for n beyond some 50,000.
         name: of the model.
 
     Returns:
@@ -169,8 +174,8 @@ def lstm_language_model(
 
     tokens = keras.Input(batch_shape=(size.batch_size, size.num_steps), dtype="int32")
     initializer = _uniform(size.init_scale, seeds())
-    embedding = layers.Embedding(num_classes, size.units, embeddings_initializer=initializer)
-    hidden = drop(embedding(tokens))
+    words = embedding(num_classes, size.units, row_optimizer, initializer)
+    hidden = drop(words(tokens))
     for _ in range(size.num_layers):
         hidden = drop(CarriedLSTM(size.units, size.init_scale, seeds())(hidden))
     return keras.Model(tokens, hidden, name=name)

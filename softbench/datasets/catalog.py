@@ -1,0 +1,166 @@
+"""The data sets that are read from files: where each one's files lie, and how they are read."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from softbench.datasets import corpus, ptb, triples, xmc
+
+_SUFFIXES = ("", ".gz", ".xz", ".bz2")
+REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
+
+
+class Kind(NamedTuple):
+    """A form of data: how files become a store, and a store a data set.
+
+    Attributes:
+        write: (store, files, **options) -> facts.
+        load: (store, facts, name, **load_options) -> data set.
+    """
+
+    write: Callable[..., dict]
+    load: Callable[..., Any]
+
+
+class Entry(NamedTuple):
+    """A data set.
+
+    Attributes:
+        kind: name in `KINDS`.
+        files: {role: places under the data folder, the first that exists counts}.
+        options: of the kind's `write`, in the place of its defaults.
+        about: where a reader gets the files.
+    """
+
+    kind: str
+    files: dict[str, tuple[str, ...]]
+    options: dict
+    about: str
+
+
+def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
+    """Reads Penn Treebank into a store; see `softbench.datasets.load_ptb`."""
+    data = ptb.load_ptb(files["train"].parent, verify)
+    for split in ptb.SPLITS:
+        store.append(split, getattr(data, split))
+    store.append("counts", data.counts)
+    store.write_strings("vocabulary", data.vocabulary)
+    rows = {split: len(getattr(data, split)) for split in ptb.SPLITS}
+    return {"num_classes": data.num_classes, "rows": rows, "repairs": {}}
+
+
+KINDS = {
+    "multi_label": Kind(xmc.write_xmc, xmc.load_xmc),
+    "triples": Kind(triples.write_triples, triples.load_triples),
+    "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
+    "ptb": Kind(write_ptb, corpus.load_corpus),
+}
+
+
+def _xmc_entry(name: str, folder: str, **options: Any) -> Entry:
+    files = {
+        split: (f"xmc/{name}_{split}.txt", f"xmc/{folder}/{split}.txt", f"{folder}/{split}.txt")
+        for split in ("train", "test")
+    }
+    return Entry("multi_label", files, options, f"{folder} of {REPOSITORY}")
+
+
+ENTRIES = {
+    "ptb": Entry(
+        "ptb",
+        {s: (f"ptb/ptb.{s}.txt", f"ptb.{s}.txt") for s in ptb.SPLITS},
+        {},
+        f"ptb.train.txt, ptb.valid.txt and ptb.test.txt of {ptb.URL}",
+    ),
+    "eltec-hun": Entry(
+        "corpus",
+        {"all": ("eltec-hun/eltec-hun.txt",)},
+        {
+            "tokenizer": "words",
+            "lowercase": True,
+            "end_of_line": False,
+            "min_count": 2,
+            "vocabulary_from": "all",
+            "valid_fraction": 0.02,
+            "test_fraction": 0.02,
+        },
+        "the novels of https://github.com/COST-ELTeC/ELTeC-hun as one text",
+    ),
+    "bnews": Entry(
+        "corpus",
+        {"train": ("bnews/train", "bnews/train.txt"), "test": ("bnews/test", "bnews/test.txt")},
+        {"vocabulary_size": 64_000, "valid_fraction": 0.001, "split_lines": 1},
+        "your copy of the text, one sentence a line, as bnews/train and bnews/test",
+    ),
+    "text": Entry(
+        "corpus",
+        {"train": ("text/train", "text/train.txt"), "test": ("text/test", "text/test.txt")},
+        {},
+        "your own text, as text/train.txt and text/test.txt (or folders train and test)",
+    ),
+    "wd50k": Entry(
+        "triples",
+        {split: (f"wd50k/{split}.txt",) for split in ("train", "valid", "test")},
+        {},
+        "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
+    ),
+    "xmc/delicious": _xmc_entry("delicious", "Delicious"),
+    "xmc/bibtex": _xmc_entry("bibtex", "Bibtex"),
+    "xmc/citeulike-t": Entry(
+        "multi_label",
+        {"all": ("xmc/citeulike-t_all.txt",)},
+        {},
+        "citeulike-t in the format of " + REPOSITORY,
+    ),
+    "xmc/amazoncat-13k": _xmc_entry("amazoncat-13k", "AmazonCat-13K"),
+    "xmc/delicious-200k": _xmc_entry("delicious-200k", "Delicious-200K"),
+    "xmc/wikilshtc-325k": _xmc_entry("wikilshtc-325k", "WikiLSHTC-325K"),
+    "xmc/wikipedia-500k": _xmc_entry("wikipedia-500k", "Wikipedia-500K", allow_negative=True),
+    "xmc/amazon-670k": _xmc_entry("amazon-670k", "Amazon-670K", allow_negative=True),
+    "xmc/own": _xmc_entry("own", "own"),
+}
+
+
+def split_options(name: str, options: Mapping) -> tuple[dict, dict]:
+    """Returns the options of `write`, the entry's own ones included, and those of `load`.
+
+    Raises:
+        ValueError: for an option that neither has.
+    """
+    entry = ENTRIES[name]
+    known = [_keywords(part) for part in KINDS[entry.kind]]
+    unknown = sorted(set(options) - set(known[0]) - set(known[1]))
+    if unknown:
+        choice = ", ".join(sorted({*known[0], *known[1]})) or "none"
+        raise ValueError(f"`options` of {name!r} must be among: {choice}. Received: {unknown}")
+    write = {**known[0], **entry.options}
+    write |= {key: value for key, value in options.items() if key in known[0]}
+    return write, {key: value for key, value in options.items() if key in known[1]}
+
+
+def _keywords(function: Callable) -> dict:
+    """Keyword-only parameters of a function and their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def find_files(name: str, data_dir: Path) -> dict[str, Path]:
+    """Returns {role: path} of a data set's files.
+
+    Raises:
+        FileNotFoundError: naming what `data_dir` must hold.
+    """
+    entry = ENTRIES[name]
+    found = {}
+    for role, places in entry.files.items():
+        candidates = (data_dir / (place + suffix) for place in places for suffix in _SUFFIXES)
+        path = next((path for path in candidates if path.exists()), None)
+        if path is None:
+            wanted = " or ".join(places)
+            raise FileNotFoundError(
+                f"`data_dir` must hold {wanted} (or compressed: .gz, .xz, .bz2) for {name!r}: "
+                f"{entry.about}. Received: {str(data_dir)!r}"
+            )
+        found[role] = path
+    return found

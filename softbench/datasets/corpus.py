@@ -1,0 +1,204 @@
+"""Plain text as token streams: a file or a folder of files, words below a threshold as `<unk>`.
+
+Arrays: `train`, `valid`, `test` int32 streams, `counts`; strings `vocabulary`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softbench.datasets.base import LanguageData
+from softbench.datasets.lines import decode, fail, read_lines
+from softbench.datasets.store import Splits
+
+UNKNOWN, END = "<unk>", "<eos>"
+_WORDS = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
+TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
+    "whitespace": str.split,
+    "words": _WORDS.findall,
+}
+_BLOCK = 1_000_000  # tokens
+Text = Iterator[tuple[str, list[str]]]
+
+
+def corpus_files(path: Path) -> list[Path]:
+    """The files of a corpus: the path itself, or the files of a folder in order of name."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if not found:
+        raise ValueError(f"`data_dir`: a corpus folder must hold files. Received: {path}")
+    return found
+
+
+def write_corpus(
+    store: Any,
+    files: Mapping[str, Path],
+    *,
+    min_count: int = 1,
+    vocabulary_size: int | None = None,
+    vocabulary_from: str = "train",
+    lowercase: bool = False,
+    tokenizer: str = "whitespace",
+    end_of_line: bool = True,
+    valid_fraction: float = 0.05,
+    test_fraction: float = 0.05,
+    split_seed: int = 0,
+    split_lines: int = 200,
+) -> dict:
+    """Reads text into a store, twice: to count the words, then to write the streams.
+
+    Ids go by decreasing frequency in the counted text, ties alphabetically. Words outside the
+    vocabulary are `<unk>`, which is always a class.
+
+    Args:
+        store: a `MemoryStore` or `FolderStore`.
+        files: {"all"}, or "train" and "test" with or without "valid"; each a file or a folder of
+            them. What is missing is held out of "all" or "train": blocks of `split_lines`
+            consecutive lines, by `Splits`.
+        min_count: words seen less often in the counted text are `<unk>`.
+        vocabulary_size: at most so many classes, `<unk>` and `<eos>` among them; None for all.
+        vocabulary_from: "train" counts the training text; "all" counts every line (the vocabulary
+            then knows which words the held-out text has).
+        lowercase: of Unicode, before the words are taken.
+        tokenizer: "whitespace"; "words" takes runs of letters, with apostrophes inside.
+        end_of_line: put `<eos>` after each line that has a word.
+        valid_fraction, test_fraction, split_seed: of `Splits`, over the blocks.
+        split_lines: lines of a block.
+
+    Returns:
+        {"num_classes", "rows": tokens of each split, "unknown": those that are `<unk>`, "repairs"}.
+
+    Raises:
+        DataFileError: for a file without words or one that is not UTF-8.
+        ValueError: for arguments out of range.
+    """
+    _check(min_count, vocabulary_size, vocabulary_from, tokenizer, split_lines)
+    valid = 0.0 if "valid" in files else valid_fraction
+    splits = Splits(split_seed, valid, test_fraction if "all" in files else 0.0)
+    options = (splits, split_lines, lowercase, TOKENIZERS[tokenizer], end_of_line)
+    repairs, frequency = Counter(), Counter()
+    for split, words in _text(files, *options, repairs):
+        if vocabulary_from == "all" or split == "train":
+            frequency.update(words)
+    vocabulary = _vocabulary(frequency, min_count, vocabulary_size)
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    unknown_id = ids[UNKNOWN]
+    counts, unknown = np.zeros(len(ids), np.int64), {}
+    rows = dict.fromkeys(Splits.NAMES, 0)
+    for split in Splits.NAMES:
+        store.append(split, np.zeros(0, np.int32))
+        unknown[split] = 0
+    for split, tokens in _encoded(_text(files, *options, Counter()), ids, unknown_id):
+        store.append(split, tokens)
+        rows[split] += len(tokens)
+        unknown[split] += int((tokens == unknown_id).sum())
+        if split == "train":
+            counts += np.bincount(tokens, minlength=len(counts))
+    if min(rows.values()) < 2:
+        raise ValueError(
+            "`files`: every split must have 2 words or more (a shorter `split_lines` makes more "
+            f"blocks to hold out). Received: {rows}"
+        )
+    store.append("counts", counts)
+    store.write_strings("vocabulary", vocabulary)
+    kept = {name: count for name, count in repairs.items() if count}
+    return {"num_classes": len(ids), "rows": rows, "unknown": unknown, "repairs": kept}
+
+
+def load_corpus(store: Any, facts: Mapping, name: str) -> LanguageData:
+    """Makes the data set from a store that `write_corpus` filled."""
+    return LanguageData(
+        name,
+        *(store.read(split) for split in Splits.NAMES),
+        num_classes=facts["num_classes"],
+        vocabulary=store.read_strings("vocabulary"),
+        counts=store.read("counts"),
+    )
+
+
+def _check(
+    min_count: int,
+    vocabulary_size: int | None,
+    vocabulary_from: str,
+    tokenizer: str,
+    split_lines: int,
+) -> None:
+    rules = {
+        "`min_count` must be 1 or more": (min_count >= 1, min_count),
+        "`vocabulary_size` must be 3 or more, or None": (
+            vocabulary_size is None or vocabulary_size >= 3,
+            vocabulary_size,
+        ),
+        "`vocabulary_from` must be train or all": (
+            vocabulary_from in ("train", "all"),
+            vocabulary_from,
+        ),
+        f"`tokenizer` must be one of: {', '.join(TOKENIZERS)}": (
+            tokenizer in TOKENIZERS,
+            tokenizer,
+        ),
+        "`split_lines` must be 1 or more": (split_lines >= 1, split_lines),
+    }
+    for rule, (holds, received) in rules.items():
+        if not holds:
+            raise ValueError(f"{rule}. Received: {received!r}")
+
+
+def _text(
+    files: Mapping[str, Path],
+    splits: Splits,
+    split_lines: int,
+    lowercase: bool,
+    tokenize: Callable[[str], list[str]],
+    end_of_line: bool,
+    repairs: Counter,
+) -> Text:
+    """Yields (split, words) of every line that has a word."""
+    for role, path in files.items():
+        block, split, found = -1, role, False
+        for number, line in enumerate(_lines(path, repairs)):
+            if role in ("train", "all") and number // split_lines != block:
+                block = number // split_lines
+                split = Splits.NAMES[int(splits(np.array([block]))[0])]
+            words = tokenize(line.lower() if lowercase else line)
+            if words:
+                found = True
+                yield split, [*words, END] if end_of_line else words
+        if not found:
+            fail(path, 1, "the text must hold words.", "none")
+
+
+def _lines(path: Path, repairs: Counter) -> Iterator[str]:
+    for file in corpus_files(path):
+        for number, raw in enumerate(read_lines(file), 1):
+            repairs["crlf_lines"] += raw.endswith(b"\r\n")
+            yield decode(raw, file, number)
+
+
+def _vocabulary(frequency: Counter, min_count: int, size: int | None) -> list[str]:
+    """The words to keep and `<unk>`, by decreasing frequency; `<unk>` counts what is left out."""
+    own = frequency.pop(UNKNOWN, 0)
+    ordered = sorted(frequency, key=lambda word: (-frequency[word], word))
+    kept = [word for word in ordered if frequency[word] >= min_count or word == END]
+    if size is not None and len(kept) > size - 1:
+        rest = size - 1 - (END in frequency)
+        kept = [word for word in kept if word != END][:rest] + [END] * (END in frequency)
+    frequency[UNKNOWN] = own + sum(frequency.values()) - sum(frequency[word] for word in kept)
+    return sorted([*kept, UNKNOWN], key=lambda word: (-frequency[word], word))
+
+
+def _encoded(text: Text, ids: dict[str, int], unknown: int) -> Iterable[tuple[str, np.ndarray]]:
+    """Yields (split, ids) in pieces."""
+    pending: dict[str, list[int]] = {split: [] for split in Splits.NAMES}
+    for split, words in text:
+        pending[split] += [ids.get(word, unknown) for word in words]
+        if len(pending[split]) >= _BLOCK:
+            yield split, np.array(pending[split], np.int32)
+            pending[split] = []
+    for split, tokens in pending.items():
+        yield split, np.array(tokens, np.int32)

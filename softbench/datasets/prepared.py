@@ -1,0 +1,184 @@
+"""Prepared data sets: a folder of `.npy` arrays and a manifest, written once, read as memory maps.
+
+`<out>/<name>/manifest.json` holds {"format", "dataset", "kind", "options", "facts", "sources",
+"files"}: the options the files were read with, what was found and repaired in them, and size and
+sha256 of every source and of every array.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from softbench.datasets import catalog
+from softbench.datasets.corpus import corpus_files
+from softbench.datasets.lines import sha256
+from softbench.datasets.store import FolderStore
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) -> dict:
+    """Reads a data set's files and writes `<out>/<name>`, all of it or nothing.
+
+    Memory is that of a block of rows, besides the vocabulary of a text.
+
+    Args:
+        name: of `catalog.ENTRIES`.
+        data_dir: folder with the files.
+        out: root of prepared folders; `--data_dir=<out>` then finds the set by its name.
+        **options: of the reader, see `write_xmc`, `write_corpus`, `write_triples`.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ValueError: for an unknown name or option, or a malformed file (naming its line).
+        FileNotFoundError: if `data_dir` does not hold the set.
+        FileExistsError: if `<out>/<name>` is there already.
+    """
+    check_name(name)
+    write, load = catalog.split_options(name, options)
+    if load:
+        raise ValueError(
+            f"`options`: {', '.join(load)} is chosen when the set is loaded. Received: {load}"
+        )
+    files = catalog.find_files(name, Path(data_dir))
+    target = Path(out) / name
+    if target.exists():
+        raise FileExistsError(f"`out` must not hold {name} yet. Received: {str(target)!r}")
+    entry = catalog.ENTRIES[name]
+    manifest = {"format": FORMAT, "dataset": name, "kind": entry.kind, "options": write}
+    with _all_or_nothing(target) as folder:
+        store = FolderStore(folder)
+        manifest["facts"] = catalog.KINDS[entry.kind].write(store, files, **write)
+        store.close()
+        sources = {role: _described(corpus_files(path)) for role, path in files.items()}
+        manifest["sources"] = sources
+        manifest["files"] = _described(sorted(folder.iterdir()))
+        with (folder / MANIFEST).open("w") as file:
+            json.dump(manifest, file, indent=1, sort_keys=True)
+            file.write("\n")
+    return manifest
+
+
+def find_prepared(name: str, data_dir: Path) -> Path | None:
+    """Returns the prepared folder of a set: `data_dir/<name>`, or `data_dir` itself."""
+    for folder in (data_dir / name, data_dir):
+        if (folder / MANIFEST).is_file() and read_manifest(folder)["dataset"] == name:
+            return folder
+    return None
+
+
+def read_manifest(folder: Path) -> dict:
+    """Returns the manifest of a prepared folder.
+
+    Raises:
+        ValueError: if it is none, or of another format.
+    """
+    path = Path(folder) / MANIFEST
+    try:
+        manifest = json.loads(path.read_text())
+        known = manifest["format"] == FORMAT
+    except (ValueError, TypeError, KeyError):
+        known = False
+    if not known:
+        raise ValueError(
+            f"`data_dir`: {MANIFEST} must be one that softbench-prepare {FORMAT} wrote. "
+            f"Received: {path}"
+        )
+    return manifest
+
+
+def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict:
+    """Returns the manifest after checking options and files.
+
+    Args:
+        folder: a prepared folder.
+        options: of the reader, as asked for; each must be what the folder was prepared with.
+        verify: compare the sha256 of every file too, which reads them all.
+
+    Raises:
+        ValueError: if an option differs, or a file is not as it was written.
+    """
+    manifest = read_manifest(folder)
+    for key, value in options.items():
+        if manifest["options"][key] != value:
+            raise ValueError(
+                f"`{key}` must be {manifest['options'][key]!r}, with which {folder.name} was "
+                f"prepared. Received: {value!r}"
+            )
+    for name, described in manifest["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != described["bytes"] or (verify and sha256(path) != described["sha256"]):
+            raise ValueError(
+                f"`data_dir`: {name} must be as it was prepared. Received: a changed file in "
+                f"{folder}"
+            )
+    return manifest
+
+
+def load_prepared(name: str, folder: Path, options: Mapping, verify: bool = False) -> Any:
+    """Loads a prepared data set: arrays are memory maps.
+
+    Args:
+        name: of the set.
+        folder: its prepared folder.
+        options: of reader and loader.
+        verify: see `check_prepared`.
+    """
+    _, load = catalog.split_options(name, options)
+    read = {key: value for key, value in options.items() if key not in load}
+    manifest = check_prepared(folder, read, verify)
+    kind = catalog.KINDS[manifest["kind"]]
+    return kind.load(FolderStore(folder), manifest["facts"], name, **load)
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError unless the catalog has the name."""
+    if name not in catalog.ENTRIES:
+        known = ", ".join(sorted(catalog.ENTRIES))
+        raise ValueError(f"`dataset` must be one of: {known}. Received: {name!r}")
+
+
+def _described(paths: list[Path]) -> dict:
+    return {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in paths}
+
+
+@contextlib.contextmanager
+def _all_or_nothing(target: Path) -> Iterator[Path]:
+    """A new folder that becomes `target` at the end, and is removed if anything fails.
+
+    A killed process cannot remove it: it stays hidden beside the target, under a name that holds
+    the process id, until the next preparation of the same set finds that process gone.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for stale in target.parent.glob(f".{target.name}.*.partial"):
+        if not _is_running(int(stale.name.split(".")[-2])):
+            shutil.rmtree(stale)
+    folder = target.parent / f".{target.name}.{os.getpid()}.partial"
+    folder.mkdir()
+    try:
+        yield folder
+        for path in folder.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        os.rename(folder, target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

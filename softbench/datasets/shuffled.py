@@ -1,0 +1,138 @@
+"""Seeded orders of rows, an epoch at a time, and batches that a thread makes ahead of use.
+
+Shape letters: B batch.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from softbench.checks import check_positive
+from softbench.datasets.base import Batches
+from softbench.datasets.draws import random_generator
+
+SPLITS = ("train", "valid", "test")
+PARTIAL = ("fill", "mask")
+
+
+class ShuffledBatches(Batches):
+    """Batches of rows of one fixed shape, shuffled in training, in order in evaluation.
+
+    The order of an epoch, and what a subclass draws with `_new_epoch`, depend on `(seed, epoch)`
+    only: `set_epoch(e)` continues a run at the start of epoch e. Iterating goes to the next
+    epoch by itself. The last batch of a training epoch is filled up with rows from the start of
+    the same epoch's order (`partial="fill"`), or with empty rows of weight 0 ("mask"), in which
+    case items have a third part, weights float32 `(B,)`. Evaluation always masks.
+    """
+
+    def _start(
+        self,
+        rows: np.ndarray,
+        split: str,
+        batch_size: int,
+        seed: int,
+        training: bool | None,
+        partial: str,
+    ) -> None:
+        """Sets everything up for the row numbers `rows`; subclasses call it last."""
+        if split not in SPLITS:
+            raise ValueError(f"`split` must be train, valid or test. Received: {split!r}")
+        if partial not in PARTIAL:
+            raise ValueError(f"`partial` must be fill or mask. Received: {partial!r}")
+        check_positive(batch_size=batch_size)
+        self.batch_size, self.seed = batch_size, seed
+        self.training = split == "train" if training is None else training
+        self.masked = not self.training or partial == "mask"
+        self._rows = rows
+        self.num_rows = len(rows)
+        if self.num_rows == 0:
+            raise ValueError(f"`data` must have usable rows in split {split!r}. Received: none")
+        self._length = -(-self.num_rows // batch_size)
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to an epoch: its order of rows and its draws depend on `(seed, epoch)` only."""
+        self.epoch = epoch
+        if not self.training:
+            self._order = self._rows
+            return
+        generator = random_generator(self.seed, epoch)
+        self._order = generator.permutation(self._rows)
+        if not self.masked:
+            self._order = np.resize(self._order, self._length * self.batch_size)
+        self._new_epoch(generator)
+
+    def _new_epoch(self, generator: np.random.Generator) -> None:
+        """Draws what belongs to the places of `_order`."""
+
+    def on_epoch_end(self) -> None:
+        """Goes to the next epoch (the name that `keras.utils.PyDataset` calls)."""
+        self.set_epoch(self.epoch + 1)
+
+    def __iter__(self) -> Iterator[tuple]:
+        yield from super().__iter__()
+        self.on_epoch_end()
+
+    def _span(self, index: int) -> slice:
+        """Places of batch `index` in the order; the last batch may have fewer than B."""
+        return slice(index * self.batch_size, (index + 1) * self.batch_size)
+
+    def _mask(self, size: int) -> np.ndarray:
+        return (np.arange(self.batch_size) < size).astype(np.float32)
+
+    def _padded(self, values: np.ndarray) -> np.ndarray:
+        """`values` with zeros after them, B in all."""
+        padded = np.zeros((self.batch_size, *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        return padded
+
+
+class Prefetched(Batches):
+    """The same batches, made ahead of use by one thread.
+
+    Args:
+        batches: what to read; only the thread calls it between two `set_epoch`.
+        depth: batches made ahead.
+    """
+
+    def __init__(self, batches: Any, depth: int = 2) -> None:
+        check_positive(depth=depth)
+        self._batches, self._depth = batches, depth
+        self._length = len(batches)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._ahead: deque[tuple[int, Future]] = deque()
+
+    @property
+    def epoch(self) -> int:
+        return self._batches.epoch
+
+    def _batch(self, index: int) -> tuple:
+        if not self._ahead or self._ahead[0][0] != index:
+            self._drop()
+        start = self._ahead[-1][0] + 1 if self._ahead else index
+        for later in range(start, min(index + self._depth + 1, self._length)):
+            self._ahead.append((later, self._pool.submit(self._batches.__getitem__, later)))
+        return self._ahead.popleft()[1].result()
+
+    def set_epoch(self, epoch: int) -> None:
+        """As that of the batches; what was made ahead is dropped."""
+        self._drop()
+        self._batches.set_epoch(epoch)
+
+    def on_epoch_end(self) -> None:
+        """Goes to the next epoch."""
+        self.set_epoch(self.epoch + 1)
+
+    def __iter__(self) -> Iterator[tuple]:
+        yield from super().__iter__()
+        self.on_epoch_end()
+
+    def _drop(self) -> None:
+        """Forgets what was made ahead, and waits for the one that is being made."""
+        for _, future in self._ahead:
+            if not future.cancel():
+                future.exception()
+        self._ahead.clear()

@@ -1,0 +1,142 @@
+"""Where a reader puts its arrays: in memory, or piece by piece into `.npy` files."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+
+class MemoryStore:
+    """Arrays in memory."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._strings: dict[str, list[str]] = {}
+
+    def append(self, name: str, values: np.ndarray) -> None:
+        """Adds rows to the array `name`; the first call, maybe with none, fixes its type."""
+        self._parts.setdefault(name, []).append(values)
+
+    def write_strings(self, name: str, values: Iterable[str]) -> None:
+        """Keeps a list of strings without line breaks."""
+        self._strings[name] = list(values)
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns the array `name`."""
+        parts = self._parts[name]
+        if len(parts) > 1:
+            self._parts[name] = parts = [np.concatenate(parts)]
+        return parts[0]
+
+    def read_strings(self, name: str) -> list[str]:
+        """Returns the strings `name`."""
+        return self._strings[name]
+
+
+class FolderStore:
+    """Arrays in `<name>.npy` and strings in `<name>.txt` of a folder; arrays are read as maps.
+
+    Writing holds one piece at a time. `close()` writes the final shapes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._open: dict[str, tuple[BinaryIO, np.dtype, tuple]] = {}
+        self._rows: dict[str, int] = {}
+
+    def append(self, name: str, values: np.ndarray) -> None:
+        """As `MemoryStore.append`."""
+        if name not in self._open:
+            file = (self.folder / f"{name}.npy").open("w+b")
+            self._open[name], self._rows[name] = (file, values.dtype, values.shape[1:]), 0
+            self._write_header(name)
+        file, dtype, trailing = self._open[name]
+        if values.dtype != dtype or values.shape[1:] != trailing:
+            raise ValueError(
+                f"`values` of {name!r} must be {dtype} (rows, {trailing}). "
+                f"Received: {values.dtype} {values.shape}"
+            )
+        # Not `tofile`: it bypasses the file's own buffer.
+        file.write(np.ascontiguousarray(values).data)
+        self._rows[name] += len(values)
+
+    def _write_header(self, name: str) -> None:
+        """Writes the `.npy` header; NumPy pads it so that the first dimension can grow."""
+        file, dtype, trailing = self._open[name]
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        header["shape"] = (self._rows[name], *trailing)
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, header)
+
+    def write_strings(self, name: str, values: Iterable[str]) -> None:
+        """As `MemoryStore.write_strings`."""
+        with (self.folder / f"{name}.txt").open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{value}\n" for value in values)
+
+    def close(self) -> None:
+        """Ends writing: every header says how many rows there are."""
+        for name, (file, *_) in self._open.items():
+            self._write_header(name)
+            file.close()
+        self._open.clear()
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns the array `name` as a read-only memory map."""
+        path = self.folder / f"{name}.npy"
+        array = np.load(path, mmap_mode="r" if _has_rows(path) else None, allow_pickle=False)
+        return np.asarray(array)
+
+    def read_strings(self, name: str) -> list[str]:
+        """As `MemoryStore.read_strings`."""
+        with (self.folder / f"{name}.txt").open(encoding="utf-8", newline="\n") as file:
+            return file.read().split("\n")[:-1]
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a `.npy` file holds anything: an empty one cannot be mapped."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, *_ = np.lib.format.read_array_header_1_0(file)
+    return int(np.prod(shape)) > 0
+
+
+class Splits:
+    """Assigns rows to train, valid and test by a seeded hash of their number in the file.
+
+    Row i goes by u = hash(seed, i) in [0, 1): to valid if u < `valid`, to test if u < `valid` +
+    `test`, else to train. It depends on nothing else: not on the platform, the block size or the
+    other rows.
+
+    Raises:
+        ValueError: unless both fractions are in [0, 1) and leave a part for training.
+    """
+
+    NAMES = ("train", "valid", "test")
+
+    def __init__(self, seed: int, valid: float, test: float = 0.0) -> None:
+        if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
+            raise ValueError(
+                "`valid_fraction` and `test_fraction` must be in [0, 1) with a sum below 1. "
+                f"Received: {valid}, {test}"
+            )
+        self.seed, self.valid, self.test = seed, valid, test
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Index into `NAMES` of each row number (R,)."""
+        u = _hash(rows, self.seed) * 2.0**-64
+        return np.where(u < self.valid, 1, np.where(u < self.valid + self.test, 2, 0))
+
+
+def _hash(values: np.ndarray, seed: int) -> np.ndarray:
+    """splitmix64 of each value, uint64 (R,), started at a mix of the seed."""
+
+    def mix(z: np.ndarray) -> np.ndarray:
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+    step = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        start = mix(np.array([seed], np.int64).astype(np.uint64) + step)
+        return mix(start + np.asarray(values).astype(np.uint64) * step)

@@ -1,0 +1,135 @@
+"""Extreme classification data: files in the Repository's format to stored arrays.
+
+Arrays of each split: `<split>_labels_indptr` int64 (N + 1,), `_labels_indices` int32,
+`_features_indptr` int64, `_features_indices` int32, `_features_values` float32; and `counts`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from softbench.datasets.base import MultiLabelData
+from softbench.datasets.lines import fail
+from softbench.datasets.store import Splits
+from softbench.datasets.xmc_format import Rows, XMCFile
+
+PARTS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
+
+
+class _SplitWriter:
+    """Appends rows to the arrays of one split."""
+
+    def __init__(self, store: Any, split: str) -> None:
+        self.store, self.split, self.rows = store, split, 0
+        self.ends = {"labels": 0, "features": 0}
+        for name, dtype in zip(PARTS, (np.int64, np.int32, np.int64, np.int32), strict=True):
+            self._append(name, np.zeros(int(name.endswith("indptr")), dtype))
+        self._append("features_values", np.zeros(0, np.float32))
+
+    def _append(self, name: str, values: np.ndarray) -> None:
+        self.store.append(f"{self.split}_{name}", values)
+
+    def _append_ends(self, what: str, sizes: np.ndarray) -> None:
+        ends = self.ends[what] + np.cumsum(sizes, dtype=np.int64)
+        self._append(f"{what}_indptr", ends)
+        self.ends[what] = int(ends[-1]) if len(ends) else self.ends[what]
+
+    def write(self, rows: Rows, chosen: np.ndarray) -> np.ndarray:
+        """Appends the rows where `chosen` (R,) is true; returns their label ids."""
+        labels = rows.labels[np.repeat(chosen, rows.label_sizes)]
+        features = np.repeat(chosen, rows.feature_sizes)
+        self._append_ends("labels", rows.label_sizes[chosen])
+        self._append("labels_indices", labels)
+        self._append_ends("features", rows.feature_sizes[chosen])
+        self._append("features_indices", rows.features[features])
+        self._append("features_values", rows.weights[features])
+        self.rows += int(chosen.sum())
+        return labels
+
+
+def write_xmc(
+    store: Any,
+    files: Mapping[str, Path],
+    *,
+    valid_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    first_id: int = 0,
+    allow_negative: bool = False,
+) -> dict:
+    """Reads the files into a store, a block of rows at a time.
+
+    Args:
+        store: a `MemoryStore` or `FolderStore`.
+        files: {"train", "test"}, or {"all"}: one file, of which a part is held out as test set.
+        valid_fraction: part of the rows of "train" or "all" that `Splits` holds out.
+        test_fraction: part of the rows of "all" that becomes the test set.
+        split_seed: of `Splits`.
+        first_id, allow_negative: of `XMCFile`.
+
+    Returns:
+        {"num_features", "num_classes", "rows": {split: number}, "repairs": {name: number}}.
+
+    Raises:
+        DataFileError: naming file and line.
+    """
+    opened = {role: XMCFile(path, first_id, allow_negative) for role, path in files.items()}
+    first, *others = opened.values()
+    for other in others:
+        sizes = [(file.num_features, file.num_labels) for file in (first, other)]
+        if sizes[0] != sizes[1]:
+            rule = f"features and labels must be {sizes[0]}, as in {first.path.name}."
+            fail(other.path, 1, rule, f"{sizes[1]}")
+    splits = Splits(split_seed, valid_fraction, test_fraction if "all" in files else 0.0)
+    writers = [_SplitWriter(store, name) for name in Splits.NAMES]
+    counts = np.zeros(first.num_labels, np.int64)
+    repairs: Counter = Counter()
+    for role, file in opened.items():
+        start = 0
+        for rows in file.blocks():
+            size = len(rows.label_sizes)
+            held_out = splits(np.arange(start, start + size))
+            of_split = np.full(size, 2) if role == "test" else held_out
+            for index, writer in enumerate(writers):
+                labels = writer.write(rows, of_split == index)
+                if index == 0:
+                    counts += np.bincount(labels, minlength=len(counts))
+            start += size
+        repairs.update(file.repairs)
+    store.append("counts", counts)
+    return {
+        "num_features": first.num_features,
+        "num_classes": first.num_labels,
+        "rows": {writer.split: writer.rows for writer in writers},
+        "repairs": {name: count for name, count in repairs.items() if count},
+    }
+
+
+def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:
+    """Makes the data set from a store that `write_xmc` filled.
+
+    Args:
+        store: a `MemoryStore` or `FolderStore`.
+        facts: what `write_xmc` returned.
+        name: of the data set.
+        first_label: keep the first label of each row only, in every split: single-label data
+            (Bamler & Mandt).
+    """
+    n, v = facts["num_classes"], facts["num_features"]
+    parts, counts = [], store.read("counts")
+    for split in Splits.NAMES:
+        indptr, ids, feature_indptr, features = (store.read(f"{split}_{part}") for part in PARTS)
+        if first_label:
+            has = np.diff(indptr) > 0
+            ids, indptr = ids[indptr[:-1][has]], np.append(0, np.cumsum(has))
+            counts = np.bincount(ids, minlength=n) if split == "train" else counts
+        weights = store.read(f"{split}_features_values")
+        shape = (len(indptr) - 1, v)
+        parts.append(sp.csr_matrix((weights, features, feature_indptr), shape, copy=False))
+        ones = np.ones(len(ids), np.float32)
+        parts.append(sp.csr_matrix((ones, ids, indptr), (shape[0], n), copy=False))
+    return MultiLabelData(name, *parts, num_features=v, num_classes=n, counts=counts)

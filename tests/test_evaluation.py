@@ -1,0 +1,233 @@
+"""Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+import scipy.sparse as sp
+
+import softbench
+from softbench import datasets, metrics, models
+from softbench.bench import build, problems
+from softbench.bench.ranking import evaluate
+
+RNG = np.random.default_rng(3)
+N, ROWS = 40, 90
+COUNTS = np.sort(RNG.geometric(0.02, N))[::-1] - 1
+TRUTH = (RNG.random((ROWS, N)) < 0.08).astype(np.float32)
+TRUTH[:4] = 0.0
+SCORES = RNG.normal(size=(ROWS, N)).astype(np.float32)
+LOG_P = SCORES - reference.logsumexp(SCORES.astype(float))[:, None]
+TOP = np.argsort(-SCORES, axis=1, kind="stable")[:, :5]
+KS = (1, 3, 5)
+
+
+def streamed(batch, inverse=None):
+    totals = metrics.RankingTotals(KS, COUNTS, inverse)
+    for start in range(0, ROWS, batch):
+        part = slice(start, start + batch)
+        labels = sp.csr_matrix(TRUTH[part])
+        rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))
+        totals.update(TOP[part], labels, -LOG_P[part][rows, labels.indices])
+    return totals.result()
+
+
+@pytest.mark.parametrize("batch", [1, 7, 32, ROWS])
+def test_totals_equal_brute_force_whatever_the_batches(batch):
+    inverse = reference.ref_inverse_propensities(COUNTS, 500)
+    found = streamed(batch, inverse)
+    expected = {}
+    for k in KS:
+        expected |= {
+            f"precision_at_{k}": reference.ref_precision_at_k(SCORES, TRUTH, k),
+            f"ndcg_at_{k}": reference.ref_ndcg_at_k(SCORES, TRUTH, k),
+            f"ps_precision_at_{k}": reference.ref_propensity_scored_precision_at_k(
+                SCORES, TRUTH, inverse, k
+            ),
+        }
+    buckets = reference.ref_class_buckets(COUNTS.tolist())
+    assert metrics.class_buckets(COUNTS).tolist() == buckets and set(buckets) == {0, 1, 2}
+    for index, name in enumerate(("head", "torso", "tail")):
+        for k in KS:
+            nll, recall = reference.ref_bucket_scores(SCORES, LOG_P, TRUTH, buckets, index, k)
+            expected |= {f"nll_{name}": nll, f"recall_at_{k}_{name}": recall}
+    own = [-LOG_P[i][TRUTH[i] > 0].mean() for i in range(ROWS) if TRUTH[i].any()]
+    expected |= {"nll": np.mean(own), "perplexity": np.exp(np.mean(own))}
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_metrics_equal_scikit_learn():
+    learn = pytest.importorskip("sklearn.metrics")
+    labels = sp.csr_matrix(TRUTH)
+    for k in KS:
+        kept = TRUTH.any(axis=1)  # scikit-learn has no convention for rows without labels
+        expected = learn.ndcg_score(TRUTH[kept], SCORES[kept], k=k) * kept.mean()
+        assert metrics.ndcg_at_k(TOP, labels, (k,))[k] == pytest.approx(expected, abs=1e-9)
+    one = RNG.integers(N, size=ROWS)
+    single = sp.csr_matrix(np.eye(N, dtype=np.float32)[one])
+    for k in KS:
+        accuracy = learn.top_k_accuracy_score(one, SCORES, k=k, labels=np.arange(N))
+        assert metrics.precision_at_k(TOP, single, (k,))[k] * k == pytest.approx(accuracy)
+    totals = metrics.RankingTotals((1,))
+    totals.update(TOP, single, -LOG_P[np.arange(ROWS), one])
+    assert totals.result()["nll"] == pytest.approx(
+        learn.log_loss(one, np.exp(LOG_P), labels=np.arange(N)), rel=1e-6
+    )
+    predicted = np.zeros_like(TRUTH)
+    np.put_along_axis(predicted, TOP, 1.0, axis=1)
+    expected = learn.precision_score(TRUTH, predicted, average="samples", zero_division=0)
+    assert metrics.precision_at_k(TOP, labels, (5,))[5] == pytest.approx(expected)
+
+
+def test_unseen_classes_are_tail():
+    assert metrics.class_buckets(np.array([0, 6, 0, 3])).tolist() == [2, 0, 2, 2]
+    assert metrics.class_buckets(np.zeros(3, int)).tolist() == [2, 2, 2]
+
+
+def config(**model):
+    return {"model": {"batch_size": 16, "dim": 8, **model}, "seed": 0, "steps_per_epoch": 0}
+
+
+def trained(problem):
+    head = softbench.FullSoftmax(problem.num_classes)
+    model = softbench.Classifier(problem.encoder, head)
+    model.compile(keras.optimizers.Adam(0.05))
+    model.fit(problem.train, epochs=2, shuffle=False, verbose=0, callbacks=problem.callbacks())
+    return model
+
+
+def expected_scores(scores, truth, counts, inverse=None):
+    """Of dense scores and truth, the metrics that a problem's evaluation reports."""
+    log_p = scores - reference.logsumexp(scores.astype(float))[:, None]
+    own = [-log_p[i][truth[i] > 0].mean() for i in range(len(truth)) if truth[i].any()]
+    found = {"nll": np.mean(own)}
+    for k in KS:
+        found[f"precision_at_{k}"] = reference.ref_precision_at_k(scores, truth, k)
+        found[f"ndcg_at_{k}"] = reference.ref_ndcg_at_k(scores, truth, k)
+        if inverse is not None:
+            found[f"ps_precision_at_{k}"] = reference.ref_propensity_scored_precision_at_k(
+                scores, truth, inverse, k
+            )
+    buckets = reference.ref_class_buckets(counts.tolist())
+    nll, recall = reference.ref_bucket_scores(scores, log_p, truth, buckets, 0, 5)
+    return found | {"nll_head": nll, "recall_at_5_head": recall}
+
+
+@pytest.mark.parametrize("row", [None, {"name": "adagrad", "learning_rate": 0.1}])
+def test_multi_label_problem(row, monkeypatch):
+    monkeypatch.setattr("softbench.bench.ranking._SLOTS", 3)  # several pieces of labels
+    sizes = dict(num_classes=30, num_features=80, num_train=64, num_valid=20, num_test=40)
+    given = {"name": "synthetic_xmc", "labels_per_example": 3.0, **sizes}
+    problem = problems.load(
+        config(name="bag", row_optimizer=row, normalize=True, prefetch=2) | {"dataset": given}, None
+    )
+    model = trained(problem)
+    found = problem.evaluate(model, "test")
+    data = datasets.load(**given)
+    batches = datasets.BagBatches(data, "test", 16)
+    scores = [
+        keras.ops.convert_to_numpy(model([keras.ops.convert_to_tensor(x) for x in inputs]))
+        for inputs, *_ in batches
+    ]
+    scores = np.concatenate(scores)[:40]
+    truth = data.test_labels.toarray()
+    inverse = reference.ref_inverse_propensities(data.counts, 64)
+    for name, value in expected_scores(scores, truth, data.counts, inverse).items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert "accuracy" not in found
+    hidden, labels = problem.probe()
+    assert hidden.shape == (16, 8) and truth.shape[1] > labels.max()
+
+
+def test_dense_single_label_problem(tmp_path):
+    import data_files
+
+    data_files.write_xmc_folder(tmp_path, size=60)
+    given = {"name": "xmc/own", "first_label": True}
+    problem = problems.load(config(name="linear", dim=None) | {"dataset": given}, str(tmp_path))
+    model = trained(problem)
+    found = problem.evaluate(model, "test")
+    data = datasets.load(**given, data_dir=tmp_path)
+    scores = model.predict(data.test_features.toarray(), verbose=0)
+    truth = data.test_labels.toarray()
+    for name, value in expected_scores(scores, truth, data.counts).items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert found["accuracy"] == found["precision_at_1"]
+
+
+def test_triple_problem(tmp_path):
+    folder = tmp_path / "wd50k"
+    folder.mkdir()
+    triples = [f"e{RNG.integers(9)},r{RNG.integers(3)},e{RNG.integers(9)}\n" for _ in range(90)]
+    for split, start, end in (("train", 0, 60), ("valid", 60, 75), ("test", 75, 90)):
+        (folder / f"{split}.txt").write_text("".join(triples[start:end]))
+    given = {"name": "wd50k"}
+    row = {"name": "adagrad", "learning_rate": 0.1}
+    options = config(name="pair", hidden_units=6, row_optimizer=row) | {"dataset": given}
+    problem = problems.load(options, str(tmp_path))
+    model = trained(problem)
+    found = problem.evaluate(model, "test")
+    data = datasets.load(**given, data_dir=tmp_path)
+    (x, y, mask) = datasets.TripleBatches(data, "test", 16)[0]
+    scores = keras.ops.convert_to_numpy(model([keras.ops.convert_to_tensor(part) for part in x]))
+    truth = np.eye(data.num_classes)[y[mask > 0]]
+    for name, value in expected_scores(scores[mask > 0], truth, data.counts).items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert found["accuracy"] == found["precision_at_1"]
+
+
+def test_language_problem_equals_the_classifier():
+    given = {"name": "synthetic_language", "num_classes": 30}
+    given |= {"num_train": 400, "num_valid": 90, "num_test": 90}
+    row = {"name": "adagrad", "learning_rate": 0.1}
+    model = {"name": "lstm", "units": 4, "num_layers": 1, "batch_size": 4, "num_steps": 5}
+    options = {"dataset": given, "model": {**model, "row_optimizer": row}}
+    problem = problems.load(options | {"seed": 0, "steps_per_epoch": 0}, None)
+    classifier = trained(problem)
+    found = problem.evaluate(classifier, "test")
+    batches = datasets.evaluation_batches(datasets.load(**given).test, 4, 5)
+    expected = classifier.evaluate(
+        build.Batches(batches), callbacks=[models.CarryState()], verbose=0, return_dict=True
+    )
+    for name in ("perplexity", "precision_at_1", "precision_at_3", "precision_at_5"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-5)
+    assert found["nll"] == pytest.approx(np.log(expected["perplexity"]), rel=1e-5)
+
+
+def test_evaluation_holds_one_batch():
+    """The batches come from a generator, and none is alive two batches later."""
+    import gc
+    import weakref
+
+    data = datasets.synthetic_xmc(20, 50, 40, 10, 64)
+    encoder = models.sparse_bag_encoder(50, 4)
+    head = softbench.FullSoftmax(20)
+    head.build((None, 4))
+    model = softbench.Classifier(encoder, head)
+    alive = []
+
+    def batches():
+        for item in datasets.BagBatches(data, "test", 8):
+            gc.collect()
+            alive.append(sum(ref() is not None for ref in references))
+            references.append(weakref.ref(item[1]))
+            yield item
+
+    references = []
+    evaluate(model, batches(), KS, data.counts)
+    assert len(alive) == 8 and max(alive) <= 2
+
+
+def test_limited_epochs_continue_and_go_to_any():
+    data = datasets.synthetic_xmc(20, 50, 40, 10, 10)
+    whole = datasets.BagBatches(data, "train", 8)
+    limited = build.Batches(datasets.BagBatches(data, "train", 8), 3)
+    expected = [whole[i][1] for i in range(5)]
+    whole.set_epoch(1)
+    expected += [whole[i][1] for i in range(4)]
+    for epoch in (0, 1, 2, 1):
+        limited.go_to(epoch)
+        for index in range(3):
+            np.testing.assert_array_equal(limited[index][1], expected[3 * epoch + index])

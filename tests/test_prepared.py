@@ -1,0 +1,204 @@
+"""Prepared folders: the same data set as from the files, whole or not at all, in little memory."""
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import data_files
+import numpy as np
+import pytest
+
+from softbench import datasets
+from softbench.datasets import prepare_app, prepared
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "files"
+    data_files.write_xmc_folder(folder, size=80)
+    data_files.write_triples_folder(folder)
+    data_files.write_text_folder(folder, train="b a b\na c b\n" * 10_000)
+    return folder
+
+
+def arrays(value):
+    """Every array of a data set, csr matrices as their three."""
+    for part in value:
+        if hasattr(part, "indptr"):
+            yield from (part.indptr, part.indices, part.data)
+        elif isinstance(part, np.ndarray):
+            yield part
+
+
+@pytest.mark.parametrize("name", ["xmc/own", "wd50k", "text"])
+def test_a_prepared_set_is_the_same_set(files, tmp_path, name):
+    manifest = datasets.prepare(name, files, tmp_path / "out")
+    direct = datasets.load(name, data_dir=files)
+    found = datasets.load(name, data_dir=tmp_path / "out")
+    beneath = datasets.load(name, data_dir=tmp_path / "out" / name)
+    for a, b, c in zip(arrays(direct), arrays(found), arrays(beneath), strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, c)
+        assert a.dtype == b.dtype
+    strings = [part for part in direct if isinstance(part, list)]
+    assert strings == [part for part in found if isinstance(part, list)]
+    assert manifest["dataset"] == name
+    for file, described in manifest["files"].items():
+        content = (tmp_path / "out" / name / file).read_bytes()
+        assert described == {
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+
+
+def test_large_arrays_are_memory_maps(files, tmp_path):
+    datasets.prepare("xmc/own", files, tmp_path / "out")
+    data = datasets.load("xmc/own", data_dir=tmp_path / "out")
+
+    def is_mapped(array):
+        while array is not None:
+            if isinstance(array, np.memmap):
+                return True
+            array = array.base
+        return False
+
+    assert is_mapped(data.train_features.data) and is_mapped(data.train_features.indices)
+    datasets.prepare("text", files, tmp_path / "out")
+    assert is_mapped(datasets.load("text", data_dir=tmp_path / "out").train)
+
+
+def test_manifest_tells_what_was_found_and_repaired(files, tmp_path):
+    (files / "xmc" / "own_test.txt").write_bytes(b"2 30 12\r\n0 1:1 1:1\r\n 2:0\r\n")
+    manifest = datasets.prepare("xmc/own", files, tmp_path, valid_fraction=0.5)
+    assert manifest["options"]["valid_fraction"] == 0.5
+    assert manifest["facts"]["repairs"] == {
+        "crlf_lines": 2,
+        "duplicate_features": 1,
+        "zero_weights": 1,
+        "rows_without_label": 2,
+        "rows_without_feature": 2,
+    }
+    assert sum(manifest["facts"]["rows"].values()) == 82
+    source = (files / "xmc" / "own_train.txt").read_bytes()
+    described = manifest["sources"]["train"]["own_train.txt"]
+    assert described["sha256"] == hashlib.sha256(source).hexdigest()
+
+
+def test_loading_checks_options_and_files(files, tmp_path):
+    datasets.prepare("xmc/own", files, tmp_path)
+    assert datasets.load("xmc/own", data_dir=tmp_path, first_label=True).counts.sum() > 0
+    with pytest.raises(ValueError, match=r"`valid_fraction` must be 0.1, with which own.*: 0.2"):
+        datasets.load("xmc/own", data_dir=tmp_path, valid_fraction=0.2)
+    with pytest.raises(FileExistsError, match="`out` must not hold xmc/own yet"):
+        datasets.prepare("xmc/own", files, tmp_path)
+    folder = tmp_path / "xmc" / "own"
+    path = folder / "train_features_values.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    prepared.check_prepared(folder, {})
+    with pytest.raises(ValueError, match=r"train_features_values.npy must be as it was prepared"):
+        prepared.check_prepared(folder, {}, verify=True)
+    path.write_bytes(content[:-4])
+    with pytest.raises(ValueError, match=r"train_features_values.npy must be as it was prepared"):
+        datasets.load("xmc/own", data_dir=tmp_path)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest.json must be one that softbench-prepare"):
+        datasets.load("xmc/own", data_dir=tmp_path)
+
+
+def test_a_malformed_file_leaves_nothing(files, tmp_path):
+    with (files / "xmc" / "own_test.txt").open("a") as file:
+        file.write("0 1:1\n")
+    with pytest.raises(ValueError, match=r"own_test.txt:82: .*no more"):
+        datasets.prepare("xmc/own", files, tmp_path / "out")
+    assert list((tmp_path / "out" / "xmc").iterdir()) == []
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "softbench.datasets.prepare_app", *arguments]
+
+
+def environ():
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_preparation_leaves_nothing_half_written(tmp_path, end):
+    folder, out = tmp_path / "files", tmp_path / "out"
+    data_files.write_xmc_folder(folder, size=5)
+    os.remove(folder / "xmc" / "own_test.txt")
+    # It waits for the second file for ever.
+    os.mkfifo(folder / "xmc" / "own_test.txt")
+    arguments = ["--dataset=xmc/own", f"--data_dir={folder}", f"--out={out}"]
+    process = subprocess.Popen(command(*arguments), env=environ(), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while not list(out.glob("xmc/.own.*.partial")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(end)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert not (out / "xmc" / "own").exists()
+    if end == signal.SIGTERM:
+        assert not out.exists() or list((out / "xmc").iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        datasets.load("xmc/own", data_dir=out)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(files, tmp_path):
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    stale = tmp_path / "xmc" / f".own.{done.pid}.partial"
+    running = tmp_path / "xmc" / f".own.{os.getppid()}.partial"
+    for folder in (stale, running):
+        folder.mkdir(parents=True)
+    datasets.prepare("xmc/own", files, tmp_path)
+    assert not stale.exists() and running.exists()
+
+
+def test_command_line(files, tmp_path, capsys):
+    arguments = ["--dataset=xmc/own", f"--data_dir={files}", f"--out={tmp_path / 'out'}"]
+    assert prepare_app.main([*arguments, "--option=split_seed=4"]) == 0
+    printed = capsys.readouterr().out
+    assert "xmc/own: " in printed and '"num_classes": 12' in printed
+    manifest = json.loads((tmp_path / "out" / "xmc" / "own" / "manifest.json").read_text())
+    assert manifest["options"]["split_seed"] == 4
+    assert str(tmp_path) not in json.dumps(manifest)
+    run = subprocess.run(
+        command(*arguments, "--option=bogus=1"), env=environ(), capture_output=True, text=True
+    )
+    assert run.returncode == 2 and run.stdout == ""
+    assert run.stderr.startswith("softbench-prepare: error: `options` of 'xmc/own' must be among")
+    assert run.stderr.count("\n") == 1
+
+
+def test_memory_stays_that_of_a_block(tmp_path):
+    """A file of 60,000 rows, some 25 MB: under 60 MB above that of the libraries alone."""
+    folder = tmp_path / "files" / "xmc"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for split, size in (("train", 60_000), ("test", 10)):
+        with (folder / f"own_{split}.txt").open("w") as file:
+            file.write(f"{size} 1000000 50000\n")
+            for _ in range(size // 10):
+                ids = np.unique(rng.integers(1_000_000, size=40))
+                line = f"{ids[0] % 50000} " + " ".join(f"{i}:0.25" for i in ids) + "\n"
+                file.write(line * 10)
+    peak = (
+        "import resource, sys; from softbench.datasets import prepare_app; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "prepare_app.main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    arguments = ["--dataset=xmc/own", f"--data_dir={folder.parent}", f"--out={tmp_path / 'out'}"]
+    run = subprocess.run(
+        [sys.executable, "-c", peak, *arguments], env=environ(), capture_output=True, text=True
+    )
+    assert int(run.stdout.split()[-1]) < 60 * 1024, run.stdout + run.stderr
