@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from softbench import datasets, metrics, models
-from softbench.bench import build
+from softbench.bench import build, side_inputs
 from softbench.bench.ranking import evaluate
 
 TOP_K = (1, 3, 5)
@@ -35,8 +35,10 @@ class Problem(NamedTuple):
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
             `softbench.metrics.RankingTotals`.
-        probe: () -> hidden vectors (B, d) of a fixed validation batch, by the encoder of now, and
-            a label of each (B,); -1 for an example that has none.
+        probe: encoder or None -> its outputs on a fixed validation batch, an array (B, d) or a dict
+            of arrays, and a label of each (B,); -1 for an example that has none. None is `encoder`.
+        tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
+        num_rows: N of the training set, if its rows have numbers and no order, else None.
     """
 
     num_classes: int
@@ -49,7 +51,9 @@ class Problem(NamedTuple):
     callbacks: Callable[[], list]
     optimizer: Callable[[dict, int], dict]
     evaluate: Callable[[keras.Model, str], dict]
-    probe: Callable[[], tuple[np.ndarray, np.ndarray]]
+    probe: Callable[..., tuple[Any, np.ndarray]]
+    tree: side_inputs.TreeInputs | None = None
+    num_rows: int | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -92,7 +96,7 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         models.reset_states(encoder)
         return scores
 
-    def probe() -> tuple[np.ndarray, np.ndarray]:
+    def probe(_: keras.Model | None = None) -> tuple[np.ndarray, np.ndarray]:
         valid = held_out["valid"]
         models.reset_states(encoder)
         for index in range(min(PROBE_BATCH + 1, len(valid))):
@@ -136,8 +140,8 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
             (batch, train.max_features) if row_optimizer else (None, None),
         )
 
-    def held_out(split: str) -> datasets.BagBatches:
-        return datasets.BagBatches(data, split, batch, training=False, **options)
+    def held_out(split: str) -> datasets.base.Batches:
+        return wrapped(datasets.BagBatches(data, split, batch, training=False, **options), config)
 
     inverse_propensity = metrics.inverse_propensities(
         data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
@@ -148,12 +152,13 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)
         return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
 
-    def probe() -> tuple[np.ndarray, np.ndarray]:
+    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
         inputs, labels, mask = held_out("valid")[0]
         first = datasets.padded_labels(labels)[:, 0]
-        return _hidden(encoder, inputs)[mask > 0], first[mask > 0]
+        return _outputs(other or encoder, inputs, mask > 0), first[mask > 0]
 
-    return _independent_rows(data, config, encoder, train, score, probe)
+    tree = side_inputs.bag_inputs(data, dense)
+    return _independent_rows(data, config, encoder, train, score, probe, tree)
 
 
 def _triples(data: datasets.TripleData, config: dict) -> Problem:
@@ -171,28 +176,44 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
 
     def score(trained: keras.Model, split: str) -> dict:
         held_out = datasets.TripleBatches(data, split, batch, training=False)
-        scores = evaluate(trained, held_out, TOP_K, data.counts)
+        scores = evaluate(trained, wrapped(held_out, config), TOP_K, data.counts)
         return scores | {"accuracy": scores["precision_at_1"]}
 
-    def probe() -> tuple[np.ndarray, np.ndarray]:
-        inputs, tails, mask = datasets.TripleBatches(data, "valid", batch)[0]
-        return _hidden(encoder, inputs)[mask > 0], tails[mask > 0]
+    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
+        inputs, tails, mask = wrapped(datasets.TripleBatches(data, "valid", batch), config)[0]
+        return _outputs(other or encoder, inputs, mask > 0), tails[mask > 0]
 
     train = datasets.TripleBatches(data, "train", batch, seed=config["seed"])
-    return _independent_rows(data, config, encoder, train, score, probe)
+    tree = side_inputs.triple_inputs(data)
+    return _independent_rows(data, config, encoder, train, score, probe, tree)
 
 
-def _hidden(encoder: keras.Model, inputs: Any) -> np.ndarray:
-    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
-    tensors = list(tensors) if isinstance(tensors, tuple) else tensors
-    return keras.ops.convert_to_numpy(encoder(tensors, training=False))
+def wrapped(batches: datasets.base.Batches, config: dict) -> datasets.base.Batches:
+    """The batches, with the numbers of their rows if a method asks for them."""
+    numbered = side_inputs.is_numbered(config.get("methods", {}))
+    return datasets.Numbered(batches) if numbered else batches
+
+
+def _outputs(encoder: keras.Model, inputs: Any, rows: np.ndarray) -> Any:
+    """The encoder's outputs, NumPy, of some of the rows; without numbers if it takes none."""
+    tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
+    tensors = tensors[: len(encoder.inputs)]
+    outputs = encoder(tensors if len(tensors) > 1 else tensors[0], training=False)
+    return keras.tree.map_structure(lambda x: keras.ops.convert_to_numpy(x)[rows], outputs)
 
 
 def _independent_rows(
-    data: Any, config: dict, encoder: keras.Model, train: Any, score: Callable, probe: Callable
+    data: Any,
+    config: dict,
+    encoder: keras.Model,
+    train: Any,
+    score: Callable,
+    probe: Callable,
+    tree: side_inputs.TreeInputs,
 ) -> Problem:
     """The problem of data without an order between its rows."""
     prefetch = config["model"].get("prefetch", 0)
+    num_rows, train = train.num_numbers, wrapped(train, config)
     return Problem(
         num_classes=data.num_classes,
         counts=data.counts,
@@ -207,4 +228,6 @@ def _independent_rows(
         optimizer=lambda spec, epoch: spec,
         evaluate=score,
         probe=probe,
+        tree=tree,
+        num_rows=num_rows,
     )

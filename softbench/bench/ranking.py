@@ -19,7 +19,8 @@ _SLOTS = 64  # labels of a row that are scored at a time
 class _FirstLabel(keras.layers.Layer):
     """hidden (..., d), a label of each (...) -> the best ids, and for the label log Z and score.
 
-    Leading dimensions are flattened: ids (B, K), log Z (B,).
+    Leading dimensions are flattened: ids (B, K), log Z (B,). `features` (B, v) are the sampler's,
+    where it has inputs of its own.
     """
 
     def __init__(self, head: keras.layers.Layer, k: int) -> None:
@@ -27,24 +28,27 @@ class _FirstLabel(keras.layers.Layer):
         self.head, self.k = head, k
         self.built = True
 
-    def call(self, hidden: Any, labels: Any) -> tuple:
+    def call(self, hidden: Any, labels: Any, features: Any = None) -> tuple:
         hidden = keras.ops.reshape(hidden, (-1, hidden.shape[-1]))
         labels = keras.ops.reshape(labels, (-1,))
-        score = self.head.prediction_scores(hidden, labels[:, None])[:, 0]
-        log_z = self.head.negative_log_likelihood(hidden, labels) + score
-        return hidden, self.head.top_k(hidden, self.k)[1], score, log_z
+        side = {} if features is None else {"features": features}
+        score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
+        log_z = self.head.negative_log_likelihood(hidden, labels, **side) + score
+        side = {} if features is None else {"sampler_inputs": features}
+        return hidden, self.head.top_k(hidden, self.k, **side)[1], score, log_z
 
 
 class _MoreLabels(keras.layers.Layer):
-    """hidden (B, d), labels (B, R) -> scores (B, R)."""
+    """hidden (B, d), labels (B, R), features (B, v) or None -> scores (B, R)."""
 
     def __init__(self, head: keras.layers.Layer) -> None:
         super().__init__()
         self.head = head
         self.built = True
 
-    def call(self, hidden: Any, labels: Any) -> Any:
-        return self.head.prediction_scores(hidden, labels)
+    def call(self, hidden: Any, labels: Any, features: Any = None) -> Any:
+        side = {} if features is None else {"features": features}
+        return self.head.prediction_scores(hidden, labels, **side)
 
 
 class Evaluator:
@@ -58,12 +62,21 @@ class Evaluator:
     def __init__(self, model: keras.Model, k: int) -> None:
         encoder, head = model.encoder, model.head
         inputs = [keras.Input(batch_shape=i.shape, dtype=i.dtype) for i in encoder.inputs]
-        hidden = encoder(inputs if len(inputs) > 1 else inputs[0])
+        encoded = encoder(inputs if len(inputs) > 1 else inputs[0])
+        encoded = encoded if isinstance(encoded, dict) else {"hidden": encoded}
+        hidden, features = encoded["hidden"], encoded.get("sampler_inputs")
         labels = keras.Input(batch_shape=hidden.shape[:-1], dtype="int32")
-        self._first = keras.Model([*inputs, labels], _FirstLabel(head, k)(hidden, labels))
+        first = _FirstLabel(head, k)(hidden, labels, features=features)
+        self._first = keras.Model([*inputs, labels], first)
         flat = keras.Input((hidden.shape[-1],))
         more = keras.Input((_SLOTS,), dtype="int32")
-        self._more = keras.Model([flat, more], _MoreLabels(head)(flat, more))
+        # The second model takes what the first one computed of the inputs.
+        self._side = []
+        own = None if features is None else keras.Input((features.shape[-1],))
+        if features is not None:
+            self._side = [keras.Model(inputs, features)]
+        arrays = [flat, more] if own is None else [flat, more, own]
+        self._more = keras.Model(arrays, _MoreLabels(head)(flat, more, features=own))
 
     def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
         """Returns the best ids (B, K), and -log p (T,) of each label in the order of `labels`.
@@ -85,7 +98,8 @@ class Evaluator:
             filled = np.zeros((len(padded), slots), np.int32)
             filled[:, :width] = np.maximum(padded, 0)
             parts = np.split(filled, slots // _SLOTS, axis=1)
-            scores = [self._more.predict_on_batch([hidden, part]) for part in parts]
+            side = [model.predict_on_batch(inputs) for model in self._side]
+            scores = [self._more.predict_on_batch([hidden, part, *side]) for part in parts]
             scores = np.concatenate(scores, axis=1)[:, :width]
         nll = log_z.astype(np.float64)[:, None] - scores
         return top_ids, nll[padded >= 0]

@@ -9,7 +9,7 @@ import numpy as np
 
 import softbench
 from softbench import diagnostics
-from softbench.bench import build, timing
+from softbench.bench import build, side_inputs, timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.problems import TOP_K, Problem, load
 
@@ -27,7 +27,7 @@ def run(job: Job) -> None:
     head = model.head
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
     repetitions = config["timing"]["head_repetitions"]
-    if repetitions:
+    if repetitions and not isinstance(model.encoder.output, dict):
         result["head_ms"] = _head_time(head, problem, spec, repetitions)
 
 
@@ -41,11 +41,12 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
         spec: of the optimizer.
     """
     config, result = job.config, job.result
+    timer = timing.StepTimer(config["timing"].get("warmup_steps", 5))
+    method, encoder = _with_side_inputs(job, method, problem, timer)
     head = build.head(method, problem.num_classes, problem.counts, config["seed"])
     head.build(problem.encoder.output.shape)
-    model = softbench.Classifier(problem.encoder, head, top_k=TOP_K)
+    model = softbench.Classifier(encoder, head, top_k=TOP_K)
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
-    timer = timing.StepTimer(config["timing"].get("warmup_steps", 5))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
     try:
@@ -53,6 +54,29 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     finally:
         result |= _step_times(timer, problem.examples)
     return model
+
+
+def _with_side_inputs(
+    job: Job, method: dict, problem: Problem, timer: timing.StepTimer
+) -> tuple[dict, keras.Model]:
+    """The method and the encoder with what the head needs beside the hidden vectors.
+
+    A tree is fitted here; the timer's clock starts after the seconds that it took.
+    """
+    encoder, kwargs = problem.encoder, dict(method.get("kwargs", {}))
+    seed = job.config["seed"]
+    tree, seconds = side_inputs.fit_tree(method, problem.tree, problem.num_classes, seed)
+    if tree is not None:
+        encoder = side_inputs.with_tree(encoder, tree, problem.tree)
+        kwargs["sampler"] = tree
+        timer.clock = seconds
+        scores = side_inputs.tree_scores(tree, problem.tree, problem.counts)
+        job.result["tree"] = {"fit_seconds": round(seconds, 3), **scores}
+        job.progress(job.result["tree"])
+    if side_inputs.is_numbered({"": method}):
+        encoder = side_inputs.numbered(encoder)
+        kwargs["num_examples"] = problem.num_rows
+    return {**method, "kwargs": kwargs}, encoder
 
 
 def _epochs(
@@ -77,7 +101,7 @@ def _epochs(
             start = time.perf_counter()
             scores = problem.evaluate(model, "valid")
             point |= {f"valid_{key}": value for key, value in scores.items()}
-            point |= diagnose(model.head, problem, scores["nll"])
+            point |= diagnose(model.head, problem, scores["nll"], model.encoder)
             point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
         job.result["curve"].append(point)
         job.progress(point)
@@ -102,11 +126,22 @@ class _Budget(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def diagnose(head: keras.layers.Layer, problem: Problem, nll: float) -> dict[str, float]:
-    """Quality of the proposal on a fixed validation batch, and the mutual information."""
+def diagnose(
+    head: keras.layers.Layer, problem: Problem, nll: float, encoder: keras.Model | None = None
+) -> dict[str, float]:
+    """Quality of the proposal on a fixed validation batch, and the mutual information.
+
+    The quality is that on at most 2^24 / n examples of the batch.
+    """
     found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
     if hasattr(head, "sampler"):
-        quality = diagnostics.proposal_quality(head, problem.probe()[0])
+        outputs = problem.probe(encoder)[0]
+        outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
+        part = slice(max(1, diagnostics.LARGEST_SCORES // problem.num_classes))
+        features = outputs.get("sampler_inputs")
+        quality = diagnostics.proposal_quality(
+            head, outputs["hidden"][part], None if features is None else features[part]
+        )
         found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
     return found
 

@@ -17,7 +17,7 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
-from softbench.datasets.shuffled import Prefetched
+from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_xmc import synthetic_xmc
@@ -29,6 +29,7 @@ __all__ = [
     "EvaluationBatches",
     "LanguageData",
     "MultiLabelData",
+    "Numbered",
     "Prefetched",
     "SyntheticLanguage",
     "TripleBatches",

@@ -47,7 +47,7 @@ class ShuffledBatches(Batches):
         self.training = split == "train" if training is None else training
         self.masked = not self.training or partial == "mask"
         self._rows = rows
-        self.num_rows = len(rows)
+        self.num_rows, self.num_numbers = len(rows), int(rows.max(initial=-1)) + 1
         if self.num_rows == 0:
             raise ValueError(f"`data` must have usable rows in split {split!r}. Received: none")
         self._length = -(-self.num_rows // batch_size)
@@ -79,6 +79,10 @@ class ShuffledBatches(Batches):
     def _span(self, index: int) -> slice:
         """Places of batch `index` in the order; the last batch may have fewer than B."""
         return slice(index * self.batch_size, (index + 1) * self.batch_size)
+
+    def numbers(self, index: int) -> np.ndarray:
+        """The numbers int32 `(B,)` of the rows of batch `index` in the split."""
+        return self._padded(self._order[self._span(index)].astype(np.int32))
 
     def _mask(self, size: int) -> np.ndarray:
         return (np.arange(self.batch_size) < size).astype(np.float32)
@@ -136,3 +140,31 @@ class Prefetched(Batches):
             if not future.cancel():
                 future.exception()
         self._ahead.clear()
+
+
+class Numbered(Batches):
+    """The same batches with the numbers of their rows, int32 `(B,)`, as the last array of x.
+
+    Numbers are those of the rows in the split; the empty rows of a masked batch have number 0.
+    """
+
+    def __init__(self, batches: ShuffledBatches) -> None:
+        self._batches = batches
+        self._length = len(batches)
+
+    @property
+    def epoch(self) -> int:
+        return self._batches.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """As that of the batches."""
+        self._batches.set_epoch(epoch)
+
+    def on_epoch_end(self) -> None:
+        """Goes to the next epoch."""
+        self._batches.on_epoch_end()
+
+    def _batch(self, index: int) -> tuple:
+        x, *others = self._batches[index]
+        arrays = x if isinstance(x, tuple) else (x,)
+        return ((*arrays, self._batches.numbers(index)), *others)

@@ -1,0 +1,103 @@
+"""Bamler & Mandt, Figure 1: log-likelihood and accuracy against wall-clock seconds.
+
+    softbench --config=configs/adversarial.py --data_dir=<folder that holds wd50k/> --backend=jax
+
+The six methods of the figure: negative sampling from the adversarial tree, from the uniform law and from
+the label frequencies, NCE with the tree as its noise, augment and reduce, and one-vs-each. One
+draw for each example, as in the paper, and two for OVE and A&R whose bounds exclude the label's own
+draw. The clock of the first and the fourth starts after the tree has been fitted.
+
+`hierarchy`: the generated hierarchical set with n = 200,000 classes, one label for each example, an
+example's hidden vector the weighted sum of its features' embeddings. `wd50k`: the tail entity of a
+Wikidata triple among n = 41,334 from (head, relation), whose embeddings are added up. The tree is
+fitted to 16 principal components of the same features: the bag, or the two ones.
+
+`GRID` are the rates that were tried on the validation set: `--config.methods=` with the names
+`<method>_r<1000 times the rate>`; the rate kept is in `RATES`.
+"""
+
+from softbench.bench.config import experiment
+
+TREE = {"class_name": "adversarial", "config": {"num_components": 16, "regularization": 0.1}}
+UNIGRAM = {"class_name": "unigram", "config": {"counts": "train"}}
+GRID = (0.03, 0.1, 0.3)
+RATES = {
+    "adversarial": 0.1,
+    "uniform": 0.1,
+    "frequency": 0.1,
+    "nce": 0.1,
+    "augment_reduce": 0.1,
+    "one_vs_each": 0.1,
+}
+HEADS = {
+    "adversarial": ("NegativeSampling", {"sampler": TREE, "num_sampled": 1}),
+    "uniform": ("NegativeSampling", {"sampler": "uniform", "num_sampled": 1}),
+    "frequency": ("NegativeSampling", {"sampler": UNIGRAM, "num_sampled": 1}),
+    "nce": ("NoiseContrastive", {"sampler": TREE, "num_sampled": 1, "objective": "binary"}),
+    "augment_reduce": ("AugmentReduce", {"sampler": "uniform", "num_sampled": 1}),
+    "one_vs_each": ("OneVsEach", {"sampler": "uniform", "num_sampled": 1}),
+}
+
+
+def method(name, rate):
+    """A row; Adagrad with this rate updates the class rows and the encoder."""
+    head, kwargs = HEADS[name]
+    adagrad = {"name": "adagrad", "learning_rate": rate}
+    return {
+        "head": head,
+        "kwargs": {**kwargs, "row_optimizer": adagrad, "kernel_initializer": "zeros"},
+        "optimizer": adagrad,
+    }
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    table = {name: method(name, rate) for name, rate in RATES.items()}
+    table |= {f"{name}_r{round(1000 * rate)}": method(name, rate) for name in HEADS for rate in GRID}
+    return experiment(
+        "adversarial",
+        title="The adversarial softmax approximation (Bamler & Mandt, Figure 1)",
+        problems={
+            "hierarchy": {
+                "dataset": {
+                    "name": "synthetic_xmc",
+                    "label": "hierarchy",
+                    "num_classes": 200_000,
+                    "num_features": 20_000,
+                    "num_train": 400_000,
+                    "num_valid": 1_000,
+                    "num_test": 2_000,
+                    "labels_per_example": 1.0,
+                },
+                "model": {
+                    "name": "bag",
+                    "dim": 128,
+                    "batch_size": 512,
+                    "row_optimizer": {"name": "adagrad", "learning_rate": 0.1},
+                },
+            },
+            "wd50k": {
+                "dataset": {"name": "wd50k"},
+                "model": {
+                    "name": "pair",
+                    "dim": 128,
+                    "batch_size": 512,
+                    "row_optimizer": {"name": "adagrad", "learning_rate": 0.1},
+                },
+            },
+        },
+        methods=",".join(HEADS),
+        method_table=table,
+        steps_per_epoch=300,
+        epochs=40,
+        timing={"head_repetitions": 0},
+        cell_timeout_s=3600.0,
+        columns=(
+            "epochs",
+            "test_log_likelihood",
+            "test_accuracy",
+            "test_perplexity",
+            "step_ms",
+            "examples/s",
+        ),
+    )
