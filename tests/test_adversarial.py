@@ -162,7 +162,7 @@ def test_more_alternations_never_lower_the_objective():
         score = x @ w[:-1] + w[-1]
         expected = reference.log_sigmoid(np.where(right, score, -score)).sum() - 0.1 * w @ w
         assert found[-1] == pytest.approx(expected, rel=1e-9)
-    assert np.all(np.diff(found) >= -1e-9 * len(x)) and found[-1] > found[0] + 1
+    assert np.all(np.diff(found) >= -1e-7 * len(x)) and found[-1] > found[0] + 1
     assert root_fit(x, labels, 300, max_alternations=100).levels[0].settled
 
 
