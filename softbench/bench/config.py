@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from ml_collections import ConfigDict
 
 # Each is the name of a module of softbench.bench.
-TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse")
+TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse", "tree_fit")
 
 _DEFAULTS = {
     "experiment": "",
     "title": "",
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
     # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
-    # trained head; "kernel_mse", the error of feature maps.
+    # trained head; "kernel_mse", the error of feature maps; "tree_fit", fits of adversarial trees.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
