@@ -2,10 +2,10 @@
 
     softbench --config=configs/adversarial.py --data_dir=<folder that holds wd50k/> --backend=jax
 
-The six methods of the figure: negative sampling from the adversarial tree, from the uniform law and from
-the label frequencies, NCE with the tree as its noise, augment and reduce, and one-vs-each. One
-draw for each example, as in the paper, and two for OVE and A&R whose bounds exclude the label's own
-draw. The clock of the first and the fourth starts after the tree has been fitted.
+The six methods of the figure: negative sampling from the adversarial tree, from the uniform law and
+from the label frequencies, NCE with the tree as its noise, augment and reduce, and one-vs-each, all
+with one draw for each example, as in the paper. Where a tree is used, the clock starts after the
+seconds that it took to fit.
 
 `hierarchy`: the generated hierarchical set with n = 200,000 classes, one label for each example, an
 example's hidden vector the weighted sum of its features' embeddings. `wd50k`: the tail entity of a
@@ -53,7 +53,9 @@ def method(name, rate):
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     table = {name: method(name, rate) for name, rate in RATES.items()}
-    table |= {f"{name}_r{round(1000 * rate)}": method(name, rate) for name in HEADS for rate in GRID}
+    table |= {
+        f"{name}_r{round(1000 * rate)}": method(name, rate) for name in HEADS for rate in GRID
+    }
     return experiment(
         "adversarial",
         title="The adversarial softmax approximation (Bamler & Mandt, Figure 1)",

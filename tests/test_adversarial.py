@@ -11,6 +11,9 @@ import scipy.sparse as sp
 from conftest import assert_drawn_from, compiled, to_numpy
 
 from softbench import SampledSoftmax, datasets, samplers
+from softbench.bench import report_tree
+from softbench.bench import tree_fit as tree_task
+from softbench.bench.job import Job
 from softbench.callbacks import RefitTree
 from softbench.samplers import AdversarialTree, tree_fit, tree_projection, tree_walk
 
@@ -162,7 +165,7 @@ def test_more_alternations_never_lower_the_objective():
         score = x @ w[:-1] + w[-1]
         expected = reference.log_sigmoid(np.where(right, score, -score)).sum() - 0.1 * w @ w
         assert found[-1] == pytest.approx(expected, rel=1e-9)
-    assert np.all(np.diff(found) >= -1e-9 * len(x)) and found[-1] > found[0] + 1
+    assert np.all(np.diff(found) >= -1e-7 * len(x)) and found[-1] > found[0] + 1
     assert root_fit(x, labels, 300, max_alternations=100).levels[0].settled
 
 
@@ -323,6 +326,36 @@ def test_raw_and_projected_features_are_the_same_input():
     x, _ = hierarchy(10, k=4)
     tree = build(fitted(num_components=2))
     np.testing.assert_allclose(log_law(tree, x), log_law(tree, tree.project(x)), atol=1e-5)
+
+
+# The benchmark.
+
+
+def test_task_fits_and_draws_and_its_tables_show_them():
+    model = {"name": "tree", "dim": 4, "batch_size": 8, "num_sampled": 3}
+    config = {"seed": 0, "backend": "b", "task": "tree_fit", "model": {"name": "tree"}}
+    config["timing"] = {"rounds": 1, "block": 2, "max_seconds": 1.0}
+    sizes = {"num_train": 500, "num_test": 50, "num_valid": 50, "num_classes": 40}
+    plan = {"methods": ["default", "one"], "paper": {}}
+    fits = {"dataset": {"name": "synthetic_xmc", **sizes}}
+    fits["methods"] = {"default": {}, "one": {"max_alternations": 1}}
+    draws = {"dataset": {"name": "random", "sizes": [3, 50]}, "model": model, "methods": {}}
+    records = []
+    for own in (fits, draws):
+        record = {"config": {**config, **own}, "status": "ok", "cell": "c", "seed": 0}
+        record["device"] = {"name": "d"}
+        tree_task.run(Job(record["config"], None, record, lambda point: None))
+        records.append(record)
+    found = records[0]
+    assert found["num_points"] > 500  # pairs
+    for fit in found["fits"].values():
+        assert fit["log_likelihood"]["train"] > found["frequency"]["train"]
+        assert fit["objective"] < found["num_points"] * fit["log_likelihood"]["train"]
+    assert max(level["alternations"] for level in found["fits"]["one"]["levels"]) == 1
+    tables = report_tree.tree_tables(plan, records)
+    assert [len(table.rows) for table in tables] == [3, 2]
+    assert [row[0] for row in tables[0].rows] == ["label frequency", "default", "one"]
+    assert tables[1].rows[0][-1] == "1"
 
 
 # Bad input.

@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from ml_collections import ConfigDict
 
 # Each is the name of a module of softbench.bench.
-TASKS = ("train", "step_time", "wall_time", "gradient_bias", "kernel_mse", "signal_to_noise")
+TASKS = (
+    "train",
+    "step_time",
+    "wall_time",
+    "gradient_bias",
+    "kernel_mse",
+    "signal_to_noise",
+    "tree_fit",
+)
 # Those that read a data set of softbench.datasets.
 TRAINING_TASKS = ("train", "gradient_bias")
 
@@ -18,7 +26,8 @@ _DEFAULTS = {
     "title": "",
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
     # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
-    # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws.
+    # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws;
+    # "tree_fit", fits of adversarial trees.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",

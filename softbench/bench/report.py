@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
-from softbench.bench import report_kernels, report_signal, report_wall
+from softbench.bench import report_kernels, report_signal, report_tree, report_wall
 from softbench.bench import report_tables as tables
 from softbench.bench.config import ConfigError
 
@@ -44,10 +44,11 @@ def read(results: Path) -> tuple[dict, list[dict]]:
 
 def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     """Returns every table of the page."""
-    theory = report_kernels.kernel_tables(plan, records)
-    theory += report_signal.signal_tables(plan, records)
-    if theory:
-        return theory
+    found = report_kernels.kernel_tables(plan, records)
+    found += report_signal.signal_tables(plan, records)
+    found += report_tree.tree_tables(plan, records)
+    if found:
+        return found
     training = [record for record in records if record["config"]["task"] == "train"]
     steps = [record for record in records if record["config"]["task"] == "step_time"]
     wall = [record for record in records if record["config"]["task"] == "wall_time"]

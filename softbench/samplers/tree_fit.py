@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from softbench.samplers.tree_newton import Design, Segments, ascend, sigmoid_parts
+from softbench.samplers.tree_newton import LOOSE, TIGHT, Design, Segments, ascend, sigmoid_parts
 from softbench.samplers.tree_projection import largest_positive
 
 # The bias of a node that has padding on one side: exp(-NEVER) is 0, and NEVER - NEVER a number.
@@ -128,11 +128,10 @@ class LevelFit:
         self._split(free)
         active, alternations = free, 0
         while active.any() and alternations < self.options.max_alternations:
-            self._newton(self.sample, active)
+            self._newton(self.sample, active, LOOSE)
             alternations += 1
             active = self._split(active, last=alternations == self.options.max_alternations)
-        if self.sample is not self.points:
-            self._newton(self.points, free)
+        self._newton(self.points, free, TIGHT)
         self.weights[~free] = 0.0
         self.weights[~free, -1] = -NEVER  # its one class is on the left
         self.right[~free[self.node]] = False
@@ -183,9 +182,10 @@ class LevelFit:
             self.right[labels] = right
         return np.bincount(node[moved], minlength=len(active)) > 0
 
-    def _newton(self, points: Segments, active: np.ndarray) -> None:
+    def _newton(self, points: Segments, active: np.ndarray, tolerance: float) -> None:
+        ridge = self.options.regularization
         weights, steps = ascend(
-            self.design, points, self.right, self.weights, active, self.options.regularization
+            self.design, points, self.right, self.weights, active, ridge, tolerance
         )
         self.weights, self.steps = weights, self.steps + steps
 

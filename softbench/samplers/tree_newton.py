@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-TOLERANCE = 1e-10  # of the objective per point, by half the Newton decrement
+# Of the objective per point, by half the Newton decrement: between two splits, and at the end.
+LOOSE, TIGHT = 1e-7, 1e-10
 MAX_STEPS = 50
 _HALVINGS = 40
 _PIECE = 4096  # points whose float32 products are added up before they become float64
@@ -144,6 +145,7 @@ def ascend(
     weights: np.ndarray,
     active: np.ndarray,
     regularization: float,
+    tolerance: float,
 ) -> tuple[np.ndarray, int]:
     """Damped Newton ascent of the active nodes.
 
@@ -157,6 +159,7 @@ def ascend(
         weights: (V, k + 1), where to start.
         active: bool (V,).
         regularization: lambda, above 0.
+        tolerance: see `LOOSE`.
 
     Returns:
         The weights, and the number of steps (that of the slowest node).
@@ -168,7 +171,7 @@ def ascend(
     scores = points.scores(design.points, w)
     for step in range(MAX_STEPS):
         direction, rise = _direction(design, points, w, target, scores, regularization)
-        moving = rise > 2 * TOLERANCE * np.maximum(points.sizes * points.scale, 1.0)
+        moving = rise > 2 * tolerance * np.maximum(points.sizes * points.scale, 1.0)
         if not moving.all():
             weights[own] = w
             if not moving.any():
