@@ -197,7 +197,10 @@ def test_cell_ids_are_readable_and_follow_the_config():
     assert matrix.cells(config | {"cell_timeout_s": 1.0})[0].id == first.id
 
 
-@pytest.mark.parametrize("name", ["quickstart", "ptb_nce", "scaling", "wall_time"])
+@pytest.mark.parametrize(
+    "name",
+    ["quickstart", "ptb_nce", "scaling", "wall_time", "xmc", "large_vocabulary", "bnews"],
+)
 def test_shipped_configs_are_valid_and_name_their_command(name):
     path = ROOT / f"configs/{name}.py"
     config = load_config(path)

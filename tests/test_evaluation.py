@@ -1,5 +1,7 @@
 """Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ import scipy.sparse as sp
 
 import softbench
 from softbench import datasets, metrics, models
-from softbench.bench import build, problems
+from softbench.bench import build, problems, timing, train
+from softbench.bench.job import Job
 from softbench.bench.ranking import evaluate
 
 RNG = np.random.default_rng(3)
@@ -220,6 +223,30 @@ def test_evaluation_holds_one_batch():
     assert len(alive) == 8 and max(alive) <= 2
 
 
+def test_a_time_budget_is_equal_parts_whatever_a_pass_takes():
+    """Steps of 0.01 s by a clock of the test, passes of 5 steps, 3 parts of 0.08 s."""
+    given = {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
+    given |= {"num_train": 40, "num_valid": 10, "num_test": 10}
+    options = {**config(name="bag", batch_size=8), "dataset": given, "optimizer": {"name": "sgd"}}
+    options["optimizer"]["learning_rate"] = 0.1
+    options |= {"epochs": 3, "max_train_seconds": 0.24, "timing": {"warmup_steps": 1}}
+    problem = problems.load(options, None)
+    job = Job(options, None, {}, lambda point: None)
+    ticks = itertools.count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.StepTimer, "on_train_batch_end", lambda self, batch, logs: tick(self))
+
+        def tick(timer):
+            next(ticks)
+            timer.clock, timer.steps = timer.clock + 0.01, timer.steps + 1
+
+        train.fit(job, {"head": "FullSoftmax"}, problem, options["optimizer"])
+    curve = job.result["curve"]
+    assert [point["step"] for point in curve] == [8, 16, 24]
+    assert [point["seconds"] for point in curve] == [0.08, 0.16, 0.24]
+    assert next(ticks) == 24
+
+
 def test_limited_epochs_continue_and_go_to_any():
     data = datasets.synthetic_xmc(20, 50, 40, 10, 10)
     whole = datasets.BagBatches(data, "train", 8)
@@ -228,6 +255,6 @@ def test_limited_epochs_continue_and_go_to_any():
     whole.set_epoch(1)
     expected += [whole[i][1] for i in range(4)]
     for epoch in (0, 1, 2, 1):
-        limited.go_to(epoch)
+        limited.go_to(3 * epoch)
         for index in range(3):
             np.testing.assert_array_equal(limited[index][1], expected[3 * epoch + index])

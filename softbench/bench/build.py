@@ -61,8 +61,8 @@ class Batches(keras.utils.PyDataset):
     """A sequence of NumPy batches as a Keras data set in its own order, `limit` of them an epoch.
 
     With a limit, an epoch goes on where the one before it stopped, into the next pass over the
-    batches where one ends. `go_to` chooses the epoch: Keras calls `on_epoch_end` more than once
-    for an epoch, so it is not counted.
+    batches where one ends. `go_to` says where it begins: Keras calls `on_epoch_end` more than
+    once for an epoch, so it is not counted.
     """
 
     def __init__(self, batches: object, limit: int = 0) -> None:
@@ -71,9 +71,9 @@ class Batches(keras.utils.PyDataset):
         self._length = min(len(batches), limit or len(batches))
         self._start = 0
 
-    def go_to(self, epoch: int) -> None:
-        """Goes to an epoch, from 0."""
-        self._start = epoch * self._length
+    def go_to(self, step: int) -> None:
+        """Begins the next epoch at a step, counted from 0 over all passes."""
+        self._start = step
 
     def __len__(self) -> int:
         return self._length

@@ -41,7 +41,8 @@ _DEFAULTS = {
     "epochs": 1,
     # 0 means whole epochs.
     "steps_per_epoch": 0,
-    # Training ends at this many seconds, evaluation left out; 0 is no limit.
+    # If not 0: training takes this many seconds, compilation included and evaluation left out, and
+    # its `epochs` are equal parts of them.
     "max_train_seconds": 0.0,
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     "cell_timeout_s": 3600.0,

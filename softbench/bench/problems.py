@@ -70,7 +70,7 @@ def load(config: dict, data_dir: str | None) -> Problem:
 
 
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
-    options = {key: value for key, value in config["model"].items() if key != "name"}
+    options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
     row_optimizer = build.row_optimizer(options.pop("row_optimizer", None))
     preset = models.get_preset(options.pop("preset", "small"))._replace(**options)
     encoder = models.lstm_language_model(

@@ -37,7 +37,7 @@ def row_name(record: Mapping) -> str:
 
 def label(part: Mapping) -> str:
     """Returns the readable name of a data set or model."""
-    name = part.get("label") or part.get("name", "none")
+    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
     return f"{name}_{part['preset']}" if "preset" in part else name
 
 

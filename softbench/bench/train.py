@@ -82,19 +82,10 @@ def _with_side_inputs(
 def _epochs(
     job: Job, model: keras.Model, problem: Problem, timer: timing.StepTimer, spec: dict
 ) -> None:
-    budget = _Budget(timer, job.config.get("max_train_seconds", 0.0))
-    for epoch in range(job.config["epochs"]):
-        problem.train.go_to(epoch)
+    epochs, seconds = job.config["epochs"], job.config.get("max_train_seconds", 0.0)
+    for epoch in range(epochs):
         model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
-        history = model.fit(
-            problem.train,
-            initial_epoch=epoch,
-            epochs=epoch + 1,
-            shuffle=problem.shuffle,
-            callbacks=[*problem.callbacks(), timer, budget, keras.callbacks.TerminateOnNaN()],
-            verbose=_VERBOSE,
-        )
-        train_loss = float(history.history.get("loss", [math.nan])[-1])
+        train_loss = _train(model, problem, timer, epoch, seconds * (epoch + 1) / epochs)
         point = {"epoch": epoch + 1, "step": timer.steps}
         point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
         if math.isfinite(train_loss):
@@ -107,22 +98,41 @@ def _epochs(
         job.progress(point)
         if not math.isfinite(point.get("valid_nll", math.nan)):
             raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
-        if budget.is_spent():
-            break
 
 
-class _Budget(keras.callbacks.Callback):
-    """Ends training when the timer's clock has reached `seconds`; 0 is no limit."""
+def _train(
+    model: keras.Model, problem: Problem, timer: timing.StepTimer, epoch: int, until: float
+) -> float:
+    """Trains for an epoch, or if `until` is not 0 until the timer's clock is there.
+
+    Returns:
+        The training loss, a mean over the epoch or over the last pass of it.
+    """
+    while True:
+        problem.train.go_to(timer.steps)
+        ends = [_EndAt(timer, until)] if until else []
+        history = model.fit(
+            problem.train,
+            initial_epoch=epoch,
+            epochs=epoch + 1,
+            shuffle=problem.shuffle,
+            callbacks=[*problem.callbacks(), timer, *ends, keras.callbacks.TerminateOnNaN()],
+            verbose=_VERBOSE,
+        )
+        loss = float(history.history.get("loss", [math.nan])[-1])
+        if timer.clock >= until or not math.isfinite(loss):
+            return loss
+
+
+class _EndAt(keras.callbacks.Callback):
+    """Ends training when the timer's clock reaches a time in seconds."""
 
     def __init__(self, timer: timing.StepTimer, seconds: float) -> None:
         super().__init__()
         self._timer, self._seconds = timer, seconds
 
-    def is_spent(self) -> bool:
-        return 0 < self._seconds <= self._timer.clock
-
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if self.is_spent():
+        if self._timer.clock >= self._seconds:
             self.model.stop_training = True
 
 
