@@ -43,10 +43,10 @@ def get_config():
         title="The adversarial tree: fit and draws (Bamler & Mandt 2020, section 3)",
         task="tree_fit",
         problems={
-            "1_small": fits(20_000, 2_000),
-            "2_medium": fits(200_000, 20_000),
-            "3_large": fits(1_600_000, 217_000, methods="default", num_features=100_000),
-            "4_draws": draws,
+            "1_draws": draws,
+            "2_small": fits(20_000, 2_000),
+            "3_medium": fits(200_000, 20_000),
+            "4_large": fits(1_600_000, 217_000, methods="default", num_features=100_000),
         },
         model={"name": "tree", "num_components": 16},
         method_table={
