@@ -10,7 +10,7 @@ import reference
 import scipy.sparse as sp
 from conftest import assert_drawn_from, compiled, to_numpy
 
-from softbench import SampledSoftmax, datasets, samplers
+from softbench import NegativeSampling, SampledSoftmax, datasets, samplers
 from softbench.bench import report_tree
 from softbench.bench import tree_fit as tree_task
 from softbench.bench.job import Job
@@ -78,6 +78,37 @@ def test_probabilities_sum_to_one_and_padding_has_none(n):
     each = np.tile(to_numpy(tree.leaf_of_label), 20)
     log_p = tree_fit.tree_log_prob(to_numpy(tree.nodes).astype(float), rows, each)
     np.testing.assert_allclose(np.exp(log_p).reshape(20, n).sum(-1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n, share", [(1, False), (5, False), (100, False), (5, True)])
+def test_a_pass_over_all_classes_has_the_law_of_each(n, share):
+    """The float64 walk of the whole path, where the pass walks the last levels alone."""
+    x = hierarchy(6, n)[0]
+    tree = build(fitted(n, share_draws=share))
+    leaves = tree.kept("leaf_of_label")
+    expected = tree_fit.tree_log_prob(
+        tree.kept("nodes"), np.repeat(tree.project(x), n, axis=0), np.tile(leaves, len(x))
+    ).reshape(len(x), n)
+    if share:
+        expected = np.log(np.exp(expected).mean(0, keepdims=True)).repeat(len(x), 0)
+    ids = np.arange(n, dtype="int32")
+    found = compiled(lambda x, ids: tree.log_prob_pass(None, x)(ids), tree)(np.float32(x), ids)
+    np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_negative_sampling_predicts_with_the_tree_in_parts(monkeypatch):
+    """Likelihood and best classes, streamed in chunks of 7 classes of 40, are the dense ones."""
+    from softbench.heads import base
+
+    x, labels = (array[:8] for array in hierarchy(600, 40))
+    head = NegativeSampling(40, fitted(40), kernel_initializer="normal")
+    scores = to_numpy(head(np.float32(x))).astype(float)
+    monkeypatch.setattr(base, "DENSE_CLASSES", 7)
+    nll = to_numpy(head(np.float32(x), np.int32(labels)))
+    expected = reference.negative_log_likelihood(scores, labels)
+    np.testing.assert_allclose(nll, expected, rtol=1e-4)
+    ids = to_numpy(head.top_k(np.float32(x), 5)[1])
+    np.testing.assert_array_equal(ids, reference.top_k(scores, 5)[1])
 
 
 def test_a_label_of_probability_near_one_is_left_out_exactly():

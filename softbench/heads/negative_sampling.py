@@ -1,5 +1,6 @@
 """Negative sampling, with the correction that makes its scores softmax scores."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -87,6 +88,15 @@ class NegativeSampling(SampledHead):
         """xi + log p_n(.|x) of all classes (B, n), or of `ids` (m,) or (B, m)."""
         scores = self.table.scores(hidden, ids)
         return scores + self._log_noise(hidden if features is None else features, ids)
+
+    def scorer(
+        self, hidden: Tensor, features: Tensor | None = None, **side: Tensor
+    ) -> Callable[[Tensor], Tensor]:
+        """As `Head.scorer`; what the noise needs once for all classes is computed here."""
+        if self.is_static:
+            return super().scorer(hidden, features=features, **side)
+        noise = self.sampler.log_prob_pass(self.table, hidden if features is None else features)
+        return lambda ids: self.table.scores(hidden, ids) + ops.stop_gradient(noise(ids))
 
     def _log_noise(self, features: Tensor, ids: Tensor | None) -> Tensor:
         """log p_n of all classes or of ids, (B, m) or, if p_n does not depend on x, (m,)."""

@@ -1,6 +1,7 @@
 """What a sampler is: draws of classes, together with the law that they were drawn from."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -100,6 +101,15 @@ class Sampler(keras.layers.Layer):
         label itself has log q = -inf.
         """
         raise NotImplementedError
+
+    def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
+        """ids (C,) -> log q (B, C) of them for every example, for a pass over all classes."""
+
+        def part(ids: Tensor) -> Tensor:
+            shape = (ops.shape(hidden)[0], *ops.shape(ids))
+            return self.log_prob(table, hidden, ops.broadcast_to(ids, shape))
+
+        return part
 
     def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor | float:
         """log(E[count] / q) of `num_sampled` draws for hidden (B, d)."""

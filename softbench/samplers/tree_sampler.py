@@ -15,6 +15,8 @@ from softbench.samplers.tree_projection import Projection
 
 Tensor = Any
 
+LOWER_LEVELS = 4  # walked for each class in a pass over all of them
+
 
 class TreeSampler(Sampler):
     """p_n(y | x) = prod over y's path of sigmoid(+-(w.x + b)), at O(k log n) for a draw.
@@ -177,6 +179,22 @@ class TreeSampler(Sampler):
     def _log_mixture(self, x: Tensor, ids: Tensor) -> Tensor:
         """log q_bar (K,) of ids (K,)."""
         return _mean_over_batch(self._log_prob_of(x, ids))
+
+    def log_prob_pass(self, table, hidden):
+        """As `Sampler.log_prob_pass`; keeps log p (B, P / 16) of what is above the last levels."""
+        if self.share_draws:
+            return super().log_prob_pass(table, hidden)
+        x = self._inputs(table, hidden)
+        below = min(LOWER_LEVELS, tree_walk.tree_depth(self.nodes))
+        above = tree_walk.tree_depth(self.nodes) - below
+        upper = tree_walk.all_log_prob(self.nodes, x, above)
+
+        def part(ids: Tensor) -> Tensor:
+            leaves = gather_rows(self.leaf_of_label, ids)
+            log_p = ops.take(upper, leaves // 2**below, axis=-1)
+            return log_p + tree_walk.path_log_prob(self.nodes, x, leaves, below)
+
+        return part
 
     def shared_log_prob(self, table, hidden):
         """log q_bar (n,)."""

@@ -43,8 +43,13 @@ def node_scores(nodes: keras.Variable, x: Tensor, ids: Tensor) -> Tensor:
     return ops.sum(rows * ops.expand_dims(x, 1), axis=-1)
 
 
-def path_log_prob(nodes: keras.Variable, x: Tensor, leaves: Tensor) -> Tensor:
-    """log p (B, m) of leaves (B, m), or (m,) for every example (eq. 7): O(k log n) each."""
+def path_log_prob(
+    nodes: keras.Variable, x: Tensor, leaves: Tensor, levels: int | None = None
+) -> Tensor:
+    """log p (B, m) of leaves (B, m), or (m,) for every example (eq. 7): O(k log n) each.
+
+    With `levels`, p given the leaf's ancestor that many levels up.
+    """
 
     def step(_: Tensor, state: tuple) -> tuple:
         child, log_p = state
@@ -52,14 +57,15 @@ def path_log_prob(nodes: keras.Variable, x: Tensor, leaves: Tensor) -> Tensor:
         return child // 2, log_p + ops.log_sigmoid(_signed(score, child))
 
     start = ops.zeros((ops.shape(x)[0], leaves.shape[-1]))
-    return ops.fori_loop(0, tree_depth(nodes), step, (leaves + nodes.shape[0], start))[1]
+    levels = tree_depth(nodes) if levels is None else levels
+    return ops.fori_loop(0, levels, step, (leaves + nodes.shape[0], start))[1]
 
 
-def all_log_prob(nodes: keras.Variable, x: Tensor) -> Tensor:
-    """log p of all leaves (B, P), level by level: O(k n)."""
+def all_log_prob(nodes: keras.Variable, x: Tensor, levels: int | None = None) -> Tensor:
+    """log p of all leaves (B, P), level by level: O(k n); or of the nodes `levels` down."""
     table = read(nodes)
     total = ops.zeros_like(x[:, :1])
-    for level in range(tree_depth(nodes)):
+    for level in range(tree_depth(nodes) if levels is None else levels):
         scores = matmul_transposed(x, table[2**level : 2 ** (level + 1)])
         children = ops.stack([ops.log_sigmoid(-scores), ops.log_sigmoid(scores)], axis=-1)
         total = ops.expand_dims(total, -1) + children
