@@ -19,7 +19,7 @@ from softbench import (
     diagnostics,
     losses,
 )
-from softbench.samplers import Samples
+from softbench.samplers import AdversarialTree, Samples
 
 B = 7
 
@@ -308,15 +308,20 @@ def laws():
     rng = np.random.default_rng(11)
     data = rng.dirichlet(np.ones(CLASSES), INPUTS)
     frequency = data.mean(0)
+    inputs = rng.integers(INPUTS, size=2000)
+    labels = np.array([rng.choice(CLASSES, p=data[i]) for i in inputs])
+    tree = AdversarialTree(num_components=None, seed=0)
+    tree.fit(np.eye(INPUTS)[inputs], labels, CLASSES, verbose=0).build((CLASSES, INPUTS))
     return data, {
         "uniform": np.full((INPUTS, CLASSES), 1 / CLASSES),
         "frequency": np.broadcast_to(frequency, (INPUTS, CLASSES)),
         "conditional": rng.dirichlet(np.ones(CLASSES), INPUTS),
+        "adversarial": np.exp(to_numpy(tree.log_prob(None, np.eye(INPUTS, dtype="float32")))),
     }
 
 
 @pytest.mark.parametrize("num_sampled", [1, 3])
-@pytest.mark.parametrize("name", ["uniform", "frequency", "conditional"])
+@pytest.mark.parametrize("name", ["uniform", "frequency", "conditional", "adversarial"])
 def test_nonparametric_limit(name, num_sampled):
     """At the minimum of the expected loss, xi + log p_n is log p_D up to a constant per input.
 
