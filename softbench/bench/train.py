@@ -84,8 +84,11 @@ def _epochs(
 ) -> None:
     epochs, seconds = job.config["epochs"], job.config.get("max_train_seconds", 0.0)
     for epoch in range(epochs):
+        until = seconds * (epoch + 1) / epochs
+        if 0 < until <= timer.clock and epoch + 1 < epochs:
+            continue  # spent on fitting a tree
         model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
-        train_loss = _train(model, problem, timer, epoch, seconds * (epoch + 1) / epochs)
+        train_loss = _train(model, problem, timer, epoch, until)
         point = {"epoch": epoch + 1, "step": timer.steps}
         point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
         if math.isfinite(train_loss):
