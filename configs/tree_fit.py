@@ -8,9 +8,9 @@ and n = 2,000; N = 200,000 and n = 20,000 (to be fitted in 60 s on 2 cores); N =
 n = 217,000 (20 minutes, below 8 GB). Then draws of m = 100 for each of 256 examples from trees
 with random nodes, n from 1,000 to 1,000,000.
 
-Measured on two hardware threads: 17 s at N = 200,000, 229 s at N = 1,600,000; draws at n = 1,000,000
-cost 2.1 times those at n = 1,000 on JAX. The tree is fitted in NumPy, so the backend matters for
-draws only.
+Measured on two hardware threads: 17 s at N = 200,000, 229 s at N = 1,600,000; draws at
+n = 1,000,000 cost 2.1 times those at n = 1,000 on JAX. The tree is fitted in NumPy, so the backend
+matters for draws only.
 """
 
 from softbench.bench.config import experiment

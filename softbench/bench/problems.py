@@ -164,6 +164,8 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
 def _triples(data: datasets.TripleData, config: dict) -> Problem:
     model = config["model"]
     batch = model["batch_size"]
+    limit = model.get("held_out_rows")
+    data = data._replace(valid=_some(data.valid, limit), test=_some(data.test, limit))
     encoder = models.pair_encoder(
         data.num_classes,
         data.num_relations,
@@ -186,6 +188,13 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
     train = datasets.TripleBatches(data, "train", batch, seed=config["seed"])
     tree = side_inputs.triple_inputs(data)
     return _independent_rows(data, config, encoder, train, score, probe, tree)
+
+
+def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:
+    """All rows, or `limit` of them that are the same in every run."""
+    if limit is None or limit >= len(rows):
+        return rows
+    return rows[np.sort(np.random.default_rng(0).choice(len(rows), limit, replace=False))]
 
 
 def wrapped(batches: datasets.base.Batches, config: dict) -> datasets.base.Batches:
