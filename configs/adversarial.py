@@ -21,7 +21,8 @@ components of the same features: the bag, or the two ones.
 from softbench.bench.config import ConfigError, experiment
 
 TREE = {"class_name": "adversarial", "config": {"num_components": 16, "regularization": 0.1}}
-UNIGRAM = {"class_name": "unigram", "config": {"counts": "train"}}
+# A class that the noise never draws has probability 0 in prediction.
+UNIGRAM = {"class_name": "unigram", "config": {"counts": "train + 1"}}
 GRID = (0.03, 0.1, 0.3)
 RATES = {
     "adversarial": 0.1,

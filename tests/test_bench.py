@@ -320,7 +320,7 @@ def test_diagnostics_of_a_training_record(name):
         ),
         "bag": (
             {"name": "synthetic_xmc", "num_classes": 30, "num_features": 40, "num_train": 60},
-            {"batch_size": 4, "dim": 5},
+            {"name": "bag", "batch_size": 4, "dim": 5},
         ),
     }[name]
     dataset |= {"num_valid": 60, "num_test": 60}

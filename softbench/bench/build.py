@@ -14,8 +14,8 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
 
     Args:
         method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
-            stands, "train" as `counts` or `prior` becomes the training counts, and
-            {"name", "learning_rate"} as `row_optimizer` becomes that optimizer.
+            stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
+            of each, and {"name", "learning_rate"} as `row_optimizer` becomes that optimizer.
         num_classes: n.
         counts: (n,) occurrences of each class in the training data.
         seed: seed of the head's samples and of its initial weights.
@@ -44,8 +44,11 @@ def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
 
 def _with_counts(value: object, counts: np.ndarray) -> object:
     if isinstance(value, dict):
+        known = {"train": counts, "train + 1": counts + 1}
         return {
-            key: counts if key in _COUNTS and item == "train" else _with_counts(item, counts)
+            key: known[item]
+            if key in _COUNTS and isinstance(item, str) and item in known
+            else _with_counts(item, counts)
             for key, item in value.items()
         }
     return [_with_counts(item, counts) for item in value] if isinstance(value, list) else value
