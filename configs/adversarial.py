@@ -23,7 +23,7 @@ from softbench.bench.config import ConfigError, experiment
 TREE = {"class_name": "adversarial", "config": {"num_components": 16, "regularization": 0.1}}
 # A class that the noise never draws has probability 0 in prediction.
 UNIGRAM = {"class_name": "unigram", "config": {"counts": "train + 1"}}
-GRID = (0.03, 0.1, 0.3)
+GRID = (0.03, 0.1, 0.3, 1.0)
 RATES = {
     "adversarial": 0.1,
     "uniform": 0.1,
