@@ -14,7 +14,7 @@ takes half of its draws from the unigram. These are the rows to compare at equal
 rows draw new directions every 10 steps.
 
 Measured so far: half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1
-to 7 minutes a row): `full` 189.8, `unigram_shared_unique` 196.9, `rff` 210.2,
+to 7 minutes a row): `full` 189.8, `exp` 190.0, `unigram_shared_unique` 196.9, `rff` 210.2,
 `quadratic` 220.1, `uniform` 548.7.
 
 The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
