@@ -15,7 +15,7 @@ Wikidata triple among n = 41,334 from (head, relation), whose embeddings are add
 components of the same features: the bag, or the two ones.
 
 `GRID` are the rates that were tried, by validation accuracy on `wd50k` after 20 seconds (45 with a
-tree): `--config.methods=` with the names `<method>_r<1000 times the rate>`. Those kept are in `RATES`.
+tree): `--config.methods=` with the names `<method>_r<1000 times the rate>`. `RATES` has those kept.
 """
 
 from softbench.bench.config import ConfigError, experiment
