@@ -49,7 +49,7 @@ def config(kind, method, **model):
     }
 
 
-@pytest.mark.parametrize("kind", ["pair", "bag"])
+@pytest.mark.parametrize("kind", ["pair", "bag", "linear"])
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_train(method, kind, folder):
     job = Job(config(kind, method), folder, {}, lambda point: None)

@@ -38,8 +38,10 @@ def bag_inputs(data: datasets.MultiLabelData, dense: bool) -> TreeInputs:
 
     def points() -> tuple[sp.csr_matrix, np.ndarray]:
         sizes = np.diff(data.train_labels.indptr)
-        rows = np.repeat(np.arange(len(sizes)), sizes)
-        return data.train_features[rows], np.asarray(data.train_labels.indices)
+        labels = np.asarray(data.train_labels.indices)
+        if np.all(sizes == 1):  # no copy of the features, which may be all that memory holds
+            return data.train_features, labels
+        return data.train_features[np.repeat(np.arange(len(sizes)), sizes)], labels
 
     def features(tree: AdversarialTree, inputs: list[Tensor]) -> Tensor:
         return inputs[0] if dense else _projected(tree, inputs)
