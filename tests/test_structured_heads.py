@@ -168,19 +168,19 @@ def test_adaptive_streams(monkeypatch):
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.999])
 def test_adaptive_losses_and_gradients_do_not_depend_on_the_capacity(share):
     """Batches in which the cluster fits, is full to the last row, and does not fit."""
-    heads = [built(AdaptiveSoftmax(11, [3, 6], 1.5, tail_capacity=own)) for own in (share, 1.0)]
+    functions = []
+    for own in (share, 1.0):
+        head = built(AdaptiveSoftmax(11, [3, 6], 1.5, tail_capacity=own))
+        variables = [v for table in (head.shortlist, *head.tails) for v in table.variables]
+
+        def mean_loss(hidden, labels, head=head):
+            return keras.ops.mean(head(hidden, labels, training=True))
+
+        functions.append(gradient_function(mean_loss, head, [*variables, *head.projections]))
     hidden, _ = batch(11)
     for inside in (0, 1, 4, B):
         labels = np.where(np.arange(B) < inside, 4, 1).astype("int32")
-        results = []
-        for head in heads:
-            variables = [v for table in (head.shortlist, *head.tails) for v in table.variables]
-
-            def mean_loss(hidden, labels, head=head):
-                return keras.ops.mean(head(hidden, labels, training=True))
-
-            function = gradient_function(mean_loss, head, [*variables, *head.projections])
-            results.append(function(hidden, labels))
+        results = [function(hidden, labels) for function in functions]
         np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
         for one, other in zip(results[0][1], results[1][1], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
