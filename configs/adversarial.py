@@ -110,6 +110,7 @@ def get_config(which="hierarchy,wd50k"):
         max_train_seconds=300.0,
         timing={"head_repetitions": 0},
         cell_timeout_s=3600.0,
+        reach={"method": "uniform", "metric": "valid_accuracy"},
         columns=(
             "test_log_likelihood",
             "test_accuracy",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from softbench.bench import records, report, report_plots, report_tables
+from softbench.bench import records, report, report_plots, report_reach, report_tables
 from softbench.bench.config import ConfigError
 
 CONFIG = {
@@ -197,3 +197,42 @@ def test_records_survive_the_round_trip(tmp_path):
     made = make_record()
     results = write_results(tmp_path, copy.deepcopy(made))
     assert records.read_all(results) == [json.loads(json.dumps(made))]
+
+
+def test_seconds_to_what_another_method_ends_with():
+    """Uniform ends at 0.3 after 40 s; the tree is there at its first point, 12 s."""
+
+    def run(method, curve, **fields):
+        keys = ("seconds", "valid_accuracy")
+        record = {
+            "config": {
+                "task": "train",
+                "dataset": {"name": "d"},
+                "model": {"name": "m"},
+                "backend": "jax",
+                "methods": {method: {}},
+                "max_train_seconds": 40,
+            },
+            "seed": 0,
+            "status": "ok",
+            "curve": [dict(zip(keys, point, strict=True)) for point in curve],
+        }
+        return record | fields
+
+    plan = {
+        "methods": ["tree", "uniform", "slow"],
+        "reach": {"method": "uniform", "metric": "valid_accuracy"},
+    }
+    records = [
+        run("uniform", [(20, 0.35), (40, 0.3)]),
+        run("slow", [(20, 0.1), (40, 0.2)]),
+        run("tree", [(12, 0.3), (40, 0.5)], tree={"fit_seconds": 10.5}),
+        run("slow", [(60, 0.9)], status="nan"),
+    ]
+    (table,) = report_reach.reach_tables(plan, records)
+    assert table.rows == [
+        ["tree", "10.5", "12", "0.3", "0.5", "0.5", "12", "0.30"],
+        ["uniform", "-", "20", "0.35", "0.35", "0.3", "20", "0.50"],
+        ["slow", "-", "20", "0.1", "0.2", "0.2", "not", "-"],
+    ]
+    assert report_reach.reach_tables({"methods": []}, records) == []

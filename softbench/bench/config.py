@@ -49,6 +49,9 @@ _DEFAULTS = {
     "backend": "tensorflow",
     # The paper's numbers: {row: {column: number}} beside ours in the report.
     "paper": {},
+    # {"method", "metric"}: the report adds the seconds until each method has reached the value of
+    # `metric` (a key of the learning curve, larger is better) that `method` ends with.
+    "reach": {},
     # Columns of the report's main table, as dotted keys of a record.
     "columns": (),
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
-from softbench.bench import report_kernels, report_signal, report_tree, report_wall
+from softbench.bench import report_kernels, report_reach, report_signal, report_tree, report_wall
 from softbench.bench import report_tables as tables
 from softbench.bench.config import ConfigError
 
@@ -20,7 +20,7 @@ _NOTES = "NOTES.md"
 
 def write_plan(workdir: Path, config: Mapping) -> None:
     """Writes what a report needs beyond the records: title, columns, rows, paper's numbers."""
-    plan = {key: config[key] for key in ("experiment", "title", "columns", "paper")}
+    plan = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
     plan["methods"] = list(config["method_order"])
     records_lib.write_json(Path(workdir) / _PLAN, plan)
 
@@ -55,7 +55,8 @@ def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     wall = [record for record in wall if record["status"] == "ok"]
     rows = training or (plan["paper"] and not wall)
     found = tables.training_tables(plan, training) if rows else []
-    found += [*tables.curve_tables(plan, training), *tables.step_tables(steps)]
+    found += [*tables.curve_tables(plan, training), *report_reach.reach_tables(plan, training)]
+    found += tables.step_tables(steps)
     return found + report_wall.wall_tables(plan, wall)
 
 
