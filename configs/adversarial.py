@@ -20,8 +20,7 @@ are linear functions; their files have to be downloaded by a person and prepared
 (`softbench-prepare`). They have not been run.
 
 `GRID` are rates to try on the validation set: `--config.methods=` with the names
-`<method>_r<1000 times the rate>`. `RATES` has not been chosen by it yet, and the figure has not been
-measured.
+`<method>_r<1000 times the rate>`. `RATES` is not chosen by it yet, and the figure not measured.
 `<method>_ridge<lambda_n>` have another ridge of the tree than the paper's 0.1: with 0.1 the tree of
 `wd50k`, whose features are ones of rare entities, fits its training points and not others.
 """
@@ -29,7 +28,7 @@ measured.
 from softbench.bench.config import ConfigError, experiment
 
 TREE = {"class_name": "adversarial", "config": {"num_components": 16, "regularization": 0.1}}
-# Where Adagrad's sums of squares start. The default 0.1 is 1e5 times the squares of a mean loss's
+# Where Adagrad's sums of squares start. The default 0.1 is far above the squares of a mean loss's
 # gradients here, and would leave steps of plain gradient descent at a tiny rate.
 ACCUMULATOR = 1e-8
 # A class that the noise never draws has probability 0 in prediction.
