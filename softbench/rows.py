@@ -179,3 +179,19 @@ class RowAdam(RowOptimizer):
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
         }
+
+
+def get_row_optimizer(identifier: Any) -> RowOptimizer | None:
+    """A row optimizer, itself or from its serialised form; None stays None.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if identifier is not None and not isinstance(identifier, RowOptimizer):
+        raise ValueError(
+            "`row_optimizer` must be None or one of RowSGD, RowAdagrad, RowAdam. "
+            f"Received: row_optimizer={identifier!r}"
+        )
+    return identifier

@@ -16,7 +16,7 @@ from softbench.ops import (
     read_first,
     sum_duplicates,
 )
-from softbench.rows import PACKAGE, RowOptimizer
+from softbench.rows import PACKAGE, RowOptimizer, get_row_optimizer
 
 Tensor = Any
 
@@ -36,8 +36,8 @@ class ClassTable(keras.layers.Layer):
     Args:
         units: n, the number of classes.
         use_bias, normalize, temperature, absolute: as in the formula.
-        row_optimizer: a `RowOptimizer` that owns the table's updates; the table is then not in
-            `trainable_weights`. None leaves it to the model's optimizer.
+        row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
+            table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
     """
 
@@ -48,7 +48,7 @@ class ClassTable(keras.layers.Layer):
         normalize: bool = False,
         temperature: float = 1.0,
         absolute: bool = False,
-        row_optimizer: RowOptimizer | None = None,
+        row_optimizer: RowOptimizer | dict | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         **kwargs: Any,
@@ -56,11 +56,7 @@ class ClassTable(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive(units=units)
         check_number(0, exclusive=True, temperature=temperature)
-        if row_optimizer is not None and not isinstance(row_optimizer, RowOptimizer):
-            raise ValueError(
-                "`row_optimizer` must be None or one of RowSGD, RowAdagrad, RowAdam. "
-                f"Received: row_optimizer={row_optimizer!r}"
-            )
+        row_optimizer = get_row_optimizer(row_optimizer)
         self.units = int(units)
         self.use_bias = use_bias
         self.normalize = normalize

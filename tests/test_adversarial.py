@@ -45,6 +45,12 @@ def log_law(tree, x, labels=None):
     return to_numpy(function(*arrays)).astype(np.float64)
 
 
+def kept(tree):
+    """Arguments of `reference.tree_law` after the features."""
+    names = ("mean", "components", "nodes", "leaf_of_label")
+    return [tree.kept(name) for name in names]
+
+
 def build(tree):
     tree.build((tree.num_classes, tree.num_features))
     return tree
@@ -82,27 +88,24 @@ def test_probabilities_sum_to_one_and_padding_has_none(n):
 
 @pytest.mark.parametrize("n, share", [(1, False), (5, False), (100, False), (5, True)])
 def test_a_pass_over_all_classes_has_the_law_of_each(n, share):
-    """The float64 walk of the whole path, where the pass walks the last levels alone."""
+    """The whole path in float64, where the pass walks the last levels alone."""
     x = hierarchy(6, n)[0]
     tree = build(fitted(n, share_draws=share))
-    leaves = tree.kept("leaf_of_label")
-    expected = tree_fit.tree_log_prob(
-        tree.kept("nodes"), np.repeat(tree.project(x), n, axis=0), np.tile(leaves, len(x))
-    ).reshape(len(x), n)
-    if share:
-        expected = np.log(np.exp(expected).mean(0, keepdims=True)).repeat(len(x), 0)
+    expected = np.log(reference.tree_law(x, *kept(tree), shared=share))
     ids = np.arange(n, dtype="int32")
     found = compiled(lambda x, ids: tree.log_prob_pass(None, x)(ids), tree)(np.float32(x), ids)
     np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_negative_sampling_predicts_with_the_tree_in_parts(monkeypatch):
-    """Likelihood and best classes, streamed in chunks of 7 classes of 40, are the dense ones."""
+    """Likelihood and best classes, streamed in chunks of 7 classes of 40: eq. 5 in float64."""
     from softbench.heads import base
 
     x, labels = (array[:8] for array in hierarchy(600, 40))
     head = NegativeSampling(40, fitted(40), kernel_initializer="normal")
-    scores = to_numpy(head(np.float32(x))).astype(float)
+    head.build((None, 4))
+    table = to_numpy(head.table.kernel), to_numpy(head.table.bias)
+    scores = reference.scores(x, *table) + np.log(reference.tree_law(x, *kept(head.sampler)))
     monkeypatch.setattr(base, "DENSE_CLASSES", 7)
     nll = to_numpy(head(np.float32(x), np.int32(labels)))
     expected = reference.negative_log_likelihood(scores, labels)

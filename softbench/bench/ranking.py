@@ -19,8 +19,8 @@ _SLOTS = 64  # labels of a row that are scored at a time
 class _FirstLabel(keras.layers.Layer):
     """hidden (..., d), a label of each (...) -> the best ids, and for the label log Z and score.
 
-    Leading dimensions are flattened: ids (B, K), log Z (B,). `features` (B, v) are the sampler's,
-    where it has inputs of its own.
+    Leading dimensions are flattened: ids (B, K), log Z (B,). `features` (..., v) are the sampler's,
+    where it has inputs of its own. First come hidden and features, flattened, for `_MoreLabels`.
     """
 
     def __init__(self, head: keras.layers.Layer, k: int) -> None:
@@ -31,11 +31,14 @@ class _FirstLabel(keras.layers.Layer):
     def call(self, hidden: Any, labels: Any, features: Any = None) -> tuple:
         hidden = keras.ops.reshape(hidden, (-1, hidden.shape[-1]))
         labels = keras.ops.reshape(labels, (-1,))
-        side = {} if features is None else {"features": features}
+        if features is not None:
+            features = keras.ops.reshape(features, (-1, features.shape[-1]))
+        side = _side(features)
         score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
         log_z = self.head.negative_log_likelihood(hidden, labels, **side) + score
-        side = {} if features is None else {"sampler_inputs": features}
-        return hidden, self.head.top_k(hidden, self.k, **side)[1], score, log_z
+        top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))[1]
+        own = [] if features is None else [features]
+        return [hidden, *own], top_ids, score, log_z
 
 
 class _MoreLabels(keras.layers.Layer):
@@ -47,8 +50,11 @@ class _MoreLabels(keras.layers.Layer):
         self.built = True
 
     def call(self, hidden: Any, labels: Any, features: Any = None) -> Any:
-        side = {} if features is None else {"features": features}
-        return self.head.prediction_scores(hidden, labels, **side)
+        return self.head.prediction_scores(hidden, labels, **_side(features))
+
+
+def _side(features: Any, name: str = "features") -> dict[str, Any]:
+    return {} if features is None else {name: features}
 
 
 class Evaluator:
@@ -70,13 +76,9 @@ class Evaluator:
         self._first = keras.Model([*inputs, labels], first)
         flat = keras.Input((hidden.shape[-1],))
         more = keras.Input((_SLOTS,), dtype="int32")
-        # The second model takes what the first one computed of the inputs.
-        self._side = []
         own = None if features is None else keras.Input((features.shape[-1],))
-        if features is not None:
-            self._side = [keras.Model(inputs, features)]
-        arrays = [flat, more] if own is None else [flat, more, own]
-        self._more = keras.Model(arrays, _MoreLabels(head)(flat, more, features=own))
+        encoded = [flat] if own is None else [flat, own]
+        self._more = keras.Model([*encoded, more], _MoreLabels(head)(flat, more, features=own))
 
     def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
         """Returns the best ids (B, K), and -log p (T,) of each label in the order of `labels`.
@@ -89,7 +91,7 @@ class Evaluator:
         padded = padded_labels(labels)
         inputs = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
         first = np.maximum(padded[:, 0], 0).reshape(shape)
-        hidden, top_ids, score, log_z = self._first.predict_on_batch([*inputs, first])
+        encoded, top_ids, score, log_z = self._first.predict_on_batch([*inputs, first])
         width = padded.shape[1]
         if width == 1:
             scores = score[:, None]
@@ -98,8 +100,7 @@ class Evaluator:
             filled = np.zeros((len(padded), slots), np.int32)
             filled[:, :width] = np.maximum(padded, 0)
             parts = np.split(filled, slots // _SLOTS, axis=1)
-            side = [model.predict_on_batch(inputs) for model in self._side]
-            scores = [self._more.predict_on_batch([hidden, part, *side]) for part in parts]
+            scores = [self._more.predict_on_batch([*encoded, part]) for part in parts]
             scores = np.concatenate(scores, axis=1)[:, :width]
         nll = log_z.astype(np.float64)[:, None] - scores
         return top_ids, nll[padded >= 0]

@@ -1,10 +1,6 @@
 """Orders of the classes that heads keep: leaves of a tree, ranks by frequency. NumPy."""
 
-from typing import Any
-
-import keras
 import numpy as np
-from keras import ops
 
 
 def leaf_positions(units: int, order: np.ndarray | None) -> np.ndarray:
@@ -55,14 +51,3 @@ def ranks(counts: np.ndarray) -> np.ndarray:
     result = np.empty(len(counts), np.int32)
     result[np.argsort(-counts, kind="stable")] = np.arange(len(counts), dtype=np.int32)
     return result
-
-
-def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> Any:
-    """An int32 weight of `layer` that nothing trains."""
-    return layer.add_weight(
-        name=name,
-        shape=value.shape,
-        dtype="int32",
-        initializer=lambda shape, dtype=None: ops.convert_to_tensor(value, dtype=dtype),
-        trainable=False,
-    )

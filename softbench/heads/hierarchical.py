@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.constants import add_constant
 from softbench.heads.base import Head
-from softbench.heads.class_order import add_constant, forced_sides, leaf_positions
+from softbench.heads.class_order import forced_sides, leaf_positions
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import table_config
 from softbench.ops import gather_rows, read
@@ -56,8 +57,6 @@ class HierarchicalSoftmax(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(units, **kwargs)
-        if isinstance(row_optimizer, dict):
-            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
         self.depth = (self.units - 1).bit_length()
         self.leaf_order = None if leaf_order is None else np.asarray(leaf_order)
         self.positions = leaf_positions(self.units, self.leaf_order)

@@ -34,8 +34,6 @@ class TableHead(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(units, **kwargs)
-        if isinstance(row_optimizer, dict):
-            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
         self.table = ClassTable(
             self.units,
             use_bias=use_bias,

@@ -8,7 +8,7 @@ from keras import layers, ops
 
 from softbench.checks import check_positive
 from softbench.models.embedding import embedding
-from softbench.rows import RowOptimizer
+from softbench.rows import RowOptimizer, get_row_optimizer
 
 
 @keras.saving.register_keras_serializable("softbench")
@@ -43,9 +43,7 @@ class WeightedBag(layers.Layer):
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomNormal(stddev=dim**-0.5)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        if isinstance(row_optimizer, dict):
-            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
-        self.row_optimizer = row_optimizer
+        self.row_optimizer = row_optimizer = get_row_optimizer(row_optimizer)
         self.embedding = embedding(num_features, dim, row_optimizer, self.embeddings_initializer)
         self.supports_jit = self.embedding.supports_jit
 

@@ -51,9 +51,7 @@ class RowEmbedding(layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(num_rows=num_rows, dim=dim)
-        if isinstance(row_optimizer, dict):
-            row_optimizer = keras.saving.deserialize_keras_object(row_optimizer)
-        if not isinstance(row_optimizer, RowOptimizer):
+        if not isinstance(row_optimizer, (RowOptimizer, dict)):
             raise ValueError(
                 "`row_optimizer` must be one of RowSGD, RowAdagrad, RowAdam. "
                 f"Received: row_optimizer={row_optimizer!r}"

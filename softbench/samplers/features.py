@@ -15,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from softbench.checks import check_number, check_positive
+from softbench.constants import add_constant
 from softbench.ops import read
 
 Tensor = Any
@@ -63,17 +64,6 @@ class FeatureMap(keras.layers.Layer):
             return ops.matmul(queries, ops.transpose(found))
         found = ops.reshape(found, (*ops.shape(rows)[:-1], self.dim))
         return ops.squeeze(ops.matmul(found, ops.expand_dims(queries, -1)), -1)
-
-    def _constant(self, name: str, value: np.ndarray, dtype: str = "float32") -> keras.Variable:
-        """A weight that is drawn once, saved, and never trained."""
-        return self.add_weight(
-            name=name,
-            shape=value.shape,
-            initializer=lambda shape, dtype=None: ops.convert_to_tensor(value, dtype=dtype),
-            dtype=dtype,
-            trainable=False,
-            autocast=False,
-        )
 
 
 class Quadratic(FeatureMap):
@@ -181,11 +171,10 @@ class RandomMaclaurin(ExponentialMap):
         # how many features have at least this degree: they are a prefix, as degrees fall
         self.counts = [int((degrees > k).sum()) for k in range(degrees[0])]
         signs = rng.choice([-1.0, 1.0], (x_shape[-1], sum(self.counts)))
-        self.directions = self._constant("directions", signs)
+        self.directions = add_constant(self, "directions", signs)
         logs = [(n + 1) * math.log(2) + n * math.log(self.nu) - math.lgamma(n + 1) for n in degrees]
-        self.coefficients = self._constant(
-            "coefficients", np.exp(0.5 * (np.array(logs) - math.log(self.num_features)))
-        )
+        coefficients = np.exp(0.5 * (np.array(logs) - math.log(self.num_features)))
+        self.coefficients = add_constant(self, "coefficients", coefficients)
 
     def fresh(self, noise: Tensor) -> Tensor:
         return ops.where(noise > 0, 1.0, -1.0)
@@ -220,7 +209,7 @@ class PositiveRandom(ExponentialMap):
         draws = rng.normal(size=(x_shape[-1], self.num_features))
         if self.orthogonal:
             draws = _orthogonal(rng, draws)
-        self.directions = self._constant("directions", math.sqrt(self.nu) * draws)
+        self.directions = add_constant(self, "directions", math.sqrt(self.nu) * draws)
 
     def noise(self, seed: keras.random.SeedGenerator) -> Tensor:
         size, columns = self.directions.shape

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.constants import add_constant
 from softbench.ops import cosine, read
 from softbench.samplers.features import LARGEST_EXPONENT, ExponentialMap
 
@@ -30,7 +31,7 @@ class RandomFourier(ExponentialMap):
     def build(self, x_shape: tuple) -> None:
         self.dim = 2 * self.num_features
         draws = np.random.default_rng(self.seed).normal(size=(x_shape[-1], self.num_features))
-        self.directions = self._constant("directions", math.sqrt(self.nu) * draws)
+        self.directions = add_constant(self, "directions", math.sqrt(self.nu) * draws)
 
     def fresh(self, noise: Tensor) -> Tensor:
         return math.sqrt(self.nu) * noise
@@ -73,7 +74,7 @@ class StructuredFourier(RandomFourier):
         self.size = 1 << max(x_shape[-1] - 1, 0).bit_length()
         stacks = -(-self.num_features // self.size)
         rng = np.random.default_rng(self.seed)
-        self.signs = self._constant("signs", rng.choice([-1.0, 1.0], (3, stacks, self.size)))
+        self.signs = add_constant(self, "signs", rng.choice([-1.0, 1.0], (3, stacks, self.size)))
 
     @property
     def drawn(self) -> keras.Variable:

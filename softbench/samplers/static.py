@@ -8,11 +8,13 @@ W - w_y and step over its interval.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from softbench.constants import add_constant
 from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.samplers.search_table import search, search_levels
@@ -110,17 +112,8 @@ class StaticSampler(Sampler):
             integers = integer_weights(weights)
             self.total = int(integers.sum())
         starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
-        self.starts = self._add_constant("starts", starts)
-        self.levels = search_levels(starts, LARGEST_TOTAL, self._add_constant)
-
-    def _add_constant(self, name: str, value: np.ndarray) -> Any:
-        return self.add_weight(
-            name=name,
-            shape=value.shape,
-            dtype="int32",
-            initializer=lambda shape, dtype=None: ops.convert_to_tensor(value, dtype=dtype),
-            trainable=False,
-        )
+        self.starts = add_constant(self, "starts", starts)
+        self.levels = search_levels(starts, LARGEST_TOTAL, partial(add_constant, self))
 
     def start(self, ids: Tensor) -> Tensor:
         """Where the interval of each class begins."""
