@@ -114,6 +114,11 @@ class RowAdagrad(RowOptimizer):
     Equal to `keras.optimizers.Adagrad` on the dense gradient, where a row with zero gradient keeps
     its accumulator and its value. (Keras has epsilon inside the root: with the default values the
     step differs by less than 1e-6 of itself.)
+
+    With the mean of a loss over B examples, the squared gradients of a class that few examples
+    touch are about 1 / B^2. While their sum is far below `initial_accumulator_value` (0.1, as in
+    Keras and TensorFlow), a step is learning_rate * g / sqrt(0.1): plain gradient descent, often at
+    a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`.
     """
 
     def __init__(
