@@ -18,6 +18,7 @@ from softbench.samplers.tree_projection import largest_positive
 
 # The bias of a node that has padding on one side: exp(-NEVER) is 0, and NEVER - NEVER a number.
 NEVER = 1e30
+_CACHED = 1024  # classes whose products of feature sums are held at once
 
 
 class Tree(NamedTuple):
@@ -149,8 +150,14 @@ class LevelFit:
                 [centred[a:b].T @ centred[a:b] for a, b in itertools.pairwise(starts)]
             )
         else:
-            products = centred[:, :, None] * centred[:, None, :]
-            covariance = np.add.reduceat(products, starts[:-1], axis=0)
+            covariance = np.zeros((count, sums.shape[1], sums.shape[1]))
+            for start in range(0, len(sums), _CACHED):
+                part = centred[start : start + _CACHED]
+                node, first = np.unique(
+                    self.node[self.order[start : start + _CACHED]], return_index=True
+                )
+                products = part[:, :, None] * part[:, None, :]
+                covariance[node] += np.add.reduceat(products, first, axis=0)
         return largest_positive(np.linalg.eigh(covariance)[1][:, :, -1])
 
     def _split(self, active: np.ndarray, last: bool = False) -> np.ndarray:

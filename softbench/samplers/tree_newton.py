@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 # Of the objective per point, by half the Newton decrement: between two splits, and at the end.
-LOOSE, TIGHT = 1e-7, 1e-10
+# With 1e-7 between splits a fit takes 1.4 times as long and its trees are no more likely.
+LOOSE, TIGHT = 1e-4, 1e-10
 MAX_STEPS = 50
 _HALVINGS = 40
 _PIECE = 4096  # points whose float32 products are added up before they become float64
