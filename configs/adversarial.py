@@ -25,7 +25,7 @@ are linear functions; their files have to be downloaded by a person and prepared
 `wd50k`, whose features are ones of rare entities, fits its training points and not others.
 """
 
-from softbench.bench.config import ConfigError, experiment
+from softbench.bench.config import SMALL_LABELS, SMALL_TRIPLES, ConfigError, experiment
 
 TREE = {"class_name": "adversarial", "config": {"num_components": 16, "regularization": 0.1}}
 # Where Adagrad's sums of squares start. The default 0.1 is far above the squares of a mean loss's
@@ -36,6 +36,8 @@ UNIGRAM = {"class_name": "unigram", "config": {"counts": "train + 1"}}
 # Scores of NCE are log-probabilities: a class that no step has touched must not stand at 0.
 SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -11.5}}  # about -log n of both
 RIDGES = (1, 10)
+HERE = "hierarchy,wd50k"
+PAPER = ("wikipedia-500k", "amazon-670k")
 GRID = (0.03, 0.1, 0.3)
 RATES = {
     "adversarial": 0.1,
@@ -103,18 +105,29 @@ def problems():
                 "dataset": {"name": f"xmc/{name}", "first_label": True},
                 "model": {"name": "linear", "batch_size": 512},
             }
-            for name in ("wikipedia-500k", "amazon-670k")
+            for name in PAPER
         },
     }
 
 
-def get_config(which="hierarchy,wd50k"):
+def small(problem):
+    """The problem on a generated set of a few examples."""
+    pairs, one_label = problem["model"]["name"] == "pair", {"labels_per_example": 1.0}
+    return {**problem, "dataset": SMALL_TRIPLES if pairs else {**SMALL_LABELS, **one_label}}
+
+
+def get_config(which=None):
     """Returns the experiment; every value can be overridden on the command line."""
-    unknown = set(which.split(",")) - set(problems())
+    known = problems()
+
+    def some(names):
+        return {name: known[name] for name in names}
+
+    chosen = (HERE if which is None else which).split(",")
+    unknown = set(chosen) - set(known)
     if unknown:
         raise ConfigError(
-            f"The data sets after the colon must be among {', '.join(problems())}. "
-            f"Received: {which!r}"
+            f"The data sets after the colon must be among {', '.join(known)}. Received: {which!r}"
         )
     table = {name: method(name, rate) for name, rate in RATES.items()}
     table |= {
@@ -131,7 +144,7 @@ def get_config(which="hierarchy,wd50k"):
     return experiment(
         "adversarial",
         title="The adversarial softmax approximation (Bamler & Mandt, Figure 1)",
-        problems={name: problems()[name] for name in which.split(",")},
+        problems=some(chosen),
         methods=",".join(HEADS),
         method_table=table,
         epochs=10,
@@ -146,4 +159,21 @@ def get_config(which="hierarchy,wd50k"):
             "step_ms",
             "examples/s",
         ),
+        presets={
+            "smoke": {
+                "problems": {
+                    name: small(problem)
+                    for name, problem in some(chosen if which else (*chosen, PAPER[0])).items()
+                },
+                "methods": "adversarial,augment_reduce",
+                "epochs": 2,
+                "max_train_seconds": 2.0,
+            },
+            # The text of the paper does not say how many hours its curves are long.
+            "paper": {
+                "problems": some(chosen if which else PAPER),
+                "max_train_seconds": 4 * 3600.0,
+                "cell_timeout_s": 86_400.0,
+            },
+        },
     )
