@@ -9,7 +9,7 @@ neither its model beyond d nor its optimizer: an LSTM of one layer, normalised v
 in `configs/ptb_rff.py`. The table of 64,000 words takes row updates in the sampled methods.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}
@@ -54,6 +54,7 @@ def get_config():
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,
+                "timing": SMALL_TIMING,
                 "model": {**MODEL, "units": 16},
                 "methods": "full,uniform,rff_d2048",
                 "epochs": 1,

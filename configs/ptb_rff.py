@@ -21,7 +21,7 @@ The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
 
 # Rows of Figures 1 to 3.
 FIGURES = (
@@ -114,6 +114,7 @@ def get_config():
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,
+                "timing": SMALL_TIMING,
                 "model": {"name": "lstm", "preset": "small", "units": 16},
                 "methods": "full,quadratic,rff_redraw,positive_shared_prior",
             },

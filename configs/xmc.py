@@ -16,7 +16,13 @@ reach at v = 1.6M. The paper does not name optimizer, batch or epochs: Adam 5e-3
 are ours, the same for all methods.
 """
 
-from softbench.bench.config import SMALL_LABELS, SMALL_TRIPLES, ConfigError, experiment
+from softbench.bench.config import (
+    SMALL_LABELS,
+    SMALL_TIMING,
+    SMALL_TRIPLES,
+    ConfigError,
+    experiment,
+)
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}
@@ -157,6 +163,7 @@ def get_config(sets=None):
             "smoke": {
                 "problems": {name: small(problem) for name, problem in some(smoke).items()},
                 "methods": "full,rff,rff_rows",
+                "timing": SMALL_TIMING,
             },
             "paper": {} if sets else {"problems": some(PAPER)},
         },

@@ -70,7 +70,8 @@ _PROBLEM_FIELDS = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch",
 _LIMITS = ("methods", "max_train_seconds")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 
-# Data sets for smoke runs.
+# For smoke runs.
+SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
 _SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
 SMALL_LANGUAGE = {"name": "synthetic_language", **_SIZES}
 SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **_SIZES}
