@@ -56,7 +56,7 @@ def get_config():
                 "dataset": SMALL_LANGUAGE,
                 "timing": SMALL_TIMING,
                 "model": {**MODEL, "units": 16},
-                "methods": "full,uniform,rff_d2048",
+                "methods": "full,uniform",
                 "epochs": 1,
             },
             "paper": {},

@@ -77,7 +77,7 @@ def get_config():
             "smoke": {
                 "dataset": SMALL_LANGUAGE,
                 "model": {**MODEL, "units": 16},
-                "methods": "full,nce_binary,rff,in_batch",
+                "methods": "full,nce_binary,in_batch",
                 "max_train_seconds": 3.0,
             },
             "paper": {},

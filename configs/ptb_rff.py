@@ -116,7 +116,7 @@ def get_config():
                 "dataset": SMALL_LANGUAGE,
                 "timing": SMALL_TIMING,
                 "model": {"name": "lstm", "preset": "small", "units": 16},
-                "methods": "full,quadratic,rff_redraw,positive_shared_prior",
+                "methods": "full,quadratic,positive_shared_prior",
             },
             "paper": {"methods": FIGURES, "epochs": 10, "cell_timeout_s": 7 * 86_400.0},
         },
