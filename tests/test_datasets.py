@@ -71,8 +71,9 @@ def test_carried_batches_by_hand():
 
 
 def test_synthetic_triples_tell_the_tail_by_head_and_relation():
-    sizes = {"num_classes": 40, "num_relations": 3, "num_train": 3_000, "num_valid": 50}
-    data = datasets.load("synthetic_triples", **sizes, num_test=60)
+    sizes = {"num_classes": 40, "num_relations": 3, "num_train": 3_000}
+    sizes |= {"num_valid": 50, "num_test": 60}
+    data = datasets.load("synthetic_triples", **sizes)
     assert [len(part) for part in data[1:4]] == [3_000, 50, 60]
     relations, tails = data.train[:, 1], data.train[:, 2]
     assert data.train.dtype == np.int32 and relations.max() == 2
