@@ -26,7 +26,7 @@ methods have the same. `<method>_r<1000 times the rate>` are rows of this grid. 
 of the class rows; the rows of the encoder have 0.1.
 """
 
-from softbench.bench.config import ConfigError, experiment
+from softbench.bench.config import SMALL_LABELS, SMALL_TRIPLES, ConfigError, experiment
 
 # Where Adagrad's sums of squares start. The default 0.1 is far above the squares of a mean loss's
 # gradients here, and would leave steps of plain gradient descent at a tiny rate.
@@ -104,8 +104,16 @@ def problem(name):
     return {"dataset": dataset, "model": model, "max_train_seconds": 3600.0}
 
 
-def get_config(name="hierarchy"):
+def small(name):
+    """The problem on a generated set of a few examples."""
+    if name == "wd50k":
+        return SMALL_TRIPLES
+    return {**SMALL_LABELS, "labels_per_example": 1.0}
+
+
+def get_config(name=None):
     """Returns the experiment; every value can be overridden on the command line."""
+    chosen, name = name, name or "hierarchy"
     if name not in SETS:
         raise ConfigError(
             f"The data set after the colon must be one of {', '.join(SETS)}. Received: {name!r}"
@@ -131,4 +139,23 @@ def get_config(name="hierarchy"):
             "step_ms",
             "examples/s",
         ),
+        presets={
+            "smoke": {
+                "problems": {
+                    n: {"dataset": small(n), "model": problem(n)["model"]}
+                    for n in ([chosen] if chosen else tuple(SETS)[:3])
+                },
+                "methods": "adversarial,augment_reduce",
+                "epochs": 2,
+                "max_train_seconds": 2.0,
+            },
+            # The text of the paper does not say how many hours its curves are long.
+            "paper": {
+                "problems": {
+                    n: {**problem(n), "max_train_seconds": 4 * 3600.0}
+                    for n in ([chosen] if chosen else ("wikipedia-500k", "amazon-670k"))
+                },
+                "cell_timeout_s": 86_400.0,
+            },
+        },
     )

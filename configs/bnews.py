@@ -9,10 +9,19 @@ neither its model beyond d nor its optimizer: an LSTM of one layer, normalised v
 in `configs/ptb_rff.py`. The table of 64,000 words takes row updates in the sampled methods.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}
+MODEL = {
+    "name": "lstm",
+    "preset": "medium",
+    "label": "lstm512",
+    "units": 512,
+    "num_layers": 1,
+    "keep_prob": 1.0,
+    "row_optimizer": ROWS,
+}
 
 
 def sampled(name, absolute=False, **sampler):
@@ -28,15 +37,7 @@ def get_config():
         "bnews",
         title="BNEWS, 64,000 words: Rawat et al. 2019, Figure 4",
         dataset={"name": "bnews"},
-        model={
-            "name": "lstm",
-            "preset": "medium",
-            "label": "lstm512",
-            "units": 512,
-            "num_layers": 1,
-            "keep_prob": 1.0,
-            "row_optimizer": ROWS,
-        },
+        model=MODEL,
         optimizer={"name": "adam", "learning_rate": 1e-3, "global_clipnorm": 5.0},
         method_table={
             "full": {"head": "FullSoftmax", "kwargs": NORMALISED},
@@ -50,4 +51,14 @@ def get_config():
         steps_per_epoch=10_000,
         cell_timeout_s=7 * 86_400.0,
         columns=("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+        presets={
+            "smoke": {
+                "dataset": SMALL_LANGUAGE,
+                "timing": SMALL_TIMING,
+                "model": {**MODEL, "units": 16},
+                "methods": "full,uniform",
+                "epochs": 1,
+            },
+            "paper": {},
+        },
     )

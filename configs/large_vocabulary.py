@@ -11,9 +11,10 @@ evaluation left out, and is evaluated after each of its `epochs` equal parts: va
 is exact, over all classes, on about 0.3 % of the text.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import SMALL_LANGUAGE, experiment
 
 ROWS = {"name": "adagrad", "learning_rate": 0.1}
+MODEL = {"name": "lstm", "preset": "small", "batch_size": 40, "row_optimizer": ROWS}
 FLAT = {"counts": "train", "power": 0.75, "share_draws": True, "unique": True}
 # log(1 / 197,030): binary NCE needs log Z near 0 from the start.
 SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -12.19}}
@@ -39,7 +40,7 @@ def get_config():
             "test_fraction": 0.003,
             "split_lines": 50,
         },
-        model={"name": "lstm", "preset": "small", "batch_size": 40, "row_optimizer": ROWS},
+        model=MODEL,
         optimizer={"name": "adam", "learning_rate": 2e-3, "global_clipnorm": 5.0},
         method_table={
             "full": {"head": "FullSoftmax", "kwargs": {"class_chunk": 16_384}},
@@ -72,4 +73,13 @@ def get_config():
             "step_ms",
             "tokens/s",
         ),
+        presets={
+            "smoke": {
+                "dataset": SMALL_LANGUAGE,
+                "model": {**MODEL, "units": 16},
+                "methods": "full,nce_binary,in_batch",
+                "max_train_seconds": 3.0,
+            },
+            "paper": {},
+        },
     )

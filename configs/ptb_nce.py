@@ -18,7 +18,7 @@ per token, `exp_shared` from its mixture over the batch. The unigram rows of sam
 counts ** 0.75.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
 
 EPOCHS = {"small": 13, "medium": 39, "large": 55}
 NOISE_SIZES = (200, 400, 800, 1600)
@@ -120,4 +120,21 @@ def get_config():
             for preset in ("small", "medium", "large")
         },
         columns=("epochs", "valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+        presets={
+            "smoke": {
+                "dataset": SMALL_LANGUAGE,
+                "timing": SMALL_TIMING,
+                "model": {"name": "lstm", "preset": "small", "units": 16},
+                "methods": "full,binary_200,reg_mle,reg_ranking_1600",
+                "epochs": 1,
+            },
+            "paper": {
+                "methods": ",".join(PAPER),
+                "problems": {
+                    preset: {"model": {"name": "lstm", "preset": preset}, "epochs": epochs}
+                    for preset, epochs in EPOCHS.items()
+                },
+                "cell_timeout_s": 7 * 86_400.0,
+            },
+        },
     )

@@ -21,8 +21,12 @@ The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
 
+# Rows of Figures 1 to 3.
+FIGURES = (
+    "full,exp,uniform,quadratic,rff,rff_nu1,rff_nu2,rff_nu8,rff_nu11,rff_d64,rff_d256,rff_d4096"
+)
 # The paper's logits: tau <h, c>, and no bias.
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 
@@ -107,4 +111,13 @@ def get_config():
         epochs=1,
         cell_timeout_s=6 * 3600.0,
         columns=("epochs", "valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+        presets={
+            "smoke": {
+                "dataset": SMALL_LANGUAGE,
+                "timing": SMALL_TIMING,
+                "model": {"name": "lstm", "preset": "small", "units": 16},
+                "methods": "full,quadratic,positive_shared_prior",
+            },
+            "paper": {"methods": FIGURES, "epochs": 10, "cell_timeout_s": 7 * 86_400.0},
+        },
     )

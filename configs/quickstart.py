@@ -9,7 +9,7 @@ classification set of 10,000 labels (sparse bag of features; precision@1/3/5). O
 `full` ends at precision@1 0.546 and `unigram` at 0.382 (TensorFlow, seed 0).
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import SMALL_TIMING, experiment
 
 # Binary NCE needs log Z near 0 from the start: scores of -log(10,000) make it so.
 SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -9.21}}
@@ -46,47 +46,45 @@ def noise(objective, num_sampled=256, **kwargs):
     }
 
 
+def problems(**sizes):
+    """The two data sets, with other sizes than these if given."""
+    language = {"num_classes": 10_000, "num_train": 40_000, "num_valid": 5_000, "num_test": 5_000}
+    labels = {"num_classes": 10_000, "num_train": 10_000, "num_valid": 1_000, "num_test": 2_000}
+    return {
+        "language": {
+            "dataset": {"name": "synthetic_language", "label": "language", **language, **sizes},
+            "model": {
+                "name": "lstm",
+                "units": 64,
+                "num_layers": 1,
+                "batch_size": 40,
+                "num_steps": 10,
+            },
+            "optimizer": {"name": "adam", "learning_rate": 1e-2, "global_clipnorm": 1.0},
+            "methods": "full,uniform,unigram,exp,rff,nce_binary,nce_ranking",
+        },
+        "xmc": {
+            "dataset": {
+                "name": "synthetic_xmc",
+                "label": "xmc",
+                "num_features": 10_000,
+                **labels,
+                **sizes,
+            },
+            "model": {"name": "bag", "dim": 64, "batch_size": 256},
+            "optimizer": {"name": "adam", "learning_rate": 1e-2},
+            "epochs": 3,
+        },
+    }
+
+
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     flat = {"counts": "train", "power": 0.75, "share_draws": True, "unique": True}
     return experiment(
         "quickstart",
         title="Quickstart: every method on two generated data sets",
-        problems={
-            "language": {
-                "dataset": {
-                    "name": "synthetic_language",
-                    "label": "language",
-                    "num_classes": 10_000,
-                    "num_train": 40_000,
-                    "num_valid": 5_000,
-                    "num_test": 5_000,
-                },
-                "model": {
-                    "name": "lstm",
-                    "units": 64,
-                    "num_layers": 1,
-                    "batch_size": 40,
-                    "num_steps": 10,
-                },
-                "optimizer": {"name": "adam", "learning_rate": 1e-2, "global_clipnorm": 1.0},
-                "methods": "full,uniform,unigram,exp,rff,nce_binary,nce_ranking",
-            },
-            "xmc": {
-                "dataset": {
-                    "name": "synthetic_xmc",
-                    "label": "xmc",
-                    "num_classes": 10_000,
-                    "num_features": 10_000,
-                    "num_train": 10_000,
-                    "num_valid": 1_000,
-                    "num_test": 2_000,
-                },
-                "model": {"name": "bag", "dim": 64, "batch_size": 256},
-                "optimizer": {"name": "adam", "learning_rate": 1e-2},
-                "epochs": 3,
-            },
-        },
+        problems=problems(),
         method_table={
             "full": {"head": "FullSoftmax"},
             "uniform": sampled("uniform", share_draws=True),
@@ -108,4 +106,12 @@ def get_config():
             "test_precision_at_3",
             "test_precision_at_5",
         ),
+        presets={
+            "smoke": {
+                "problems": problems(num_classes=300, num_train=2_000, num_valid=500, num_test=500),
+                "methods": "full,uniform,in_batch",
+                "timing": SMALL_TIMING,
+            },
+            "paper": {},
+        },
     )

@@ -34,18 +34,23 @@ def sampled(name, row_optimizer, share_draws, **sampler):
     }
 
 
+def problems(*sizes):
+    """One for each number of classes."""
+    return {
+        f"n{units}": {
+            "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
+        }
+        for units in sizes
+    }
+
+
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     return experiment(
         "scaling",
         title="Cost of a training step against the number of classes",
         task="step_time",
-        problems={
-            f"n{units}": {
-                "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
-            }
-            for units in (10_000, 100_000, 1_000_000)
-        },
+        problems=problems(10_000, 100_000, 1_000_000),
         model={"name": "dense", "dim": 128, "batch_size": 256},
         optimizer={"name": "adagrad", "learning_rate": RATE},
         method_table={
@@ -65,4 +70,11 @@ def get_config():
         },
         timing={"rounds": 30, "block": 5, "max_seconds": 15.0},
         cell_timeout_s=1200.0,
+        presets={
+            "smoke": {
+                "problems": problems(200),
+                "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
+            },
+            "paper": {},
+        },
     )

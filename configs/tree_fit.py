@@ -61,5 +61,23 @@ def get_config():
             "lambda_03": {"regularization": 0.3},
         },
         timing={"rounds": 4, "block": 10, "max_seconds": 10.0},
+        presets={
+            "smoke": {
+                "problems": {
+                    "1_draws": {**draws, "dataset": {"name": "random", "sizes": (100, 1_000)}},
+                    "2_tiny": fits(2_000, 200, methods="default,lambda_03", num_features=500),
+                },
+                "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
+            },
+            # N and n of the paper's Wikipedia-500K and Amazon-670K.
+            "paper": {
+                "problems": {
+                    "1_amazon": fits(490_449, 213_874, methods="default", num_features=100_000),
+                    "2_wikipedia": fits(
+                        1_646_302, 217_240, methods="default", num_features=100_000
+                    ),
+                },
+            },
+        },
         cell_timeout_s=7200.0,
     )

@@ -75,6 +75,16 @@ def get_config():
         method_table=table,
         timing={"rounds": 6, "block": 4, "max_seconds": 2.0},
         cell_timeout_s=3600.0,
+        presets={
+            "smoke": {
+                "problems": {
+                    "1_n300": problem(300, [*exact, "quadratic", "rff_50"]),
+                    "2_shared": problem(300, ["rff_50_shared"], part="shared"),
+                },
+                "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
+            },
+            "paper": {},
+        },
         paper={
             f"random{units}-b10_m10-{method}": {"loss_ms": value}
             for units, values in (

@@ -16,7 +16,13 @@ reach at v = 1.6M. The paper does not name optimizer, batch or epochs: Adam 5e-3
 are ours, the same for all methods.
 """
 
-from softbench.bench.config import ConfigError, experiment
+from softbench.bench.config import (
+    SMALL_LABELS,
+    SMALL_TIMING,
+    SMALL_TRIPLES,
+    ConfigError,
+    experiment,
+)
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}
@@ -118,17 +124,28 @@ def problems():
     }
 
 
-def get_config(sets=HERE):
+def small(problem):
+    """The problem on a generated set of a few examples."""
+    pairs = problem["model"]["name"] == "pair"
+    return {**problem, "dataset": SMALL_TRIPLES if pairs else SMALL_LABELS, "epochs": 1}
+
+
+def get_config(sets=None):
     """Returns the experiment on the comma-separated sets."""
     known = problems()
-    chosen = [name.strip() for name in sets.split(",") if name.strip()]
+
+    def some(names):
+        return {name: known[name] for name in names}
+
+    chosen = [name.strip() for name in (sets or HERE).split(",") if name.strip()]
+    smoke = chosen if sets else ("delicious", "wd50k", "wikilshtc-325k")
     unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
+    if unknown or sets == "":
         raise ConfigError(f"After the colon: {', '.join(known)}. Received: {sets!r}")
     return experiment(
         "xmc",
         title="Extreme classification: Rawat et al. 2019, Table 3",
-        problems={name: known[name] for name in chosen},
+        problems=some(chosen),
         method_table=method_table(),
         optimizer={"name": "adam", "learning_rate": 5e-3},
         cell_timeout_s=6 * 3600.0,
@@ -142,6 +159,14 @@ def get_config(sets=HERE):
             "test_recall_at_5_tail",
             "step_ms",
         ),
+        presets={
+            "smoke": {
+                "problems": {name: small(problem) for name, problem in some(smoke).items()},
+                "methods": "full,rff,rff_rows",
+                "timing": SMALL_TIMING,
+            },
+            "paper": {} if sets else {"problems": some(PAPER)},
+        },
         paper={
             f"{name}-bag-{method}_rows": dict(zip(COLUMNS, values, strict=True))
             for name, rows in PAPER.items()

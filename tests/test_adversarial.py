@@ -278,14 +278,9 @@ def test_sparse_points_give_the_tree_of_dense_ones(exact, monkeypatch):
     np.testing.assert_allclose(np.abs(dense.project(x).T), np.abs(expected), atol=1e-5)
 
 
-def generated():
+def generated(num_classes=300, num_features=1000, num_train=6000, num_valid=1000):
     data = datasets.synthetic_xmc(
-        num_classes=300,
-        num_features=1000,
-        num_train=6000,
-        num_valid=1000,
-        num_test=1000,
-        labels_per_example=1.0,
+        num_classes, num_features, num_train, num_valid, num_test=1000, labels_per_example=1.0
     )
     train = data.train_features, data.train_labels.indices
     return data, train, (data.test_features, data.test_labels.indices)
@@ -299,12 +294,12 @@ def test_held_out_likelihood_is_far_above_the_frequencies():
 
 
 def test_cross_validation_takes_the_best_ridge():
-    _, train, test = generated()
+    _, train, test = generated(100, 500, num_train=1500, num_valid=100)
     tree = AdversarialTree(seed=0)
-    scores = tree.cross_validate(*train, 300, (1e-3, 0.1, 100.0), folds=2)
+    scores = tree.cross_validate(*train, 100, (1e-3, 0.1, 100.0), folds=2)
     assert max(scores, key=scores.get) == tree.regularization == 0.1
     fitted_trees = {
-        strength: AdversarialTree(regularization=strength, seed=0).fit(*train, 300, verbose=0)
+        strength: AdversarialTree(regularization=strength, seed=0).fit(*train, 100, verbose=0)
         for strength in scores
     }
     held_out = {strength: own.log_likelihood(*test) for strength, own in fitted_trees.items()}

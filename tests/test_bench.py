@@ -1,7 +1,6 @@
 """The benchmark: configs, matrix, cells in processes of their own, records, resume, errors."""
 
 import getpass
-import importlib.util
 import json
 import os
 import signal
@@ -9,20 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import reference
+from shipped import CONFIGS, ROOT, config_path, get_config
 
 from softbench.bench import app, build, matrix, problems, records, runner, timing, train
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 
-ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
-QUICKSTART = str(ROOT / "configs/quickstart.py")
 
 TINY = """
 from softbench.bench.config import experiment
@@ -55,11 +52,15 @@ def tiny(tmp_path):
     return [f"--config={path}", f"--workdir={tmp_path / 'out'}", f"--backend={BACKEND}"]
 
 
-def load_config(path):
-    spec = importlib.util.spec_from_file_location("some_config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return config_lib.plain(module.get_config())
+def shipped_config(name):
+    return config_lib.plain(get_config(config_path(name)))
+
+
+def smoke(name, out, *options):
+    """Runs the smoke preset of a shipped config; returns its records."""
+    command = ["softbench", f"--config={config_path(name)}", "--config.preset=smoke", *options]
+    assert app.main([*command, f"--workdir={out}", f"--backend={BACKEND}"]) == 0
+    return records.read_all(out)
 
 
 def cli(*arguments):
@@ -123,7 +124,7 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
 
 
 def test_data_that_is_not_there_ends_the_run_before_any_cell(tmp_path):
-    config = f"--config={ROOT / 'configs/ptb_rff.py'}"
+    config = f"--config={config_path('ptb_rff')}"
     arguments = [config, f"--workdir={tmp_path / 'out'}", "--config.methods=full"]
     with pytest.raises(ConfigError, match=r"--data_dir, config.dataset: `data_dir` must hold ptb/"):
         app.main(["softbench", *arguments, f"--data_dir={tmp_path}"])
@@ -159,7 +160,7 @@ def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
 
 def test_a_child_that_dies_is_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr(runner.sys, "executable", "/bin/false")
-    cell = matrix.cells(load_config(QUICKSTART))[0]
+    cell = matrix.cells(shipped_config("quickstart"))[0]
     runner.prepare(tmp_path)
     assert runner.run_cells([cell], tmp_path, None, "softbench", False) == ["crashed"]
     (record,) = records.read_all(tmp_path)
@@ -187,7 +188,7 @@ def test_scrub_takes_directories_away():
 
 
 def test_cell_ids_are_readable_and_follow_the_config():
-    config = load_config(ROOT / "configs/ptb_nce.py") | {"methods": "full", "seeds": [0, 1]}
+    config = shipped_config("ptb_nce") | {"methods": "full", "seeds": [0, 1]}
     first, second = matrix.cells(config)
     assert first.id.startswith("ptb-lstm_small-full-s0-tensorflow-")
     assert second.id.startswith("ptb-lstm_small-full-s1-tensorflow-")
@@ -197,23 +198,16 @@ def test_cell_ids_are_readable_and_follow_the_config():
     assert matrix.cells(config | {"cell_timeout_s": 1.0})[0].id == first.id
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["quickstart", "ptb_nce", "scaling", "wall_time", "xmc", "large_vocabulary", "bnews"],
-)
-def test_shipped_configs_are_valid_and_name_their_command(name):
-    path = ROOT / f"configs/{name}.py"
-    config = load_config(path)
-    config_lib.check(config)
-    ids = [cell.id for cell in matrix.cells(config)]
-    assert len(ids) == len(set(ids)) > 0
-    assert f"softbench --config=configs/{name}.py" in path.read_text()
+@pytest.mark.parametrize("name", CONFIGS)
+def test_shipped_configs_name_their_command_and_their_papers_rows(name):
+    config = shipped_config(name)
+    assert f"softbench --config=configs/{name}.py" in config_path(name).read_text()
     # The report finds a paper's row by its name.
     assert all(row.rsplit("-", 1)[-1] in config["method_table"] for row in config["paper"])
 
 
 def test_ptb_config_holds_the_papers_numbers():
-    paper = load_config(ROOT / "configs/ptb_nce.py")["paper"]
+    paper = shipped_config("ptb_nce")["paper"]
     expected = {"epochs": 13, "test_perplexity": 111.5, "valid_perplexity": 116.8}
     assert paper["ptb-lstm_small-full"] == expected
     assert paper["ptb-lstm_large-reg_ranking_1600"]["test_perplexity"] == 75.0
@@ -235,7 +229,7 @@ def test_ptb_config_holds_the_papers_numbers():
     ],
 )
 def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
-    code, errors = cli(f"--config={QUICKSTART}", *arguments)
+    code, errors = cli(f"--config={config_path('quickstart')}", *arguments)
     assert code == 2
     assert errors.startswith("softbench: error: ")
     assert expected in errors
@@ -295,14 +289,8 @@ def test_rounds_are_in_random_order():
 
 
 def test_step_time_task_measures_every_method_on_one_process(tmp_path):
-    path = tmp_path / "steps.py"
-    text = (ROOT / "configs/scaling.py").read_text()
-    path.write_text(text.replace("(10_000, 100_000, 1_000_000)", "(200,)"))
     methods = "--config.methods=rows_uniform_shared,full,peer_tf"
-    out = tmp_path / "out"
-    options = [f"--workdir={out}", f"--backend={BACKEND}", "--config.timing.rounds=1"]
-    assert app.main(["softbench", f"--config={path}", methods, *options]) == 0
-    (record,) = records.read_all(out)
+    (record,) = smoke("scaling", tmp_path, methods)
     assert record["num_classes"] == 200
     measured = {"rows_uniform_shared", "full"}
     assert set(record["steps"]) == measured | ({"peer_tf"} if BACKEND == "tensorflow" else set())
@@ -351,15 +339,9 @@ def test_training_counts_go_wherever_a_config_names_them():
 
 
 def test_wall_time_task_measures_draw_loss_and_update(tmp_path):
-    path = tmp_path / "wall.py"
-    text = (ROOT / "configs/wall_time.py").read_text()
-    one = 'problems={"n": problem(300, exact + kernels)},'
-    path.write_text(text.replace("problems=problems,", one))
-    methods = "--config.methods=exp,exp_product,rff_50"
-    out = tmp_path / "out"
-    options = [f"--workdir={out}", f"--backend={BACKEND}", "--config.timing.rounds=1"]
-    assert app.main(["softbench", f"--config={path}", methods, *options]) == 0
-    (record,) = records.read_all(out)
+    methods = "--config.methods=exp,exp_product,rff_50,rff_50_shared"
+    record, shared = smoke("wall_time", tmp_path, methods)
+    assert set(shared["wall_time"]) == {"rff_50_shared"}
     times = record["wall_time"]
     assert {name: set(parts) for name, parts in times.items()} == {
         "exp": {"draw", "loss", "update"},
@@ -370,4 +352,4 @@ def test_wall_time_task_measures_draw_loss_and_update(tmp_path):
         assert all(part["step_ms"]["median"] > 0 for part in parts.values())
     assert record["sums"]["exp"] == {}
     assert record["sums"]["rff_50"]["block_size"] >= 1
-    assert "exp_product" in (out / "experiment.json").read_text()
+    assert "exp_product" in (tmp_path / "experiment.json").read_text()

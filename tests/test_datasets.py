@@ -46,7 +46,9 @@ def test_importing_datasets_needs_no_keras():
 
 def test_load_names_and_errors():
     assert datasets.load("synthetic_language", num_classes=5, num_train=50).num_classes == 5
-    with pytest.raises(ValueError, match=r"ptb, synthetic_language, synthetic_xmc, .*'x'"):
+    with pytest.raises(
+        ValueError, match=r"ptb, synthetic_language, synthetic_triples, synthetic_xmc, .*'x'"
+    ):
         datasets.load("x")
     with pytest.raises(ValueError, match=r"`sizes`.*Received: .*bogus"):
         datasets.load("synthetic_xmc", bogus=1)
@@ -66,6 +68,25 @@ def test_carried_batches_by_hand():
     np.testing.assert_array_equal(x1, [[3, 4, 5], [10, 11, 12]])
     np.testing.assert_array_equal(y1, [[4, 5, 6], [11, 12, 13]])
     assert x0.dtype == y0.dtype == np.int32
+
+
+def test_synthetic_triples_tell_the_tail_by_head_and_relation():
+    sizes = {"num_classes": 40, "num_relations": 3, "num_train": 3_000}
+    sizes |= {"num_valid": 50, "num_test": 60}
+    data = datasets.load("synthetic_triples", **sizes)
+    assert [len(part) for part in data[1:4]] == [3_000, 50, 60]
+    relations, tails = data.train[:, 1], data.train[:, 2]
+    assert data.train.dtype == np.int32 and relations.max() == 2
+    np.testing.assert_array_equal(data.counts, np.bincount(tails, minlength=40))
+    assert np.all(np.diff(data.counts) <= 0) and len(data.entities) == data.num_classes == 40
+    every = np.concatenate(data[1:4])
+    for pair in np.unique(every[:, :2], axis=0):
+        assert len(np.unique(every[(every[:, :2] == pair).all(1), 2])) <= 4
+    same, other = (datasets.synthetic_triples(**sizes, seed=seed).train for seed in (0, 1))
+    np.testing.assert_array_equal(same, data.train)
+    assert not np.array_equal(other, same)
+    with pytest.raises(ValueError, match=r"`num_relations`.*Received: num_relations=0"):
+        datasets.synthetic_triples(num_relations=0)
 
 
 def test_batches_reject_bad_input():

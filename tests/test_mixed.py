@@ -107,12 +107,13 @@ def test_draws_and_their_law(case, share_draws):
         ("others", "log_prob_others", None if share_draws else labels),
     ):
         q, samples = mixture(sampler, table, own), result[key]
+        first, second = (law_of(part, table, own) for part in (sampler.first, sampler.second))
         np.testing.assert_allclose(np.exp(result[log_prob]), q, rtol=1e-4, atol=1e-8)
         np.testing.assert_allclose(np.exp(result[log_prob]).sum(-1), 1, rtol=1e-5)
         assert samples.ids.shape == ((DRAWS,) if share_draws else (B, DRAWS))
         for row, ids in enumerate(np.atleast_2d(samples.ids)):
-            assert_drawn_from(ids[:m1], law_of(sampler.first, table, own)[row])
-            assert_drawn_from(ids[m1:], law_of(sampler.second, table, own)[row])
+            assert_drawn_from(ids[:m1], first[row])
+            assert_drawn_from(ids[m1:], second[row])
             expected = np.log(DRAWS * q[row][ids])
             found = np.atleast_2d(samples.log_expected_count)[row]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -224,8 +225,10 @@ def test_fit_follows_the_table_and_a_saved_model_goes_on(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     copy = next(layer for layer in loaded.layers if isinstance(layer, SampledSoftmax))
     assert copy.sampler.weight == 0.5
-    one = head.sampler.sample(head.table, x, 10, y)
-    two = copy.sampler.sample(copy.table, x, 10, y)
+    one, two = (
+        compiled(lambda x, y, own=own: own.sampler.sample(own.table, x, 10, y), own)(x, y)
+        for own in (head, copy)
+    )
     for a, b in zip(one, two, strict=True):
         np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5)
     head.sampler.refresh(head.table)

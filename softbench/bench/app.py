@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from absl import flags
@@ -23,7 +24,8 @@ def _define(argv: list[str]) -> flags.FlagValues:
         "config", None, "Path of the experiment.", flag_values=values, sys_argv=argv
     )
     options = {
-        "workdir": "Folder for the results; default results/<experiment>.",
+        "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
+        "smoke_results/<experiment>.",
         "data_dir": "Folder of the data sets; without it they are downloaded.",
         "backend": "tensorflow or jax; overrides the config.",
     }
@@ -35,7 +37,7 @@ def _define(argv: list[str]) -> flags.FlagValues:
     return values
 
 
-def _parse(argv: list[str]) -> flags.FlagValues:
+def parse(argv: list[str]) -> flags.FlagValues:
     """Returns the parsed flags; every mistake in them is a ConfigError."""
     values = _define(argv)
     try:
@@ -61,11 +63,23 @@ def _parse(argv: list[str]) -> flags.FlagValues:
     return values
 
 
+def read_config(values: flags.FlagValues) -> dict:
+    """Returns the plain config of parsed flags, its preset and overrides applied."""
+    overrides = config_flags.get_override_values(values["config"])
+    config = config_lib.with_preset(config_lib.plain(values.config), overrides)
+    return config | {"backend": values.backend or config["backend"]}
+
+
+def default_workdir(config: Mapping) -> Path:
+    """Returns where results go without `--workdir`; those of smoke runs are not kept."""
+    smoke = config["preset"] == "smoke"
+    return Path("smoke_results" if smoke else "results") / config["experiment"]
+
+
 def main(argv: list[str]) -> int:
     """Runs the command line `argv`; returns the exit code."""
-    values = _parse(argv)
-    config = config_lib.plain(values.config)
-    config["backend"] = values.backend or config["backend"]
+    values = parse(argv)
+    config = read_config(values)
     config_lib.check(config)
     cells = matrix.cells(config)
     if values.list:
@@ -74,7 +88,7 @@ def main(argv: list[str]) -> int:
     if values.data_dir is not None and not Path(values.data_dir).is_dir():
         raise ConfigError(f"--data_dir must be an existing folder. Received: {values.data_dir}")
     data_dir = str(Path(values.data_dir).resolve()) if values.data_dir else None
-    workdir = Path(values.workdir or Path("results") / config["experiment"])
+    workdir = Path(values.workdir or default_workdir(config))
     pending = [
         cell
         for cell in cells

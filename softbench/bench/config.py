@@ -4,6 +4,9 @@ A config file defines `get_config()`, which returns `experiment(name, ...)` belo
 `ConfigDict` whose every value can be overridden by `--config.<key>=<value>`.
 """
 
+import copy
+import functools
+import operator
 from collections.abc import Mapping
 
 from ml_collections import ConfigDict
@@ -54,7 +57,25 @@ _DEFAULTS = {
     "reach": {},
     # Columns of the report's main table, as dotted keys of a record.
     "columns": (),
+    # Name of one of `presets`; empty: the fields as they are, which fit the machine at hand.
+    "preset": "",
+    # {preset: {field: value}}: the preset overrides the fields above. `smoke` runs the same code in
+    # seconds on generated data; `paper` has the paper's own sizes, and overrides nothing where the
+    # config already has them or follows no paper.
+    "presets": {},
 }
+PRESETS = ("smoke", "paper")
+# What a problem may override, and what a preset may.
+_PROBLEM_FIELDS = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
+_LIMITS = ("methods", "max_train_seconds")
+_PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
+
+# For smoke runs.
+SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
+_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
+SMALL_LANGUAGE = {"name": "synthetic_language", **_SIZES}
+SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **_SIZES}
+SMALL_TRIPLES = {"name": "synthetic_triples", **_SIZES}
 
 
 class ConfigError(ValueError):
@@ -69,11 +90,16 @@ def experiment(name: str, **fields: object) -> ConfigDict:
         **fields: Values for the fields of `_DEFAULTS`; an unknown one is an error.
 
     Raises:
-        ConfigError: For an unknown field.
+        ConfigError: For an unknown field, or a preset of another name or with other fields.
     """
     unknown = sorted(set(fields) - set(_DEFAULTS))
     if unknown:
         raise ConfigError(f"Unknown config key. Known: {sorted(_DEFAULTS)}. Received: {unknown}")
+    presets = fields.get("presets", {})
+    for known, given in ((PRESETS, presets), *((_PRESET_FIELDS, p) for p in presets.values())):
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ConfigError(f"`presets` may have {', '.join(known)}. Received: {unknown}")
     config = {**_DEFAULTS, **fields, "experiment": name}
     # ConfigDict sorts its keys; the report keeps the order in which the methods were written.
     return ConfigDict(config | {"method_order": tuple(config["method_table"])})
@@ -88,6 +114,32 @@ def plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
+
+
+def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
+    """Returns a plain config with the fields of its preset in the place of its own.
+
+    Args:
+        config: A plain config, overrides included.
+        overrides: {dotted key: value} of the command line, which win over the preset.
+
+    Raises:
+        ConfigError: For a preset that the config does not have, or a key that it does not have.
+    """
+    name, presets = config["preset"], config["presets"]
+    if name and name not in presets:
+        allowed = ", ".join(presets) or "none"
+        raise ConfigError(f"--config.preset must be empty or one of: {allowed}. Received: {name!r}")
+    result = copy.deepcopy({**config, **presets.get(name, {})})
+    for key, value in overrides.items():
+        *path, last = key.split(".")
+        try:
+            functools.reduce(operator.getitem, path, result)[last] = plain(value)
+        except (KeyError, TypeError):
+            raise ConfigError(
+                f"Unknown config key of preset {name!r}. Received: --config.{key}"
+            ) from None
+    return result
 
 
 def method_names(methods: str | tuple | list, table: Mapping) -> list[str]:
@@ -125,14 +177,13 @@ def problems(config: Mapping) -> list[dict]:
     Raises:
         ConfigError: For a problem with an unknown field.
     """
-    fields = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
-    base = {key: config[key] for key in fields}
+    base = {key: config[key] for key in _PROBLEM_FIELDS}
     # A cell's id is a hash of its fields: this one is a field only where it is used.
     if config["max_train_seconds"]:
         base["max_train_seconds"] = config["max_train_seconds"]
     table = config["problems"] or {"": {}}
     for name, override in table.items():
-        known = (*fields, "max_train_seconds", "methods")
+        known = (*_PROBLEM_FIELDS, *_LIMITS)
         unknown = sorted(set(override) - set(known))
         if unknown:
             raise ConfigError(

@@ -20,6 +20,7 @@ from softbench.datasets.sequences import (
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
+from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
 from softbench.datasets.triple_batches import TripleBatches
 
@@ -41,11 +42,16 @@ __all__ = [
     "padded_labels",
     "prepare",
     "synthetic_language",
+    "synthetic_triples",
     "synthetic_xmc",
     "unigram_perplexity",
 ]
 
-GENERATED = {"synthetic_language": synthetic_language, "synthetic_xmc": synthetic_xmc}
+GENERATED = {
+    "synthetic_language": synthetic_language,
+    "synthetic_triples": synthetic_triples,
+    "synthetic_xmc": synthetic_xmc,
+}
 DOWNLOADED = ("ptb",)
 # Counted, but nothing of the data was changed by them.
 _HARMLESS = ("rows_without_label", "rows_without_feature", "crlf_lines")
@@ -57,8 +63,8 @@ def load(
     """Loads a data set by its registry name.
 
     Args:
-        name: "synthetic_language", "synthetic_xmc", or a name of `catalog.ENTRIES`: "ptb",
-            "eltec-hun", "wd50k", "xmc/delicious", ...
+        name: of `GENERATED`: "synthetic_language", "synthetic_triples", "synthetic_xmc"; or of
+            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", ...
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
             `prepare`); generated ones ignore it.
         seed: of a generated data set; real ones ignore it.

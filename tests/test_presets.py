@@ -1,0 +1,123 @@
+"""Presets: what each shipped config has, and that the command line wins over them."""
+
+import pytest
+from shipped import CONFIGS, ROOT, config_path, get_config
+
+from softbench import datasets
+from softbench.bench import app, matrix
+from softbench.bench import config as config_lib
+from softbench.bench.config import ConfigError
+
+TINY = """
+from softbench.bench.config import experiment
+
+def get_config(which="a"):
+    return experiment(
+        "tiny",
+        dataset={"name": which, "size": 100},
+        seeds=(0, 1),
+        epochs=7,
+        problems={"p": {"model": {"name": "m", "dim": 8}}, "q": {"model": {"name": "n"}}},
+        method_table={"full": {"head": "FullSoftmax"}, "half": {"head": "FullSoftmax"}},
+        presets={
+            "smoke": {"dataset": {"name": "generated", "num_train": 5}, "epochs": 1,
+                      "methods": "full", "problems": {"p": {"model": {"name": "m", "dim": 2}}}},
+            "paper": {},
+        },
+    )
+"""
+
+
+def resolved(name, preset, *selection):
+    config = config_lib.plain(get_config(config_path(name), *selection)) | {"preset": preset}
+    return config_lib.with_preset(config, {})
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_has_both_presets_and_they_give_cells(name):
+    config = resolved(name, "")
+    assert set(config["presets"]) == {"smoke", "paper"}
+    ids = {}
+    for preset in ("", "smoke", "paper"):
+        config = resolved(name, preset)
+        config_lib.check(config)
+        cells = matrix.cells(config)
+        ids[preset] = [cell.id for cell in cells]
+        assert len(set(ids[preset])) == len(cells) > 0
+        assert all(cell.config["methods"] for cell in cells)
+    assert not set(ids["smoke"]) & set(ids[""] + ids["paper"])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_smoke_reads_no_file(name):
+    for cell in matrix.cells(resolved(name, "smoke")):
+        if cell.config["task"] in config_lib.TRAINING_TASKS:
+            assert cell.config["dataset"]["name"] in datasets.GENERATED
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("xmc", "wikilshtc-325k"), ("adversarial", "amazon-670k")]
+)
+def test_problems_after_a_colon_are_those_of_every_preset(name, chosen):
+    for preset in ("", "smoke", "paper"):
+        assert list(resolved(name, preset, chosen)["problems"]) == [chosen]
+
+
+def test_paper_presets_have_the_papers_sizes():
+    nce = resolved("ptb_nce", "paper")
+    epochs = {p["model"]["preset"]: p["epochs"] for p in nce["problems"].values()}
+    assert epochs == {"small": 13, "medium": 39, "large": 55}
+    assert len(matrix.cells(nce)) == 3 * 12  # the rows of Tables 1 and 2
+    assert resolved("ptb_rff", "paper")["epochs"] == 10
+    labels = {"amazoncat-13k", "delicious-200k", "wikilshtc-325k"}
+    assert set(resolved("xmc", "paper")["problems"]) == labels
+    assert set(resolved("adversarial", "paper")["problems"]) == {"wikipedia-500k", "amazon-670k"}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.py"
+    path.write_text(TINY)
+    return path
+
+
+def parsed(path, *arguments):
+    return app.read_config(app.parse(["softbench", f"--config={path}", *arguments]))
+
+
+def test_a_preset_overrides_fields_and_the_command_line_overrides_it(tiny):
+    smoke = parsed(tiny, "--config.preset=smoke")
+    assert smoke["dataset"] == {"name": "generated", "num_train": 5}
+    assert (smoke["epochs"], smoke["methods"], smoke["seeds"]) == (1, "full", [0, 1])
+    assert smoke["problems"] == {"p": {"model": {"name": "m", "dim": 2}}}
+    options = ["--config.epochs=3", "--config.preset=smoke", "--config.problems.p.model.dim=4"]
+    options += ["--config.methods=half", "--config.presets.smoke.dataset.num_train=6"]
+    smoke = parsed(tiny, *options)
+    assert (smoke["epochs"], smoke["methods"]) == (3, "half")
+    assert smoke["problems"] == {"p": {"model": {"name": "m", "dim": 4}}}
+    assert smoke["dataset"] == {"name": "generated", "num_train": 6}
+    paper = parsed(f"{tiny}:b", "--config.preset=paper")
+    assert paper == parsed(f"{tiny}:b") | {"preset": "paper"}
+    assert paper["dataset"] == {"name": "b", "size": 100}
+
+
+def test_bad_presets_are_config_errors(tiny):
+    allowed = "--config.preset must be empty or one of: "
+    with pytest.raises(ConfigError, match=f"{allowed}paper, smoke. Received: 'small'"):
+        parsed(tiny, "--config.preset=small")
+    with pytest.raises(ConfigError, match=r"Unknown config key of preset 'smoke'.*problems.q"):
+        parsed(tiny, "--config.preset=smoke", "--config.problems.q.model.name=x")
+    with pytest.raises(ConfigError, match=r"`presets` may have smoke, paper. Received: .'big'"):
+        config_lib.experiment("x", presets={"big": {}})
+    with pytest.raises(ConfigError, match=r"`presets` may have dataset.*Received: .'epoch'"):
+        config_lib.experiment("x", presets={"smoke": {"epoch": 1}})
+    with pytest.raises(ConfigError, match=f"{allowed}none. Received: 'smoke'"):
+        config = config_lib.plain(config_lib.experiment("x", preset="smoke"))
+        config_lib.with_preset(config, {})
+
+
+def test_smoke_results_lie_apart_and_are_not_committed():
+    assert str(app.default_workdir({"preset": "", "experiment": "x"})) == "results/x"
+    assert str(app.default_workdir({"preset": "paper", "experiment": "x"})) == "results/x"
+    assert str(app.default_workdir({"preset": "smoke", "experiment": "x"})) == "smoke_results/x"
+    assert "smoke_results/" in (ROOT / ".gitignore").read_text().splitlines()

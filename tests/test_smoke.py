@@ -1,0 +1,24 @@
+"""`--config.preset=smoke` of every shipped config, as a user starts it, without any data."""
+
+import keras
+import pytest
+from shipped import CONFIGS, config_path
+
+from softbench.bench import app, records
+
+QUICK = ("signal_to_noise", "tree_fit")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CONFIGS],
+)
+def test_smoke_preset_runs(name, tmp_path):
+    options = ["--config.preset=smoke", f"--backend={keras.backend.backend()}"]
+    command = ["softbench", f"--config={config_path(name)}", f"--workdir={tmp_path}", *options]
+    code = app.main(command)
+    found = records.read_all(tmp_path)
+    assert found
+    assert {r["cell"]: (r["status"], r["error"]) for r in found if r["status"] != "ok"} == {}
+    assert code == 0
+    assert all("--config.preset=smoke" in r["command"] for r in found)
