@@ -16,6 +16,7 @@ TASKS = (
     "gradient_bias",
     "kernel_mse",
     "signal_to_noise",
+    "mutual_information",
     "tree_fit",
 )
 # Those that read a data set of softbench.datasets.
@@ -27,7 +28,7 @@ _DEFAULTS = {
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
     # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
     # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws;
-    # "tree_fit", fits of adversarial trees.
+    # "mutual_information", bounds on it; "tree_fit", fits of adversarial trees.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
