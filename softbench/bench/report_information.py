@@ -62,6 +62,7 @@ def information_plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
         for critic, values in record["critics"].items():
             lines[critic] = [[n, values[str(n)]["bound"]] for n in sizes]
         data = {"x": "candidates N", "y": "nats", "log": "x", "lines": lines}
+        data["dashed"] = ["min(I, log N)"]
         caption = f"InfoNCE bound against N, {name}, I = {number(information)} nats"
         found["-".join(parts)] = (caption, data)
     return found

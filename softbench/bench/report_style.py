@@ -1,0 +1,103 @@
+"""How plots look: one style, colours that the colour-blind tell apart, SVG and PNG."""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+
+from softbench.bench.config import ConfigError
+
+VERSION = 1  # raise it when a plot comes to look otherwise: committed ones are then out of date
+FORMATS = ("svg", "png")
+# Inks that the HTML report replaces by those of its light or dark page.
+INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+_MARKERS, _DASHES = "osD^vPX", ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
+_RC = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": PAPER,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 12,
+    "figure.facecolor": PAPER,
+    "font.size": 11,
+    "grid.color": GRID,
+    "legend.edgecolor": GRID,
+    "legend.facecolor": PAPER,
+    "legend.fontsize": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "softbench",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def digest(caption: str, data: Mapping) -> str:
+    """Returns a hash of all that a plot shows; its files carry it: a stale one is noticed."""
+    return hashlib.sha256(json.dumps([VERSION, caption, data]).encode()).hexdigest()
+
+
+def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
+    """Returns {"svg", "png": content}, the same for the same data, with `digest` as description.
+
+    Args:
+        caption: the title.
+        data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
+            {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any}. A
+            line of one point is a mark.
+
+    Raises:
+        ConfigError: when Matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "plots need Matplotlib: install the `report` extra, pip install 'softbench[report]'"
+        ) from None
+    found = {}
+    with matplotlib.rc_context(_RC):
+        for kind in FORMATS:
+            figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
+            FigureCanvasAgg(figure)
+            _draw(figure, caption, data)
+            unset = ("Software",) if kind == "png" else ("Creator", "Date")
+            metadata = dict.fromkeys(unset) | {"Description": digest(caption, data)}
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, metadata=metadata)
+            found[kind] = buffer.getvalue()
+    return found
+
+
+def _draw(figure: object, caption: str, data: Mapping) -> None:
+    axes = figure.add_subplot()
+    measured = [name for name in data["lines"] if name not in data.get("dashed", ())]
+    for name, line in data["lines"].items():
+        if name in measured:
+            style = _style(measured.index(name)) | {"markersize": 8 if len(line) == 1 else 4.5}
+        else:
+            style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
+        axes.plot(*zip(*line, strict=True), label=name, **style)
+    axes.set(title=caption, xlabel=data["x"], ylabel=data["y"])
+    axes.set_xscale("log" if "x" in data["log"] else "linear")
+    axes.set_yscale("log" if "y" in data["log"] else "linear")
+    axes.grid(which="major", linewidth=0.7)
+    axes.set_axisbelow(True)
+    if len(data["lines"]) > 6:
+        figure.legend(loc="outside right upper", frameon=False)
+    else:
+        axes.legend(loc="best")
+
+
+def _style(index: int) -> dict:
+    """Colour, marker and dashes: no two of the first 42 lines have the same pair of the first."""
+    return {
+        "color": _COLOURS[index % len(_COLOURS)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)],
+        "linewidth": 1.4,
+    }
