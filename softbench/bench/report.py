@@ -69,6 +69,16 @@ def _stale(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) 
     return stale
 
 
+def _left_over(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
+    """Returns tables and plots beside the pages that are none of theirs (any more)."""
+    known = {*texts, *(f"{name}.{kind}" for name in plots for kind in report_style.FORMATS)}
+    kinds = (".csv", *(f".{kind}" for kind in report_style.FORMATS))
+    folders = sorted({results / Path(name).parent for name in texts})
+    found = [path for folder in folders for path in sorted(folder.iterdir())]
+    names = [path.relative_to(results).as_posix() for path in found if path.suffix in kinds]
+    return [name for name in names if name not in known]
+
+
 def _is_drawn(path: Path, caption: str, data: Mapping) -> bool:
     """Whether a plot was drawn from this data; its bytes depend on Matplotlib's version too."""
     digest = report_style.digest(caption, data).encode()
@@ -105,10 +115,14 @@ def main(argv: list[str]) -> int:
         options.html.write_text(report_html.document(texts, plots))
         print(f"Wrote {options.html}")
     elif options.check:
-        stale = _stale(options.results, texts, plots)
-        if stale:
-            print(f"softbench-report: out of date: {', '.join(stale)}", file=sys.stderr)
-        return 1 if stale else 0
+        problems = {
+            "out of date": _stale(options.results, texts, plots),
+            "no record accounts for": _left_over(options.results, texts, plots),
+        }
+        for problem, files in problems.items():
+            if files:
+                print(f"softbench-report: {problem}: {', '.join(files)}", file=sys.stderr)
+        return 1 if any(problems.values()) else 0
     else:
         _write(options.results, texts, plots)
     return 0

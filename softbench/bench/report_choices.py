@@ -90,7 +90,7 @@ def comparisons(page: Page) -> list[Comparison]:
         base = REFERENCE if REFERENCE in methods else reach
         if base in methods and len(methods) > 1:
             found.append(_comparison(page, metric, methods, base))
-    return [comparison for comparison in found if len(comparison.rows) > 1]
+    return [comparison for comparison in found if comparison and len(comparison.rows) > 1]
 
 
 def _metric(plan: Mapping) -> str | None:
@@ -108,7 +108,7 @@ def _key(record: Mapping) -> str:
     return json.dumps([group_name(config), config, record["device"]["name"]], sort_keys=True)
 
 
-def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison:
+def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison | None:
     lengths = {name: min(len(r["curve"]) for r in rows) for name, rows in methods.items()}
     enough = min(3, len(methods))
     point = max(n for n in lengths.values() if sum(m >= n for m in lengths.values()) >= enough)
@@ -121,7 +121,9 @@ def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Compari
     ]
     rows = [row for row in rows if row.value is not None]
     rows.sort(key=lambda row: row.value if lower_is_better(metric) else -row.value)
-    reference = next(row for row in rows if row.method == base)
+    reference = next((row for row in rows if row.method == base), None)
+    if reference is None:
+        return None
     budget = config.get("max_train_seconds")
     last = methods[base][0]["curve"][point - 1]
     estimates = [

@@ -86,7 +86,7 @@ def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
 
 def _link(target: str, names: set[str]) -> str:
     """A link to another page becomes one to its section."""
-    name = _name("/".join(Path(target).parts[-2:]) if target.endswith("README.md") else target)
+    name = _name("/".join(part for part in Path(target).parts if part != ".."))
     return f"#{name}" if target.endswith(".md") and name in names else target
 
 

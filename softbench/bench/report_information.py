@@ -58,7 +58,9 @@ def information_plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
         parts += [f"s{record['seed']}"] if record["seed"] else []
         sizes = sorted(int(n) for n in next(iter(record["critics"].values())))
         information = record["mutual_information"]
-        lines = {"min(I, log N)": [[n, min(information, math.log(n))] for n in sizes]}
+        corner = math.exp(information)  # between its ends and it the line is straight
+        ends = sorted({sizes[0], min(max(corner, sizes[0]), sizes[-1]), sizes[-1]})
+        lines = {"min(I, log N)": [[n, min(information, math.log(n))] for n in ends]}
         for critic, values in record["critics"].items():
             lines[critic] = [[n, values[str(n)]["bound"]] for n in sizes]
         data = {"x": "candidates N", "y": "nats", "log": "x", "lines": lines}

@@ -12,6 +12,7 @@ from softbench.bench.report_costs import Section, link
 from softbench.bench.report_page import Page
 from softbench.bench.report_tables import Table, number
 
+OUTSIDE = 3.0  # perplexity of a row, as a multiple, from which on a frontier leaves it out
 WITHIN = 0.1  # a row that is at most this far behind the best one may be chosen for its speed
 _WORDS = f"""\
 Rows of one experiment after the same number of training steps (or seconds, where a page compares
@@ -75,11 +76,15 @@ def frontiers(pages: list[Page]) -> dict[str, tuple[str, dict]]:
 
 
 def _frontier(item: Comparison) -> tuple[str, dict]:
-    points, base = {}, item.reference
-    for row in item.rows:
-        star = "" if row.same_model else " *"
-        points[f"{row.method}{star}"] = [row.step_ms / base.step_ms, row.value / base.value]
+    points, outside, base = {}, [], item.reference
     sign = 1 if lower_is_better(item.metric) else -1
+    for row in item.rows:
+        name = row.method if row.same_model else f"{row.method} *"
+        value = row.value / base.value
+        if sign > 0 and value > OUTSIDE:
+            outside.append(f"{name} at {number(value)}")
+        else:
+            points[name] = [row.step_ms / base.step_ms, value]
     line: list[list[float]] = []
     for name, point in sorted(points.items(), key=lambda pair: (pair[1][0], sign * pair[1][1])):
         if not name.endswith("*") and (not line or sign * (point[1] - line[-1][1]) < 0):
@@ -92,4 +97,6 @@ def _frontier(item: Comparison) -> tuple[str, dict]:
         "lines": {"frontier": line, **{name: [point] for name, point in points.items()}},
         "dashed": ["frontier"],
     }
+    if outside:
+        data["x"] += f" (not shown: {', '.join(outside)})"
     return f"{item.group}, {item.backend}: {measure} after {item.after}", data

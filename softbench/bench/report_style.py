@@ -78,19 +78,36 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
     measured = [name for name in data["lines"] if name not in data.get("dashed", ())]
     for name, line in data["lines"].items():
         if name in measured:
-            style = _style(measured.index(name)) | {"markersize": 8 if len(line) == 1 else 4.5}
+            style = _style(measured.index(name)) | {"markersize": 4.5}
+            if len(line) == 1:
+                style |= {"markersize": 8, "linestyle": "none"}
         else:
             style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
         axes.plot(*zip(*line, strict=True), label=name, **style)
-    axes.set(title=caption, xlabel=data["x"], ylabel=data["y"])
-    axes.set_xscale("log" if "x" in data["log"] else "linear")
-    axes.set_yscale("log" if "y" in data["log"] else "linear")
+    axes.set_title(caption, loc="left")
+    axes.set(xlabel=data["x"], ylabel=data["y"])
+    for axis in data["log"]:
+        getattr(axes, f"set_{axis}scale")("log")
+        _label_log(getattr(axes, f"{axis}axis"))
     axes.grid(which="major", linewidth=0.7)
     axes.set_axisbelow(True)
     if len(data["lines"]) > 6:
         figure.legend(loc="outside right upper", frameon=False)
     else:
         axes.legend(loc="best")
+
+
+def _label_log(axis: object) -> None:
+    """Numbers written out, and more of them where the axis spans less than two decades."""
+    from matplotlib import ticker
+
+    low, high = axis.get_view_interval()
+    if high < 100 * low:
+        few = high < 5 * low
+        subs = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if few else (1, 2, 5)
+        axis.set_major_locator(ticker.LogLocator(subs=subs))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _style(index: int) -> dict:
