@@ -109,41 +109,39 @@ def _key(record: Mapping) -> str:
 
 
 def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison | None:
-    lengths = {name: min(len(r["curve"]) for r in rows) for name, rows in methods.items()}
-    enough = min(3, len(methods))
-    point = max(n for n in lengths.values() if sum(m >= n for m in lengths.values()) >= enough)
-    point = min(point, lengths[base])
-    config = methods[base][0]["config"]
-    rows = [
-        _row(name, methods[name], metric, point - 1, _scores(methods[base][0]))
-        for name, length in lengths.items()
-        if length >= point
-    ]
+    first = methods[base][0]
+    config, budget = first["config"], first["config"].get("max_train_seconds")
+    # A budget's points are not at the same seconds, where a tree was fitted first: the last ones.
+    index, methods = (-1, methods) if budget else _common_point(methods, base)
+    rows = [_row(name, methods[name], metric, index, _scores(first)) for name in methods]
     rows = [row for row in rows if row.value is not None]
     rows.sort(key=lambda row: row.value if lower_is_better(metric) else -row.value)
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
-    budget = config.get("max_train_seconds")
-    last = methods[base][0]["curve"][point - 1]
-    estimates = [
-        record["curve"][point - 1].get("mutual_information")
-        for name in methods
-        for record in methods[name]
-        if lengths[name] >= point
-    ]
+    points = [record["curve"][index] for records in methods.values() for record in records]
+    estimates = [point.get("mutual_information") for point in points]
     return Comparison(
         page=page.name,
         group=group_name(config),
         backend=config["backend"],
-        num_classes=methods[base][0]["num_classes"],
+        num_classes=first["num_classes"],
         information=max((e for e in estimates if e is not None), default=None),
         metric=metric,
-        after=f"{last['seconds']:,.0f} s" if budget else f"{last['step']:,} steps",
+        after=f"{budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
         timing="equal time" if budget else _timing(rows, reference),
         reference=reference,
         rows=rows,
     )
+
+
+def _common_point(methods: Mapping[str, list[dict]], base: str) -> tuple[int, dict]:
+    """The index of the last epoch that three methods (or all) and the reference have; those."""
+    lengths = {name: min(len(r["curve"]) for r in rows) for name, rows in methods.items()}
+    enough = min(3, len(methods))
+    epochs = sorted(lengths.values())[-enough]
+    epochs = min(epochs, lengths[base])
+    return epochs - 1, {k: rows for k, rows in methods.items() if lengths[k] >= epochs}
 
 
 def _row(name: str, records: list[dict], metric: str, index: int, scores: list) -> Row:

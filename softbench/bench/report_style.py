@@ -103,10 +103,11 @@ def _label_log(axis: object) -> None:
 
     low, high = axis.get_view_interval()
     if high < 100 * low:
-        few = high < 5 * low
-        subs = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if few else (1, 2, 5)
+        subs = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
+        if high < 3 * low:
+            subs = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
         axis.set_major_locator(ticker.LogLocator(subs=subs))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
