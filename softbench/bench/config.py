@@ -17,6 +17,8 @@ TASKS = (
     "kernel_mse",
     "signal_to_noise",
     "tree_fit",
+    "nce_simulation",
+    "nce_efficiency",
 )
 # Those that read a data set of softbench.datasets.
 TRAINING_TASKS = ("train", "gradient_bias")
@@ -27,7 +29,8 @@ _DEFAULTS = {
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
     # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
     # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws;
-    # "tree_fit", fits of adversarial trees.
+    # "tree_fit", fits of adversarial trees; "nce_simulation" and "nce_efficiency", the error of
+    # exact NCE estimates against the numbers of data points and negatives.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",

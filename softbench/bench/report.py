@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
-from softbench.bench import report_kernels, report_reach, report_signal, report_tree, report_wall
+from softbench.bench import (
+    report_kernels,
+    report_nce,
+    report_reach,
+    report_signal,
+    report_tree,
+    report_wall,
+)
 from softbench.bench import report_tables as tables
 from softbench.bench.config import ConfigError
 
@@ -47,6 +54,7 @@ def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     found = report_kernels.kernel_tables(plan, records)
     found += report_signal.signal_tables(plan, records)
     found += report_tree.tree_tables(plan, records)
+    found += report_nce.nce_tables(plan, records)
     if found:
         return found
     training = [record for record in records if record["config"]["task"] == "train"]

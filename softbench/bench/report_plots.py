@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from softbench.bench import report_panels
 from softbench.bench.config import ConfigError
+from softbench.bench.report_nce_plots import nce_plots
 from softbench.bench.report_tables import group_name
 
 _SCORES = ("valid_perplexity", "valid_precision_at_1")
@@ -12,7 +14,7 @@ _SCORES = ("valid_perplexity", "valid_precision_at_1")
 def plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}; `data` is all that a plot shows.
 
-    `data` is {"x", "y", "log", "lines": {label: [[x, y], ...]}}.
+    `data` is {"x", "y", "log", "lines": {label: [[x, y], ...]}}, or what `report_panels` draws.
     """
     found: dict[str, tuple[str, dict]] = {}
     for record in sorted(records, key=lambda item: item["cell"]):
@@ -25,7 +27,7 @@ def plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
             _add_curves(found, record)
     for _, data in found.values():
         data["lines"] = {name: sorted(line) for name, line in data["lines"].items()}
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items())) | nce_plots(records)
 
 
 def _add_steps(found: dict, record: Mapping) -> None:
@@ -83,6 +85,9 @@ def draw(path: Path, caption: str, data: Mapping, digest: str) -> None:
         raise ConfigError(
             "plots need Matplotlib: install the `report` extra, pip install 'softbench[report]'"
         ) from None
+    if "panels" in data:
+        report_panels.draw(path, caption, data, digest)
+        return
     figure = Figure(figsize=(8, 5), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
