@@ -199,7 +199,17 @@ def test_cell_ids_are_readable_and_follow_the_config():
 
 @pytest.mark.parametrize(
     "name",
-    ["quickstart", "ptb_nce", "scaling", "wall_time", "xmc", "large_vocabulary", "bnews"],
+    [
+        "quickstart",
+        "ptb_nce",
+        "scaling",
+        "wall_time",
+        "xmc",
+        "large_vocabulary",
+        "bnews",
+        "nce_simulation",
+        "nce_efficiency",
+    ],
 )
 def test_shipped_configs_are_valid_and_name_their_command(name):
     path = ROOT / f"configs/{name}.py"

@@ -11,6 +11,7 @@ from softbench.bench import records as records_lib
 from softbench.bench import (
     report_information,
     report_kernels,
+    report_nce,
     report_plots,
     report_reach,
     report_signal,
@@ -72,6 +73,7 @@ def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     found += report_signal.signal_tables(plan, records)
     found += report_information.information_tables(plan, records)
     found += report_tree.tree_tables(plan, records)
+    found += report_nce.nce_tables(plan, records)
     if found:
         return found
     training = [record for record in records if record["config"]["task"] == "train"]

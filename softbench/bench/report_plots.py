@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from softbench.bench.report_information import information_plots
+from softbench.bench.report_nce_plots import nce_plots
 from softbench.bench.report_tables import group_name
 
 _SCORES = ("valid_perplexity", "valid_precision_at_1")
@@ -27,7 +28,7 @@ def plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
             _add_curves(found, record, names[record["cell"]])
     for _, data in found.values():
         data["lines"] = {name: sorted(line) for name, line in data["lines"].items()}
-    return dict(sorted((found | information_plots(records)).items()))
+    return dict(sorted((found | information_plots(records) | nce_plots(records)).items()))
 
 
 def _line_names(records: list[dict]) -> dict[str, str]:

@@ -11,8 +11,8 @@ VERSION = 1  # raise it when a plot comes to look otherwise: committed ones are 
 FORMATS = ("svg", "png")
 # Inks that the HTML report replaces by those of its light or dark page.
 INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
-_MARKERS, _DASHES = "osD^vPX", ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+MARKERS, _DASHES = "osD^vPX", ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
 _RC = {
     "axes.edgecolor": INK,
     "axes.facecolor": PAPER,
@@ -46,7 +46,7 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
         caption: the title.
         data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
             {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any}. A
-            line of one point is a mark.
+            line of one point is a mark. Or what `report_panels.panels` returns.
 
     Raises:
         ConfigError: when Matplotlib is not installed.
@@ -59,12 +59,15 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
         raise ConfigError(
             "plots need Matplotlib: install the `report` extra, pip install 'softbench[report]'"
         ) from None
+    from softbench.bench import report_panels  # which takes its colours from here
+
     found = {}
     with matplotlib.rc_context(_RC):
         for kind in FORMATS:
             figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
             FigureCanvasAgg(figure)
-            _draw(figure, caption, data)
+            draw = report_panels.draw if "panels" in data else _draw
+            draw(figure, caption, data)
             unset = ("Software",) if kind == "png" else ("Creator", "Date")
             metadata = dict.fromkeys(unset) | {"Description": digest(caption, data)}
             buffer = io.BytesIO()
@@ -114,8 +117,8 @@ def _label_log(axis: object) -> None:
 def _style(index: int) -> dict:
     """Colour, marker and dashes: no two of the first 42 lines have the same pair of the first."""
     return {
-        "color": _COLOURS[index % len(_COLOURS)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)],
+        "color": COLOURS[index % len(COLOURS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": _DASHES[index // len(COLOURS) % len(_DASHES)],
         "linewidth": 1.4,
     }
