@@ -13,7 +13,9 @@ def panels(*parts: Mapping) -> dict:
     return {"panels": list(parts)}
 
 
-def panel(title: str, x: str, y: str, log: str, lines: Mapping, ticks: list | None = None) -> dict:
+def panel(
+    title: str, x: str, y: str, log: str, lines: Mapping, ticks: list, legend: str = "upper right"
+) -> dict:
     """Returns the data of one panel.
 
     Args:
@@ -23,8 +25,10 @@ def panel(title: str, x: str, y: str, log: str, lines: Mapping, ticks: list | No
             (the default), "reference" (black, dashed) or "theory" (no markers, the colour of
             `of`, the label of another line, or grey).
         ticks: values marked on the x axis.
+        legend: where the legend is, in Matplotlib's words.
     """
-    return {"title": title, "x": x, "y": y, "log": log, "lines": dict(lines), "ticks": ticks}
+    found = {"title": title, "x": x, "y": y, "log": log, "lines": dict(lines)}
+    return found | {"ticks": ticks, "legend": legend}
 
 
 def draw(path: Path, caption: str, data: Mapping, digest: str) -> None:
@@ -44,37 +48,34 @@ def draw(path: Path, caption: str, data: Mapping, digest: str) -> None:
 
 
 def _panel(axes: object, part: Mapping) -> None:
+    from matplotlib.ticker import NullLocator
+
     measured = [
         name for name, line in part["lines"].items() if line.get("kind", "measured") == "measured"
     ]
+    guides = 0
     colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(measured)}
     for name, line in part["lines"].items():
         x, y, half = zip(*line["points"], strict=True)
         kind = line.get("kind", "measured")
         if kind == "theory":
             colour = colours.get(line.get("of"), "0.45")
-            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=":", label=name)
+            style = ":" if line.get("of") or guides else "-."
+            guides += not line.get("of")
+            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=style, label=name)
             continue
-        style = {"color": "black", "linestyle": "--", "marker": "."}
+        style = {"color": "black", "linestyle": "--"}
         if kind == "measured":
             marker = _MARKERS[measured.index(name) % len(_MARKERS)]
-            style = {"color": colours[name], "marker": marker}
-        axes.errorbar(
-            x, y, yerr=half, markersize=5, linewidth=1.5, capsize=2.5, label=name, **style
-        )
+            style = {"color": colours[name], "marker": marker, "markersize": 5}
+        error = half if any(half) else None
+        axes.errorbar(x, y, yerr=error, linewidth=1.5, capsize=2.5, label=name, **style)
     axes.set_title(part["title"], fontsize=12)
     axes.set_xlabel(part["x"], fontsize=11)
     axes.set_ylabel(part["y"], fontsize=11)
     axes.set_xscale("log" if "x" in part["log"] else "linear")
     axes.set_yscale("log" if "y" in part["log"] else "linear")
-    if part.get("ticks"):
-        axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
-        axes.minorticks_off() if "y" not in part["log"] else axes.xaxis.set_minor_locator(_none())
+    axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=9)
-
-
-def _none() -> object:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
+    axes.legend(fontsize=9, loc=part["legend"])
