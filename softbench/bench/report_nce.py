@@ -44,7 +44,7 @@ def spread(values: Iterable[float | None]) -> str:
         return f"no minimum ({missing} of {len(values)})"
     mean = sum(found) / len(found)
     half = float(f"{half_interval(found):.1g}")
-    return f"{number(mean)} ± {number(half)}" if len(found) > 1 else number(mean)
+    return f"{number(mean)} ± {number(half)}" if half > 1e-9 * abs(mean) else number(mean)
 
 
 def series(
@@ -138,7 +138,9 @@ def _against_inputs(plan: Mapping, group: list[dict], inputs: list[str]) -> Tabl
             known = limits(name, negatives, "limits_unnormalised", scale)
             add(f"{shown}, not normalised, asymptotic", known)
     header = ["", *(f"{count} inputs" for count in inputs), f"{inputs[-1]} / {inputs[0]}"]
-    return Table(f"KL in nats against the inputs: n = {int(size):,} (Fig. 2 right)", header, rows)
+    return Table(
+        f"KL in nats against the number of inputs: n = {int(size):,} (Fig. 2 right)", header, rows
+    )
 
 
 def _quotients(above: list, below: list) -> list:
@@ -148,7 +150,7 @@ def _quotients(above: list, below: list) -> list:
 
 def _problem_table(group: list[dict], inputs: list[str]) -> Table:
     names = {
-        "entropy": "H(y|x), nats",
+        "entropy": "H(y given x), nats",
         "marginal_entropy": "H(y), nats",
         "log_partition_deviation": "deviation of log Z(x)",
         "rarest_class": "rarest class",

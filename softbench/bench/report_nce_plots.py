@@ -73,7 +73,7 @@ def _inputs_panel(group: list[dict]) -> dict:
         if method in first["unnormalised"][size]:
             lines[f"{name}, not normalised"] = line(method, k, "unnormalised")
     title = f"n = {int(size):,}, K = {k}"
-    return panel(title, "|X|", "KL, nats", "y", lines, [int(c) for c in inputs])
+    return panel(title, "|X|", "KL, nats", "y", lines, [int(c) for c in inputs], "center right")
 
 
 def _efficiency_panels(group: list[dict]) -> list[dict]:
@@ -103,6 +103,6 @@ def _efficiency_panels(group: list[dict]) -> list[dict]:
         points = [[k, top * k**power, 0.0] for k in sizes]
         gaps[text] = {"points": points, "kind": "theory"}
     return [
-        panel(f"{name}: n MSE / d", "K", "n MSE / d", "xy", lines, sizes),
-        panel(f"{name}: gap", "K", "n (estimate - MLE)^2 / d", "xy", gaps, sizes),
+        panel(f"{name}: n MSE / d", "K", "n MSE / d", "x", lines, sizes),
+        panel(f"{name}: gap", "K", "n (estimate - MLE)^2 / d", "xy", gaps, sizes, "lower left"),
     ]

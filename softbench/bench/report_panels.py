@@ -12,7 +12,9 @@ def panels(*parts: Mapping) -> dict:
     return {"panels": list(parts)}
 
 
-def panel(title: str, x: str, y: str, log: str, lines: Mapping, ticks: list | None = None) -> dict:
+def panel(
+    title: str, x: str, y: str, log: str, lines: Mapping, ticks: list, legend: str = "upper right"
+) -> dict:
     """Returns the data of one panel.
 
     Args:
@@ -22,8 +24,10 @@ def panel(title: str, x: str, y: str, log: str, lines: Mapping, ticks: list | No
             (the default), "reference" (black, dashed) or "theory" (no markers, the colour of
             `of`, the label of another line, or grey).
         ticks: values marked on the x axis.
+        legend: where the legend is, in Matplotlib's words.
     """
-    return {"title": title, "x": x, "y": y, "log": log, "lines": dict(lines), "ticks": ticks}
+    found = {"title": title, "x": x, "y": y, "log": log, "lines": dict(lines)}
+    return found | {"ticks": ticks, "legend": legend}
 
 
 def draw(figure: object, caption: str, data: Mapping) -> None:
@@ -38,37 +42,34 @@ def draw(figure: object, caption: str, data: Mapping) -> None:
 
 
 def _panel(axes: object, part: Mapping) -> None:
+    from matplotlib.ticker import NullLocator
+
     measured = [
         name for name, line in part["lines"].items() if line.get("kind", "measured") == "measured"
     ]
+    guides = 0
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(measured)}
     for name, line in part["lines"].items():
         x, y, half = zip(*line["points"], strict=True)
         kind = line.get("kind", "measured")
         if kind == "theory":
             colour = colours.get(line.get("of"), _GREY)
-            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=":", label=name)
+            style = ":" if line.get("of") or guides else "-."
+            guides += not line.get("of")
+            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=style, label=name)
             continue
-        style = {"color": INK, "linestyle": "--", "marker": "."}
+        style = {"color": INK, "linestyle": "--"}
         if kind == "measured":
             marker = MARKERS[measured.index(name) % len(MARKERS)]
-            style = {"color": colours[name], "marker": marker}
-        axes.errorbar(
-            x, y, yerr=half, markersize=5, linewidth=1.5, capsize=2.5, label=name, **style
-        )
+            style = {"color": colours[name], "marker": marker, "markersize": 5}
+        error = half if any(half) else None
+        axes.errorbar(x, y, yerr=error, linewidth=1.5, capsize=2.5, label=name, **style)
     axes.set_title(part["title"], fontsize=12)
     axes.set_xlabel(part["x"], fontsize=11)
     axes.set_ylabel(part["y"], fontsize=11)
     axes.set_xscale("log" if "x" in part["log"] else "linear")
     axes.set_yscale("log" if "y" in part["log"] else "linear")
-    if part.get("ticks"):
-        axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
-        axes.minorticks_off() if "y" not in part["log"] else axes.xaxis.set_minor_locator(_none())
+    axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.7)
-    axes.legend(fontsize=9)
-
-
-def _none() -> object:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
+    axes.legend(fontsize=9, loc=part["legend"])
