@@ -6,71 +6,17 @@ import subprocess
 import sys
 
 import pytest
+from report_records import PLAN, files, make_record, step_record, write_results
 
-from softbench.bench import records, report, report_plots, report_reach, report_tables
+from softbench.bench import (
+    records,
+    report,
+    report_page,
+    report_reach,
+    report_steps,
+    report_tables,
+)
 from softbench.bench.config import ConfigError
-
-CONFIG = {
-    "backend": "jax",
-    "dataset": {"name": "ptb"},
-    "epochs": 2,
-    "experiment": "demo",
-    "methods": {"full": {"head": "FullSoftmax"}},
-    "model": {"name": "lstm", "preset": "small"},
-    "seed": 0,
-    "task": "train",
-}
-PLAN = {
-    "experiment": "demo",
-    "title": "A demonstration",
-    "methods": ["full", "exp", "uniform"],
-    "columns": ["test_perplexity", "step_ms"],
-    "paper": {
-        "ptb-lstm_small-full": {"test_perplexity": 111.5},
-        "ptb-lstm_small-exp": {"test_perplexity": 120},
-    },
-}
-
-
-def make_record(seed=0, perplexity=118.0, step=60.0, method="full", **changes):
-    record = {
-        "schema_version": 1,
-        "cell": f"ptb-lstm_small-{method}-s{seed}-jax-0123abcd",
-        "command": "softbench --config=configs/demo.py",
-        "config": {**CONFIG, "seed": seed, "methods": {method: {}}},
-        "curve": [
-            {"epoch": 1, "seconds": 10.0, "valid_perplexity": 180.0},
-            {"epoch": 2, "seconds": 20.0, "valid_perplexity": perplexity},
-        ],
-        "device": {"kind": "cpu", "name": "Test CPU", "count": 2},
-        "error": None,
-        "final": {"test_perplexity": perplexity},
-        "git": {"commit": "f" * 40, "dirty": False},
-        "seed": seed,
-        "started_at": "2026-01-02T03:04:05+00:00",
-        "status": "ok",
-        "step_ms": {"median": step, "p20": step, "p80": step, "count": 9},
-        "versions": {"keras": "3.15", "python": "3.11"},
-    }
-    return record | changes
-
-
-def step_record(n, shared, peer):
-    def times(median):
-        summary = {"median": median, "p20": median / 2, "p80": median * 2, "count": 5}
-        return {"compile_seconds": 1.0, "step_ms": summary}
-
-    record = make_record(cell=f"random{n}-dense-steps-s0-jax-0123abcd", num_classes=n)
-    record["config"]["task"] = "step_time"
-    record["steps"] = {"shared": times(shared), "peer_tf": times(peer)}
-    return record
-
-
-def write_results(path, *made):
-    records.write_json(path / "experiment.json", PLAN)
-    for record in made:
-        records.write_json(path / "runs" / f"{record['cell']}.json", record)
-    return path
 
 
 def row_of(table, name):
@@ -85,18 +31,44 @@ def test_paper_stands_beside_ours_and_missing_rows_say_not_run():
         "backend",
         "test_perplexity",
         "test_perplexity (paper)",
+        "test_perplexity / paper",
         "step_ms",
     ]
     assert table.rows == [
-        ["full", "jax", "118", "111.5", "60"],
-        ["exp", "-", "not run", "120", "not run"],
+        ["full", "jax", "118", "111.5", "1.058", "60"],
+        ["exp", "-", "not run", "120", "-", "not run"],
+    ]
+
+
+def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
+    paper = {"ptb-lstm_small-full": {"test_perplexity": 100.0, "epochs": 13}}
+    columns = ["epochs", "test_perplexity"]
+    longer = make_record(perplexity=130.0)
+    longer["config"] = longer["config"] | {"epochs": 13}
+    plan = PLAN | {"paper": paper, "columns": columns}
+    (table,) = report_tables.training_tables(plan, [make_record(), longer])
+    assert table.header[2:] == [
+        "epochs",
+        "epochs (paper)",
+        "test_perplexity",
+        "test_perplexity (paper)",
+        "test_perplexity / paper",
+    ]
+    assert sorted(row[2:] for row in table.rows) == [
+        ["13", "13", "130", "100", "1.3"],
+        ["2", "13", "118", "100", "-"],
     ]
 
 
 def test_seeds_become_mean_and_range():
     made = [make_record(0, 110.0, 50.0), make_record(1, 113.0, 70.0)]
     (table,) = report_tables.training_tables(PLAN, made)
-    assert row_of(table, "full")[2:] == ["111.5 (110-113)", "111.5", "60 (50-70)"]
+    assert row_of(table, "full")[2:] == [
+        "111.5 (110-113)",
+        "111.5",
+        "1 (0.9865-1.013)",
+        "60 (50-70)",
+    ]
 
 
 def test_other_epochs_are_another_row():
@@ -115,7 +87,7 @@ def test_failed_cell_shows_its_status():
 
 def test_growth_and_ratio_to_the_peer():
     made = [step_record(10_000, 2.0, 3.0), step_record(1_000_000, 3.0, 4.5)]
-    (table,) = report_tables.step_tables(made)
+    (table,) = report_steps.step_tables(made)
     assert table.header[1:] == [
         "n = 10,000, ms (p20-p80)",
         "n = 1,000,000, ms (p20-p80)",
@@ -134,13 +106,14 @@ def test_number(value, text):
 
 
 def test_page_is_deterministic_and_check_notices_a_change(tmp_path, capsys):
-    results = write_results(tmp_path / "demo", make_record(), make_record(1, 119.0))
-    assert report.main([f"--results={results}"]) == 0
-    first = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
-    assert {"README.md", "ptb-lstm_small.csv", "ptb-lstm_small-valid_perplexity.png"} <= set(first)
-    assert report.main([f"--results={results}"]) == 0
-    second = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
-    assert first == second
+    """The same records in another folder give the same bytes."""
+    made = make_record(), make_record(1, 119.0)
+    results, other = (write_results(tmp_path / name / "demo", *made) for name in "ab")
+    for folder in (results, other):
+        assert report.main([f"--results={folder}"]) == 0
+    plot = "ptb-lstm_small-valid_perplexity"
+    assert {"README.md", "ptb-lstm_small.csv", f"{plot}.png", f"{plot}.svg"} <= set(files(results))
+    assert files(results) == files(other)
     assert report.main([f"--results={results}", "--check"]) == 0
     page = (results / "README.md").read_text()
     for expected in ("# A demonstration", "softbench --config=configs/demo.py", "Test CPU"):
@@ -150,31 +123,16 @@ def test_page_is_deterministic_and_check_notices_a_change(tmp_path, capsys):
     assert "README.md" in capsys.readouterr().err
 
 
-def test_check_notices_a_stale_plot(tmp_path):
-    results = write_results(tmp_path / "demo", make_record())
-    report.main([f"--results={results}"])
-    changed = make_record()
-    changed["curve"][0]["valid_perplexity"] = 200.0
-    write_results(results, changed)
-    assert report.main([f"--results={results}", "--check"]) == 1
-
-
 def test_missing_results_folder_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--results must be .* Received: .*nowhere"):
         report.main([f"--results={tmp_path / 'nowhere'}"])
 
 
-def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
-    with pytest.raises(ConfigError, match=r"softbench\[report\]"):
-        report_plots.draw(tmp_path / "a.png", "a", data, "digest")
-
-
 def test_report_imports_no_backend():
     code = (
-        "import sys; from softbench.bench import config, matrix, records, report, report_plots;"
-        "print([m for m in ('keras', 'jax', 'tensorflow', 'matplotlib') if m in sys.modules])"
+        "import sys; from softbench.bench import config, matrix, records, report, report_html;"
+        "names = ('keras', 'jax', 'tensorflow', 'matplotlib', 'markdown_it');"
+        "print([name for name in names if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
@@ -189,7 +147,7 @@ def test_summary_leaves_out_what_was_not_run(tmp_path):
 
 def test_failed_cells_are_listed_on_the_page():
     failed = make_record(status="crashed", error="Traceback\nValueError: `units` is wrong")
-    page = report.pages(PLAN, [failed], {})["README.md"]
+    page = report_page.texts(report_page.Page("demo", PLAN, [failed]))["README.md"]
     assert "crashed. ValueError: `units` is wrong" in page
 
 

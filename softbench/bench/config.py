@@ -19,7 +19,10 @@ TASKS = (
     "gradient_bias",
     "kernel_mse",
     "signal_to_noise",
+    "mutual_information",
     "tree_fit",
+    "nce_simulation",
+    "nce_efficiency",
 )
 # Those that read a data set of softbench.datasets.
 TRAINING_TASKS = ("train", "gradient_bias")
@@ -30,7 +33,9 @@ _DEFAULTS = {
     # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
     # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
     # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws;
-    # "tree_fit", fits of adversarial trees.
+    # "mutual_information", bounds on it; "tree_fit", fits of adversarial trees; "nce_simulation"
+    # and "nce_efficiency", the error of exact NCE estimates against the numbers of data points and
+    # negatives.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",

@@ -124,9 +124,14 @@ def _error_tables(plan: Mapping, source: str, records: list[dict]) -> list[Table
 
 def interval(values: list[float]) -> str:
     """Returns the mean and half of its 95 % interval: `2.1e-03 ± 2e-04`."""
+    mean = sum(values) / len(values)
+    return f"{mean:.2e}" if len(values) < 2 else f"{mean:.2e} ± {half_interval(values):.0e}"
+
+
+def half_interval(values: list[float]) -> float:
+    """Returns half of the 95 % interval of the mean, by Student's t; 0 for one value."""
     count, mean = len(values), sum(values) / len(values)
     if count < 2:
-        return f"{mean:.2e}"
+        return 0.0
     variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    half = _T95.get(count - 1, 1.96) * math.sqrt(variance / count)
-    return f"{mean:.2e} ± {half:.0e}"
+    return _T95.get(count - 1, 1.96) * math.sqrt(variance / count)

@@ -135,7 +135,10 @@ def _table(plan: Mapping, order: list[str], group: str, found: Mapping, paper: M
     with_paper = {name for numbers in paper.values() for name in numbers}
     header = ["method", "backend"]
     for column in columns:
-        header += [column, f"{column} (paper)"] if column in with_paper else [column]
+        header.append(column)
+        if column in with_paper:
+            header.append(f"{column} (paper)")
+            header += [] if column == "epochs" else [f"{column} / paper"]
     rows = []
     known = [name for name in order if name in found or name in paper]
     for method in [*known, *sorted({*found, *paper} - {*order})]:
@@ -145,9 +148,24 @@ def _table(plan: Mapping, order: list[str], group: str, found: Mapping, paper: M
             for column in columns:
                 row.append(_measured(records, column))
                 if column in with_paper:
-                    row.append(cell_text([paper.get(method, {}).get(column)]))
+                    numbers = paper.get(method, {})
+                    row.append(cell_text([numbers.get(column)]))
+                    row += [] if column == "epochs" else [_ratio(records, column, numbers)]
             rows.append(row)
     return Table(group, header, rows)
+
+
+def _ratio(records: list[dict], column: str, paper: Mapping) -> str:
+    """Ours over the paper's, over the seeds; "-" of runs that are not as many epochs long."""
+    found = [
+        value / paper[column]
+        for record in records
+        if record["status"] == "ok"
+        and column in paper
+        and paper.get("epochs") in (None, lookup(record, "epochs"))
+        and (value := lookup(record, column)) is not None
+    ]
+    return cell_text(found)
 
 
 def _measured(records: list[dict], column: str) -> str:
@@ -159,64 +177,23 @@ def _measured(records: list[dict], column: str) -> str:
     return records[0]["status"].replace("_", " ")
 
 
-def step_tables(records: list[dict]) -> list[Table]:
-    """Returns tables of step times against n, one per backend and device.
-
-    Columns: median (p20-p80) at each n, the growth from the smallest to the largest n, and the
-    peer's median divided by the row's at the largest n, for each peer in the run.
-    """
-    places: dict[tuple, dict[int, dict]] = {}
-    for record in sorted(records, key=lambda item: item["cell"]):
-        if record["status"] == "ok":
-            key = (record["config"]["backend"], record["device"]["name"])
-            places.setdefault(key, {})[record["num_classes"]] = record["steps"]
-    return [_step_table(*key, sizes) for key, sizes in sorted(places.items())]
-
-
-def _step_table(backend: str, device: str, sizes: dict[int, dict]) -> Table:
-    order = sorted(sizes)
-    first, last = order[0], order[-1]
-    names = list(dict.fromkeys(name for n in order for name in sizes[n]))
-    peers = [name for name in names if name.startswith("peer_")]
-
-    def median(n: int, name: str) -> float | None:
-        return sizes[n].get(name, {}).get("step_ms", {}).get("median")
-
-    def ratio(above: float | None, below: float | None) -> str:
-        return f"{above / below:.3g}" if above and below else "-"
-
-    rows = []
-    for name in names:
-        row = [name]
-        for n in order:
-            times = sizes[n].get(name, {}).get("step_ms", {})
-            low, high = times.get("p20"), times.get("p80")
-            row.append(
-                f"{number(times['median'])} ({number(low)}-{number(high)})"
-                if times.get("median")
-                else "-"
-            )
-        row.append(ratio(median(last, name), median(first, name)))
-        row += [ratio(median(last, peer), median(last, name)) for peer in peers]
-        rows.append(row)
-    header = ["method", *(f"n = {n:,}, ms (p20-p80)" for n in order), "growth"]
-    header += [f"{peer} / this" for peer in peers]
-    return Table(f"{backend}, {device}", header, rows)
-
-
 def markdown(table: Table) -> str:
-    """Returns the table in Markdown, columns aligned."""
+    """Returns the table in Markdown, columns aligned: to the right where one holds numbers."""
     lines = [table.header, *table.rows]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(table.header))]
+    columns = list(zip(*lines, strict=True))
+    widths = [max(3, *map(len, column)) for column in columns]
+    right = [i > 0 and any(map(_is_number, column[1:])) for i, column in enumerate(columns)]
 
     def line(cells: Iterable[str]) -> str:
-        aligned = [
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
+        places = zip(cells, widths, right, strict=True)
+        aligned = [cell.rjust(w) if numbers else cell.ljust(w) for cell, w, numbers in places]
         return f"| {' | '.join(aligned)} |"
 
     rule = [
-        ("-" * width) if i == 0 else ("-" * (width - 1) + ":") for i, width in enumerate(widths)
+        "-" * (w - 1) + (":" if numbers else "-") for w, numbers in zip(widths, right, strict=True)
     ]
-    return "\n".join([line(table.header), line(rule), *map(line, table.rows)])
+    return "\n".join([line(table.header), f"| {' | '.join(rule)} |", *map(line, table.rows)])
+
+
+def _is_number(text: str) -> bool:
+    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())

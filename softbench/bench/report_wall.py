@@ -91,9 +91,9 @@ def _table(key: tuple, units: int, rows: Mapping) -> Table:
     for name, row in rows.items():
         line = [name, *(_times(row["times"].get(part)) for part in _PARTS)]
         line += [_text(row["paper"])] if with_paper else []
-        line += [f"{row[key]:.3g}" if row[key] else "-" for key in ("ratio", "ratio_p20")]
+        line += [_text(row[key]) for key in ("ratio", "ratio_p20")]
         if with_paper:
-            line += [f"{row['paper_ratio']:.3g}" if row["paper_ratio"] else "-"]
+            line += [_text(row["paper_ratio"])]
         line += [_text(row["sums"].get("megabytes")), _text(row["sums"].get("block_size"))]
         lines.append(line)
     backend, device, label = key
@@ -109,7 +109,7 @@ def _growth(key: tuple, sizes: Mapping[int, dict]) -> Table:
         medians = [sizes[n].get(name, {}).get("times", {}).get("loss", {}) for n in units]
         medians = [summary.get("median") for summary in medians]
         growth = _ratio(medians[-1], medians[0])
-        lines.append([name, *map(_text, medians), f"{growth:.3g}" if growth else "-"])
+        lines.append([name, *map(_text, medians), _text(growth)])
     backend, device, label = key
     header = ["method", *(f"n = {n:,}" for n in units), "growth"]
     return Table(f"Loss, ms, against n, {label}: {backend}, {device}", header, lines)

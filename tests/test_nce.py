@@ -1,0 +1,443 @@
+"""Exact NCE: objectives, gradients, asymptotic covariances and pages, against NumPy by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+import reference
+from scipy import optimize
+
+from softbench.bench import nce_asymptotics as asymptotics
+from softbench.bench import nce_efficiency, nce_fits, nce_library, nce_simulation, report_nce
+from softbench.bench import nce_objectives as objectives
+from softbench.bench.job import Job, NotFinite
+from softbench.bench.report_nce_plots import nce_plots
+
+X, Y = 3, 4
+K = 5
+METHODS = {
+    "mle": {"objective": "likelihood"},
+    "ranking": {"objective": "ranking"},
+    "binary": {"objective": "binary", "bias": "input"},
+    "binary_without_b_x": {"objective": "binary", "bias": "shared"},
+}
+DATASET = {
+    "name": "mixtures",
+    "num_classes": 5,
+    "dim": 2,
+    "components": 2,
+    "centre": 0.5,
+    "spread": 0.5,
+    "noise": "uniform",
+}
+
+
+@pytest.fixture
+def setting(rng):
+    """p(y|x), p_N, data with draws, and a random table of scores."""
+    law, noise = rng.dirichlet(np.full(Y, 3.0), X), rng.dirichlet(np.full(Y, 5.0))
+    sample = objectives.draw(law, noise, 200, K, rng)
+    return law, noise, sample, rng.normal(size=(X, Y))
+
+
+def objective_of(name, setting):
+    _, noise, sample, _ = setting
+    counts = objectives.positives(sample, (X, Y))
+    if name == "likelihood":
+        return objectives.likelihood(counts)
+    if name == "ranking":
+        return objectives.ranking(sample, np.log(noise), (X, Y))
+    return objectives.binary(counts, objectives.negatives(sample, (X, Y)), np.log(noise), K)
+
+
+def written_out(name, setting, table):
+    """The objective of figure 1, point by point."""
+    _, noise, sample, _ = setting
+    rows = table[sample.inputs]
+    each = np.arange(len(rows))
+    true, sampled = rows[each, sample.classes], rows[each[:, None], sample.noise]
+    if name == "likelihood":
+        return np.mean(reference.negative_log_likelihood(rows, sample.classes))
+    loss = {"ranking": reference.nce_ranking, "binary": reference.nce_binary}[name]
+    return np.mean(loss(true, sampled, noise[sample.classes], noise[sample.noise]))
+
+
+@pytest.mark.parametrize("name", ["likelihood", "ranking", "binary"])
+def test_objective_is_that_of_figure_1_and_its_gradient_that_of_differences(name, setting):
+    table, objective = setting[-1], objective_of(name, setting)
+    value, gradient = objective(table)
+    np.testing.assert_allclose(value, written_out(name, setting, table), rtol=1e-12)
+    numeric = optimize.approx_fprime(
+        table.ravel(), lambda v: written_out(name, setting, v.reshape(X, Y)), 1e-6
+    )
+    np.testing.assert_allclose(gradient.ravel(), numeric, atol=2e-6)
+
+
+@pytest.mark.parametrize("num_noise", [1, 2, 3, 4, 9])
+def test_ranking_with_fewer_and_with_more_draws_than_classes(num_noise, setting):
+    law, noise, _, table = setting
+    sample = objectives.draw(law, noise, 50, num_noise, np.random.default_rng(3))
+    value, _ = objectives.ranking(sample, np.log(noise), (X, Y))(table)
+    expected = written_out("ranking", (law, noise, sample, table), table)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ranking", "binary"])
+@pytest.mark.parametrize("seed", range(3))
+def test_objective_is_the_librarys(name, seed, setting):
+    """Value and gradient, to float32, at random points."""
+    _, noise, sample, _ = setting
+    table = np.random.default_rng(seed).normal(0, 2, (X, Y))
+    value, gradient = objective_of(name, setting)(table)
+    found, by_autodiff = nce_library.library_objective(name, sample, np.log(noise))(table)
+    np.testing.assert_allclose(value, found, rtol=1e-5)
+    np.testing.assert_allclose(gradient, by_autodiff, atol=1e-6)
+    assert np.abs(gradient).max() > 1e-2
+
+
+def test_distance_from_another_objective_is_seen(setting):
+    """A library objective with another noise is not ours."""
+    _, noise, sample, table = setting
+    ours = objective_of("binary", setting)
+    same = nce_library.library_objective("binary", sample, np.log(noise))
+    assert max(nce_library.distance(ours, same, table).values()) < 1e-5
+    other = nce_library.library_objective("binary", sample, np.log(noise[::-1]))
+    assert min(nce_library.distance(ours, other, table).values()) > 1e-3
+
+
+def test_draws_follow_their_laws(setting):
+    law, noise, _, _ = setting
+    sample = objectives.draw(law, noise, 60_000, 2, np.random.default_rng(0))
+    expected = law / X
+    share = objectives.positives(sample, (X, Y)) / 60_000
+    assert np.all(np.abs(share - expected) < 4 * np.sqrt(expected / 60_000))
+    expected = np.broadcast_to(noise / X, (X, Y))
+    share = objectives.negatives(sample, (X, Y)) / 120_000
+    assert np.all(np.abs(share - expected) < 4 * np.sqrt(2 * expected / 60_000))
+
+
+def test_minimum_of_the_likelihood_is_the_frequency(setting):
+    """With a parameter for each cell the softmax of the scores is the share of each class."""
+    counts = objectives.positives(setting[2], (X, Y))
+    fit = objectives.minimise(objectives.likelihood(counts), np.eye(X * Y), (X, Y))
+    assert fit.converged
+    found = reference.softmax(fit.parameters.reshape(X, Y))
+    np.testing.assert_allclose(found, counts / counts.sum(-1, keepdims=True), atol=1e-6)
+
+
+def test_separable_data_have_no_minimum():
+    """One class for each input: the scores grow for ever."""
+    counts = np.diag([10.0, 20.0, 30.0])
+    fit = objectives.minimise(objectives.likelihood(counts), np.eye(9), (3, 3))
+    assert not fit.converged
+
+
+def test_divergences(setting):
+    law, _, _, table = setting
+    model = reference.softmax(table)
+    expected = np.mean(np.sum(law * np.log(law / model), -1))
+    np.testing.assert_allclose(objectives.divergence(law, table), expected)
+    np.testing.assert_allclose(
+        objectives.unnormalised_divergence(law, np.log(model)), expected, rtol=1e-9
+    )
+    doubled = objectives.unnormalised_divergence(law, np.log(2 * law))
+    np.testing.assert_allclose(doubled, 1 - np.log(2))
+
+
+@pytest.fixture
+def model(rng):
+    """Features (X Y, 2), theta, the law, p_N; scores are log p, as binary NCE needs."""
+    design, theta = rng.normal(size=(X * Y, 2)), rng.normal(size=2)
+    law = reference.softmax((design @ theta).reshape(X, Y))
+    return design, theta, law, rng.dirichlet(np.full(Y, 5.0))
+
+
+def hessian(function, point, step=1e-4):
+    """By central differences."""
+    size = len(point)
+    found = np.zeros((size, size))
+    for i, j in itertools.product(range(size), repeat=2):
+        a, b = step * np.eye(size)[i], step * np.eye(size)[j]
+        found[i, j] = (
+            function(point + a + b)
+            - function(point + a - b)
+            - function(point - a + b)
+            + function(point - a - b)
+        ) / (4 * step**2)
+    return found
+
+
+def test_fisher_information_is_the_hessian(model):
+    design, theta, law, _ = model
+
+    def expected_loss(v):
+        return -np.mean(np.sum(law * np.log(reference.softmax((design @ v).reshape(X, Y))), -1))
+
+    found = asymptotics.fisher(design, law)
+    np.testing.assert_allclose(found, hessian(expected_loss, theta), atol=1e-6)
+
+
+def every_set(law, noise, num_noise):
+    """Each x, y and K draws, with their probability."""
+    for x, y, *draws in np.ndindex(X, *[Y] * (num_noise + 1)):
+        yield law[x, y] / X * np.prod(noise[list(draws)]), x, y, np.array(draws)
+
+
+@pytest.mark.parametrize("num_noise", [1, 3])
+def test_ranking_information_by_enumeration(model, num_noise):
+    """Hessian of the expected objective and variance of its gradient: both are I_{R,K}."""
+    design, theta, law, noise = model
+    features = design.reshape(X, Y, 2)
+    variance, curvature = np.zeros((2, 2)), np.zeros((2, 2))
+    for p, x, y, draws in every_set(law, noise, num_noise):
+        ids = np.array([y, *draws])
+        q = reference.softmax((features[x, ids] @ theta - np.log(noise[ids]))[None])[0]
+        gradient = features[x, y] - q @ features[x, ids]
+        variance += p * np.outer(gradient, gradient)
+        centred = features[x, ids] - q @ features[x, ids]
+        curvature += p * (centred.T * q) @ centred
+    found = asymptotics.ranking_information(design, law, noise, num_noise)
+    np.testing.assert_allclose(found, variance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found, curvature, rtol=1e-9, atol=1e-12)
+
+
+def test_sampled_ranking_information(model):
+    """Within 4 standard errors of the mean over 20 repetitions."""
+    design, _, law, noise = model
+    rng = np.random.default_rng(0)
+    found = [
+        asymptotics.sampled_ranking_information(design, law, noise, 3, 2000, rng) for _ in range(20)
+    ]
+    exact = asymptotics.ranking_information(design, law, noise, 3)
+    error = np.std(found, axis=0, ddof=1) / np.sqrt(20)
+    assert np.all(np.abs(np.mean(found, axis=0) - exact) < 4 * error)
+    assert np.all(error < 0.01 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("num_noise", [1, 3])
+def test_binary_covariance_by_enumeration(model, num_noise):
+    """H^-1 Var H^-1 from the gradient of every possible set, gamma included."""
+    design, _, law, noise = model  # log p itself is the score of a self-normalised model
+    with_gamma = np.concatenate([design, -np.ones((X * Y, 1))], axis=-1)
+    features = with_gamma.reshape(X, Y, 3)
+    odds = law / (num_noise * noise)
+    sigma = odds / (1 + odds)
+    variance, curvature = np.zeros((3, 3)), np.zeros((3, 3))
+    for p, x, y, draws in every_set(law, noise, num_noise):
+        gradient = (1 - sigma[x, y]) * features[x, y]
+        for j in draws:
+            gradient = gradient - sigma[x, j] * features[x, j]
+        variance += p * np.outer(gradient, gradient)
+        for j in (y, *draws):
+            slope = sigma[x, j] * (1 - sigma[x, j])
+            curvature += p * slope * np.outer(features[x, j], features[x, j])
+    inverse = np.linalg.inv(curvature)
+    found = asymptotics.binary_covariance(with_gamma, law, noise, num_noise)
+    np.testing.assert_allclose(found, inverse @ variance @ inverse, rtol=1e-9)
+
+
+def test_noise_like_the_data_costs_a_factor_1_plus_1_over_k():
+    """p_N = p(y|x): I_{R,K} = K / (K + 1) I."""
+    law = np.tile(np.random.default_rng(0).dirichlet(np.full(Y, 2.0)), (X, 1))
+    design = np.random.default_rng(1).normal(size=(X * Y, 2))
+    for k in (1, 8):
+        found = asymptotics.ranking_information(design, law, law[0], k)
+        np.testing.assert_allclose(found, k / (k + 1) * asymptotics.fisher(design, law), rtol=1e-9)
+
+
+def efficiency_model(name, num_inputs):
+    return nce_efficiency.make_model(
+        {
+            "model": name,
+            "num_classes": 4,
+            "num_inputs": num_inputs,
+            "dim": 3,
+            "scale": 1.0,
+            "noise": [4, 3, 2, 1],
+            "problem_seed": 0,
+        }
+    )
+
+
+def test_log_partition_of_the_models():
+    """Constant in x: at every theta of the cyclic model, at theta* alone of the other."""
+    for name, num_inputs, everywhere in (("cyclic", 4, True), ("offset", 8, False)):
+        model = efficiency_model(name, num_inputs)
+        assert np.ptp(np.log(np.exp(model.scores).sum(-1))) < 1e-12
+        other = model._replace(truth=model.truth + np.array([0.3, -0.2, 0.5]))
+        assert (np.ptp(np.log(np.exp(other.scores).sum(-1))) < 1e-12) == everywhere
+    with pytest.raises(ValueError, match=r"cyclic model needs.*Received: 5, 4, 3"):
+        efficiency_model("cyclic", 5)
+    with pytest.raises(ValueError, match=r"`model` must be.*Received: 'none'"):
+        efficiency_model("none", 4)
+
+
+@pytest.mark.parametrize(("name", "num_inputs"), [("cyclic", 4), ("offset", 8)])
+def test_exact_values_tend_to_their_limits(name, num_inputs):
+    """Both are the Fisher limit in the cyclic model; binary NCE is below it in the other."""
+    model = efficiency_model(name, num_inputs)
+    methods = {"mle": METHODS["mle"], "ranking": METHODS["ranking"], "binary": METHODS["binary"]}
+    exact = nce_efficiency.exact(model, methods, [1, 64])
+    at_64 = {m: exact["methods"][m]["64"] for m in ("ranking", "binary")}
+    for method, value in at_64.items():
+        limit = exact["limits"][method]
+        assert limit < value < 1.04 * limit < exact["methods"][method]["1"]
+    assert exact["limits"]["ranking"] == exact["fisher"]
+    if name == "cyclic":
+        assert exact["limits"]["binary"] == pytest.approx(exact["fisher"], rel=1e-9)
+    else:
+        assert exact["limits"]["binary"] < 0.6 * exact["fisher"]
+    with_gamma = np.concatenate([model.design, -np.ones((len(model.design), 1))], axis=-1)
+    far = asymptotics.binary_covariance(with_gamma, model.law, model.noise, 10**7)
+    assert np.trace(far[:3, :3]) / 3 == pytest.approx(exact["limits"]["binary"], rel=1e-5)
+
+
+@pytest.mark.parametrize("num_noise", [1, 5, 25])
+def test_counterexample_in_the_limit(num_noise):
+    """The minimum of the expected binary objective has 3/7 (section 4.3); the truth is 1/3."""
+    model = nce_efficiency.counterexample()
+    np.testing.assert_allclose(model.law / 2, [[1 / 8, 3 / 8], [1 / 4, 1 / 4]])
+    drawn = np.full((2, 2), num_noise / 4)
+    objective = objectives.binary(model.law / 2, drawn, np.log(model.noise), num_noise)
+    fit = objectives.minimise(objective, model.design, (2, 2))
+    ratio = np.exp(fit.parameters[0] - fit.parameters[1])
+    assert ratio == pytest.approx(3 / 7, rel=1e-6)
+    np.testing.assert_allclose(np.exp(fit.parameters), [1 / 4, 7 / 12], rtol=1e-6)
+
+
+def test_summary_by_hand():
+    thetas = {"mle": {"-": [[1.0, 0.0], [0.0, 0.0]]}, "ranking": {"2": [[1.0, 2.0], [0.0, 1.0]]}}
+    found = nce_efficiency.summary(thetas, np.array([1.0, 0.0]), 10, "mle")["ranking"]["2"]
+    # N / d = 5; errors 4 and 2, those of the MLE 0 and 1; distances 4 and 1.
+    assert (found["mean"], found["gap"], found["distance"]) == (15.0, 12.5, 12.5)
+    assert found["mean_error"] == pytest.approx(5.0) and found["gap_error"] == pytest.approx(7.5)
+
+
+def test_fits_of_powers():
+    sizes = ["1", "4", "16"]
+    assert nce_fits.powers(sizes, [3.0, 1.5, 0.75]) == pytest.approx(-0.5)
+    gaps, errors = [[8.0, 2.0, 0.5], [12.0, 3.0, 0.75]], [[0.1, 0.02, 0.01]] * 2
+    found = nce_fits.scaled(sizes, gaps, errors, -1.0)
+    assert found.constants == pytest.approx([8.0, 12.0]) and found.chi_square < 1e-20
+    assert nce_fits.scaled(sizes, gaps, errors, -0.5).chi_square > 100
+    assert nce_fits.pooled_error([3.0, 4.0]) == pytest.approx(2.5)
+
+
+def simulation_config(num_inputs, methods, **timing):
+    return {
+        "seed": 0,
+        "task": "nce_simulation",
+        "dataset": DATASET | {"num_inputs": num_inputs},
+        "model": {"name": "linear"},
+        "timing": timing,
+        "methods": {name: METHODS[name] for name in methods},
+    }
+
+
+def record_of(task, config, seed):
+    config, result = config | {"seed": seed}, {}
+    task.run(Job(config, None, result, lambda point: None))
+    return {"config": config, "status": "ok", "cell": f"c{seed}", "seed": seed, **result}
+
+
+def test_simulation_and_its_page():
+    first = simulation_config([6], ["mle", "ranking", "binary"], sizes=[500, 4000], negatives=[2])
+    second = simulation_config([5, 10], METHODS, sizes=[2000], negatives=[4])
+    records = [record_of(nce_simulation, c, seed) for c in (first, second) for seed in (0, 1)]
+    paper = {"mixtures-linear-binary_without_b_x": {"5": 0.1, "10": 0.2}}
+    plan = {"methods": list(METHODS), "paper": paper}
+    kl, ratio, _, inputs, _ = report_nce.nce_tables(plan, records)
+    mean = np.mean([r["inputs"]["6"]["kl"]["4000"]["ranking"]["2"] for r in records[:2]])
+    assert kl.header == ["", "n = 500", "n = 4,000"]
+    assert [row[0] for row in kl.rows] == ["mle", "ranking, K = 2", "binary, K = 2"]
+    assert float(kl.rows[1][2].split(" ±")[0]) == pytest.approx(mean, rel=1e-3)
+    assert ratio.header[-1] == "n to infinity" and len(ratio.rows) == 2
+    names = [row[0] for row in inputs.rows]
+    assert "binary, K = 4, not normalised" in names and "binary_without_b_x (paper)" in names
+    assert inputs.rows[names.index("binary_without_b_x (paper)")][1:] == ["0.1", "0.2", "2"]
+    for record in records:
+        for found in record["inputs"].values():
+            assert max(v for part in found["library"].values() for v in part.values()) < 1e-4
+            assert found["limits"]["mle"]["-"] == pytest.approx(4 * 2)
+    plots = nce_plots(records)
+    assert set(plots) == {"figure_2.png", "figure_3.png"}
+    (left, right) = plots["figure_2.png"][1]["panels"]
+    assert left["lines"]["K = 2"]["points"][1][:2] == [4000, pytest.approx(mean)]
+    assert len(right["lines"]) == 5
+
+
+def test_no_minimum_is_said():
+    """Fewer points than classes: no method has a minimum, and none has a number."""
+    config = simulation_config([6], ["mle", "ranking"], sizes=[3], negatives=[1])
+    record = record_of(nce_simulation, config, 0)
+    assert record["inputs"]["6"]["kl"]["3"] == {"mle": {"-": None}, "ranking": {"1": None}}
+    kl, *_ = report_nce.nce_tables({"methods": list(METHODS), "paper": {}}, [record])
+    assert kl.rows[0][1] == "no minimum (1 of 1)"
+
+
+def test_kl_of_a_large_sample_is_that_of_the_limit():
+    """2 N KL has the trace as its mean: 40 data sets, within 4 standard errors."""
+    problem = nce_simulation.make_problem(DATASET, 6, 0)
+    known, unnormalised = nce_simulation.limits(problem, METHODS, [3], 0)
+    config = simulation_config([6], METHODS, sizes=[20_000], negatives=[3])
+    values = {name: [] for name in ("mle", "ranking", "binary", "not normalised")}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        sample = objectives.draw(problem.law, problem.noise, 20_000, 3, rng)
+        for name in ("mle", "ranking", "binary"):
+            method = config["methods"][name]
+            fit = nce_simulation.estimate(problem, method, sample, None if name == "mle" else 3)
+            scores = nce_simulation.scores_of(problem, method, fit.parameters)
+            values[name].append(40_000 * objectives.divergence(problem.law, scores))
+        found = objectives.unnormalised_divergence(problem.law, scores)
+        values["not normalised"].append(40_000 * found)
+    expected = {name: next(iter(known[name].values())) for name in ("mle", "ranking", "binary")}
+    expected["not normalised"] = unnormalised["binary"]["3"]
+    for name, trace in expected.items():
+        error = np.std(values[name], ddof=1) / np.sqrt(40)
+        assert abs(np.mean(values[name]) - trace) < 4 * error and error < 0.1 * trace, name
+    assert known["binary_without_b_x"]["3"] > 0
+
+
+def test_the_first_inputs_stay_the_same():
+    small, large = (nce_simulation.make_problem(DATASET, size, 1) for size in (3, 8))
+    np.testing.assert_array_equal(small.inputs, large.inputs[:3])
+    np.testing.assert_array_equal(small.parameters, large.parameters)
+    marginal = nce_simulation.make_problem(DATASET | {"noise": "marginal"}, 8, 1)
+    np.testing.assert_allclose(marginal.noise, marginal.law.mean(0))
+    with pytest.raises(ValueError, match=r"`noise` must be.*Received: 'none'"):
+        nce_simulation.make_problem(DATASET | {"noise": "none"}, 3, 1)
+
+
+def test_efficiency_and_its_page():
+    methods = {n: METHODS[n] for n in ("mle", "ranking")} | {"binary": {"objective": "binary"}}
+    dataset = {"model": "cyclic", "num_inputs": 4, "num_classes": 4, "dim": 3, "scale": 1.0}
+    dataset |= {"name": "nce", "label": "cyclic", "noise": [4, 3, 2, 1], "problem_seed": 0}
+    base = {"task": "nce_efficiency", "model": {"name": "exact"}, "methods": methods}
+    timing = {"size": 1000, "data_sets": 5, "negatives": [1, 4, 16]}
+    config = base | {"dataset": dataset, "timing": timing}
+    records = [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
+    example = {"name": "nce", "label": "counterexample", "model": "counterexample"}
+    timing = {"sizes": [100, 20_000], "negatives": [2]}
+    config = base | {"dataset": example, "timing": timing}
+    records += [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
+    ratios, table, slopes = report_nce.nce_tables({"methods": list(methods), "paper": {}}, records)
+    found = [float(row[2].split(" ±")[0]) for row in ratios.rows]
+    assert found == pytest.approx([1 / 3, 1 / 3, 3 / 7], abs=0.03)
+    assert table.title.endswith("10 data sets") and len(table.rows) == 7
+    assert table.rows[0][-3:] == ["-", "-", "-"]
+    assert [row[0] for row in slopes.rows] == ["ranking", "binary"]
+    plots = nce_plots(records)
+    assert len(plots["efficiency.png"][1]["panels"]) == 2
+
+
+def test_a_data_set_without_a_minimum_ends_the_cell():
+    """One point, at x_1 with this seed: one of its classes is never seen."""
+    config = {
+        "seed": 2,
+        "methods": {"mle": METHODS["mle"]},
+        "dataset": {"model": "counterexample"},
+        "timing": {"sizes": [1], "negatives": [1]},
+    }
+    with pytest.raises(NotFinite, match="no minimum at N = 1"):
+        nce_efficiency.run(Job(config, None, {}, lambda point: None))

@@ -1,0 +1,139 @@
+"""The report as one HTML file: what it holds, and in a browser, where one is installed, its use."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+from report_records import make_record, write_results
+
+from softbench.bench import report, report_html
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+# Sorts the first table twice by its third column, filters, and leaves what it sees in the title.
+ACT = """<script>
+const table = document.querySelector("#demo table");
+const shown = (found) => [...found].filter((one) => !one.hidden);
+const names = () => shown(table.tBodies[0].rows).map((row) => row.cells[0].textContent);
+const seen = [];
+const head = table.tHead.rows[0].cells[2];
+head.click(); seen.push(names().join(" "));
+head.click(); seen.push(names().join(" "));
+const box = document.getElementById("filter");
+box.value = "JAX full"; box.dispatchEvent(new Event("input")); seen.push(names().join(" "));
+seen.push(shown(document.querySelectorAll("section")).map((section) => section.id).join(" "));
+document.title = seen.join("|") + "|" + getComputedStyle(document.body).backgroundColor;
+</script>"""
+
+
+class Reader(HTMLParser):
+    """Collects ids, links, the tags that load something, and the text of tables."""
+
+    def __init__(self):
+        super().__init__()
+        self.ids, self.links, self.loads, self.tags = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if tag == "a" else []
+        self.loads += [values[key] for key in ("src", "srcset", "data") if key in values]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """A report of one experiment with a front page."""
+    root = tmp_path_factory.mktemp("report") / "results"
+    made = [
+        make_record(perplexity=118.0),
+        make_record(method="exp", perplexity=1_200.0),
+        make_record(method="uniform", perplexity=7.5),
+        make_record(method="lost", status="crashed", error="<b>no</b>"),
+    ]
+    made[0]["curve"][0]["valid_precision_at_1"] = 0.25  # a second plot
+    write_results(root / "demo", *made)
+    (root / "demo" / "NOTES.md").write_text("Note <script>alert(1)</script> & [home](../README.md)")
+    (root / "RECORDS.md").write_text("# Records\n\nThe schema.\n")
+    path = root.parent / "report.html"
+    assert report.main([f"--results={root}", f"--html={path}"]) == 0
+    assert not (root / "README.md").exists() and not (root / "demo" / "README.md").exists()
+    return path
+
+
+def test_file_holds_all_it_needs(document):
+    text = document.read_text()
+    reader = Reader()
+    reader.feed(text)
+    assert reader.loads == [] and "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert "default-src 'none'" in text
+    assert {"link", "img", "iframe"}.isdisjoint(reader.tags)
+    assert reader.tags.count("script") == 1
+    assert "<script>alert" not in text and "&lt;b&gt;no" in text
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {"results", "demo", "RECORDS"} <= set(reader.ids)
+    inside = {f"#{name}" for name in reader.ids}
+    assert {link for link in reader.links if not link.startswith("http")} <= inside
+    assert reader.tags.count("svg") == 2
+    pictures = text[text.index("<svg") :]
+    assert "url(#" in pictures and "var(--ink)" in pictures
+    for target in re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', text):
+        assert target in reader.ids
+
+
+def test_same_records_same_file(document, tmp_path):
+    again = tmp_path / "again.html"
+    report.main([f"--results={document.parent / 'results'}", f"--html={again}"])
+    assert again.read_bytes() == document.read_bytes()
+
+
+def test_one_experiment_alone(document, tmp_path):
+    path = tmp_path / "one.html"
+    assert report.main([f"--results={document.parent / 'results' / 'demo'}", f"--html={path}"]) == 0
+    assert "A demonstration" in path.read_text()
+
+
+def test_check_and_html_exclude_each_other(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        report.main([f"--results={tmp_path}", "--check", f"--html={tmp_path / 'a.html'}"])
+    assert "exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("demo/README.md", "#demo"),
+        ("../README.md", "#results"),
+        ("../demo/README.md", "#demo"),
+        ("RECORDS.md", "#RECORDS"),
+        ("../../configs/a.py", "../../configs/a.py"),
+    ],
+)
+def test_links_between_pages_stay_in_the_file(target, expected):
+    assert report_html._link(target, {"results", "demo", "RECORDS"}) == expected
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
+@pytest.mark.parametrize(("scheme", "colour"), [(0, "rgb(23, 24, 28)"), (1, "rgb(254, 254, 254)")])
+def test_sort_filter_and_schemes_in_a_browser(document, tmp_path, scheme, colour):
+    page = tmp_path / "act.html"
+    page.write_text(document.read_text().replace("</body>", ACT + "</body>"))
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--blink-settings=preferredColorScheme={scheme}",
+        "--dump-dom",
+        f"{page.as_uri()}#demo",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    title = re.search(r"<title>(.*?)</title>", run.stdout).group(1)
+    # Numbers by value (1,200 after 118), the row without a result last in both directions.
+    assert title == (f"uniform full exp lost|exp full uniform lost|full|demo|{colour}")

@@ -1,0 +1,66 @@
+"""The plots of the report, from hand-made records. Needs no Keras."""
+
+import sys
+
+import pytest
+from report_records import PLAN, make_record, write_results
+
+from softbench.bench import records, report, report_plots, report_style
+from softbench.bench.config import ConfigError
+
+
+def test_check_notices_a_stale_plot(tmp_path, capsys):
+    """Only the curve changes, which no table of this page shows; then a file is missing."""
+    plan = PLAN | {"columns": ["test_perplexity"]}
+    results = write_results(tmp_path / "demo", make_record())
+    records.write_json(results / "experiment.json", plan)
+    report.main([f"--results={results}"])
+    changed = make_record()
+    changed["curve"][0]["valid_perplexity"] = 200.0
+    write_results(results, changed)
+    records.write_json(results / "experiment.json", plan)
+    assert report.main([f"--results={results}", "--check"]) == 1
+    stale = capsys.readouterr().err
+    assert "valid_perplexity.png" in stale and "valid_perplexity.svg" in stale
+    assert "README.md" not in stale
+    report.main([f"--results={results}"])
+    assert report.main([f"--results={results}", "--check"]) == 0
+    (results / "ptb-lstm_small-valid_perplexity.svg").unlink()
+    assert report.main([f"--results={results}", "--check"]) == 1
+
+
+def test_a_plot_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
+    data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
+    digest = report_style.digest("a", data)
+    assert report_style.digest("b", data) != digest
+    monkeypatch.setattr(report_style, "VERSION", -1)
+    assert report_style.digest("a", data) != digest
+
+
+def test_lines_of_a_plot_can_be_told_apart():
+    """A palette for the colour-blind (Okabe and Ito 2008), and no marker twice with a colour."""
+    styles = [report_style._style(index) for index in range(30)]
+    assert len({(style["color"], style["marker"]) for style in styles}) == 30
+    assert {style["color"] for style in styles} == {
+        "#0072b2",
+        "#d55e00",
+        "#009e73",
+        "#cc79a7",
+        "#e69f00",
+        "#56b4e9",
+    }
+
+
+def test_cells_of_one_method_have_lines_of_their_own():
+    again = make_record(1, cell="ptb-lstm_small-full-s1-jax-99999999")
+    other = make_record(method="exp")
+    found = report_plots.plots([make_record(), again, other])
+    _, data = found["ptb-lstm_small-valid_perplexity"]
+    assert list(data["lines"]) == ["exp", "full, jax, seed 0, 0123", "full, jax, seed 1, 9999"]
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
+    with pytest.raises(ConfigError, match=r"softbench\[report\]"):
+        report_style.pictures("a", data)
