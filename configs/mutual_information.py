@@ -41,4 +41,10 @@ def get_config():
             "samples": 30_000,
             "train_samples": 6_000,
         },
+        presets={
+            "smoke": {
+                "timing": {"candidates": (2, 8), "samples": 2_000, "train_samples": 1_000},
+            },
+            "paper": {},
+        },
     )

@@ -26,6 +26,14 @@ def model(name, num_inputs):
     return {"dataset": {"name": "nce", "label": name, **options, **noise}}
 
 
+def counterexample(sizes, negatives):
+    """The problem of section 4.3."""
+    return {
+        "dataset": {"name": "nce", "label": "counterexample", "model": "counterexample"},
+        "timing": {"sizes": sizes, "negatives": negatives},
+    }
+
+
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     return experiment(
@@ -36,10 +44,7 @@ def get_config():
         problems={
             "cyclic": model("cyclic", 4),
             "offset": model("offset", 8),
-            "counterexample": {
-                "dataset": {"name": "nce", "label": "counterexample", "model": "counterexample"},
-                "timing": {"sizes": (100, 1000, 10_000, 100_000), "negatives": (1, 5, 25)},
-            },
+            "counterexample": counterexample((100, 1000, 10_000, 100_000), (1, 5, 25)),
         },
         method_table={
             "mle": {"objective": "likelihood"},
@@ -48,4 +53,16 @@ def get_config():
         },
         timing={"size": 4000, "data_sets": 300, "negatives": (1, 2, 4, 8, 16, 32, 64)},
         seeds=tuple(range(8)),
+        presets={
+            "smoke": {
+                "problems": {
+                    "cyclic": model("cyclic", 4),
+                    "offset": model("offset", 8),
+                    "counterexample": counterexample((100, 1000), (1, 5)),
+                },
+                "timing": {"size": 1000, "data_sets": 20, "negatives": (1, 4)},
+                "seeds": (0,),
+            },
+            "paper": {},
+        },
     )

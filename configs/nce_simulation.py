@@ -57,4 +57,21 @@ def get_config():
             "inputs-linear-binary_without_b_x": {"100": 0.19, "200": 0.21, "300": 0.24, "400": 0.26}
         },
         seeds=tuple(range(10)),
+        presets={
+            "smoke": {
+                "problems": {
+                    "n_and_k": problem(
+                        "n_and_k",
+                        (20,),
+                        {"sizes": (2000, 4000), "negatives": (4, 8)},
+                        "mle,ranking,binary",
+                    ),
+                    "inputs": problem(
+                        "inputs", (10, 20), {"sizes": (2000,), "negatives": (8,)}, ""
+                    ),
+                },
+                "seeds": (0,),
+            },
+            "paper": {},
+        },
     )
