@@ -78,4 +78,4 @@ def _panel(axes: object, part: Mapping) -> None:
     axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=9, loc=part["legend"])
+    axes.legend(fontsize=9, loc=part["legend"], ncols=2 if len(part["lines"]) > 6 else 1)
