@@ -49,7 +49,7 @@ def _size_panel(group: list[dict], method: str) -> dict:
             lines[f"K = {k}"] = {"points": points}
     lines["maximum likelihood"] = {"points": line(best, "-"), "kind": "reference"}
     title = f"{_NAMES.get(method, method)}, |X| = {inputs}"
-    return panel(title, "n", "KL, nats", "xy", lines, [int(n) for n in sizes])
+    return panel(title, "n", "KL, nats", "xy", lines, [int(n) for n in sizes], "lower left")
 
 
 def _inputs_panel(group: list[dict]) -> dict:

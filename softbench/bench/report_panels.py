@@ -72,4 +72,4 @@ def _panel(axes: object, part: Mapping) -> None:
     axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.7)
-    axes.legend(fontsize=9, loc=part["legend"])
+    axes.legend(fontsize=9, loc=part["legend"], ncols=2 if len(part["lines"]) > 6 else 1)
