@@ -7,7 +7,10 @@ from softbench.bench.report_information import information_plots
 from softbench.bench.report_nce_plots import nce_plots
 from softbench.bench.report_tables import group_name
 
-_SCORES = ("valid_perplexity", "valid_precision_at_1")
+_SCORES = {
+    "valid_perplexity": "validation perplexity",
+    "valid_precision_at_1": "validation precision@1",
+}
 
 
 def plots(records: list[dict]) -> dict[str, tuple[str, dict]]:
@@ -74,7 +77,7 @@ def _add_wall(found: dict, record: Mapping) -> None:
 
 def _add_curves(found: dict, record: Mapping, label: str) -> None:
     group = group_name(record["config"])
-    for score in _SCORES:
+    for score, words in _SCORES.items():
         points = [
             [point["seconds"], point[score]]
             for point in record.get("curve") or []
@@ -82,7 +85,7 @@ def _add_curves(found: dict, record: Mapping, label: str) -> None:
         ]
         if points:
             log = "y" if score == "valid_perplexity" else ""
-            empty = {"x": "training time, s", "y": score, "log": log, "lines": {}}
-            caption = f"{group}: {score} against training time"
+            empty = {"x": "training time, s", "y": words, "log": log, "lines": {}}
+            caption = f"{group}: {words} against training time"
             _, data = found.setdefault(f"{group}-{score}", (caption, empty))
             data["lines"][label] = points
