@@ -63,6 +63,13 @@ def test_seeds_are_averaged_and_other_data_are_other_comparisons():
     assert [row.value for row in found.rows] == [85.0, 100.0]
 
 
+def test_few_classes_are_not_compared():
+    made = [run("full", [100.0]) | {"num_classes": n} for n in (999, 1_000)]
+    others = [run("a", [90.0]) | {"num_classes": n} for n in (999, 1_000)]
+    assert report_choices.comparisons(page(made[0], others[0])) == []
+    assert len(report_choices.comparisons(page(made[1], others[1]))) == 1
+
+
 def test_failed_runs_and_pages_without_full_have_no_comparison():
     failed = run("full", [100.0]) | {"status": "nan"}
     assert report_choices.comparisons(page(failed, run("a", [90.0]))) == []

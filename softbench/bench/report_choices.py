@@ -15,6 +15,7 @@ REFERENCE = "full"
 # Rows whose time outside the head, which all share, differs by more of the reference's step did
 # not have the machine to themselves.
 SPREAD = 0.5
+FEWEST = 1_000  # classes
 _MODEL = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
 _QUALITY = {"perplexity": "perplexity", "log_likelihood": "nll"}
 
@@ -76,10 +77,13 @@ def lower_is_better(metric: str) -> bool:
 
 
 def comparisons(page: Page) -> list[Comparison]:
-    """Returns the comparisons of a page: none where no method stands beside the reference."""
+    """Returns the comparisons of a page: none where no method stands beside the reference.
+
+    Data with fewer than `FEWEST` classes are left out: there is nothing to save.
+    """
     metric, groups = _metric(page.plan), {}
     for record in page.ok("train"):
-        if metric and record.get("curve"):
+        if metric and record.get("curve") and record["num_classes"] >= FEWEST:
             groups.setdefault(_key(record), []).append(record)
     reach = (page.plan.get("reach") or {}).get("method")
     found = []

@@ -1,6 +1,7 @@
 """What the front page says of quality: the best rows, and quality against cost. No Keras."""
 
 from softbench.bench.report_choices import (
+    FEWEST,
     REFERENCE,
     SPREAD,
     Comparison,
@@ -23,7 +24,8 @@ estimate of the mutual information of input and class among the rows: where it i
 frequencies tell most of what there is to know. Fastest: the shortest step among the rows that are
 at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of the step, which all
 rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
-programs ran beside them."""
+programs ran beside them. Data with fewer than {FEWEST:,} classes are left out: there is nothing to
+save. Where a page names one seed, differences of a few per cent may be the seed's."""
 
 
 def choices(pages: list[Page]) -> Section:
