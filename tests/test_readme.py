@@ -1,0 +1,93 @@
+"""Every measured number of README.md is in the committed records."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+TEXT = (ROOT / "README.md").read_text()
+WORDS = " ".join(TEXT.split())
+
+
+def records(experiment, **fields):
+    """The records of an experiment whose config has these fields."""
+    paths = sorted((RESULTS / experiment / "runs").glob("*.json"))
+    found = [json.loads(path.read_text()) for path in paths]
+    found = [r for r in found if all(r["config"][k] == v for k, v in fields.items())]
+    assert found
+    return found
+
+
+def curve(experiment, dataset, method, key):
+    """{seconds: value} and the list of values of one training run."""
+    (record,) = [
+        r
+        for r in records(experiment)
+        if method in r["config"]["methods"] and r["cell"].startswith(dataset)
+    ]
+    values = [point[key] for point in record["curve"]]
+    return record, dict(zip([round(p["seconds"]) for p in record["curve"]], values, strict=True))
+
+
+def test_tables_are_those_of_the_quickstart():
+    tables = re.findall(r"\| method \|.*?\n\n", TEXT, flags=re.S)
+    assert len(tables) == 2
+    for table, name in zip(tables, ("language-lstm", "xmc-bag"), strict=True):
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n")]
+        rows = [row for row in rows[2:] if len(row) > 1]
+        with open(RESULTS / "quickstart" / f"{name}.csv") as file:
+            known = [[row[0], *row[2:]] for row in list(csv.reader(file))[1:]]
+        assert rows == known
+
+
+def test_step_times_are_those_of_scaling():
+    (record,) = [
+        r for r in records("scaling", backend="tensorflow") if r["num_classes"] == 1_000_000
+    ]
+    ms = {name: step["step_ms"]["median"] for name, step in record["steps"].items()}
+    fast, slow = ms["rows_log_uniform_shared"], ms["keras_log_uniform_shared"]
+    assert f"takes {fast:.1f} ms when the head updates its own rows, {slow:,.0f} ms" in WORDS
+    assert f"and {ms['full']:,.0f} ms with the full softmax" in WORDS
+    assert f"kernel written around it takes {ms['peer_tf']:.1f} ms" in WORDS
+
+
+def test_perplexities_are_those_of_penn_treebank():
+    key, data = "valid_perplexity", "ptb-lstm_small"
+    values = {
+        name: list(curve("ptb_nce", data, name, key)[1].values())
+        for name in ("full", "exp", "binary_800")
+    }
+    assert f"validation perplexity of {values['full'][-1]:.1f} (Ma & Collins: 116.8)" in WORDS
+    better = {name: 100 * (1 - rows[4] / values["full"][4]) for name, rows in values.items()}
+    expected = f"are {better['exp']:.1f} % better than it, and binary NCE with 800 draws "
+    assert f"{expected}{better['binary_800']:.1f} %" in WORDS
+
+
+def test_accuracies_are_those_of_the_adversarial_tree():
+    record, tree = curve("adversarial", "hierarchy", "adversarial", "valid_accuracy")
+    uniform = curve("adversarial", "hierarchy", "uniform", "valid_accuracy")[1]
+    fitted = record["tree"]["fit_seconds"]
+    assert f"after 60 s, {fitted:.0f} of which fitted the tree" in WORDS
+    assert tree[60] > uniform[300]
+    assert f"({tree[60]:.2f} and {uniform[300]:.2f}; after equal times {tree[300]:.2f})" in WORDS
+
+
+def test_proposals_are_those_of_gradient_bias():
+    found = {}
+    for record in records("gradient_bias"):
+        found |= record["samplers"]
+    start = WORDS.index("How near a proposal q is")
+    part = WORDS[start : WORDS.index("Install and run the benchmark")]
+    for name in (
+        "uniform",
+        "quadratic",
+        "rff_D1024_nu4",
+        "unigram",
+        "positive_prior_D512_nu4",
+        "positive_prior_D512_nu4_exact16",
+    ):
+        values = f"{100 * found[name]['ess']:.1f} %, {found[name]['kl']:.2f}"
+        assert values in part, name
+        part = part[part.index(values) + len(values) :]
