@@ -360,8 +360,8 @@ def test_simulation_and_its_page():
             assert max(v for part in found["library"].values() for v in part.values()) < 1e-4
             assert found["limits"]["mle"]["-"] == pytest.approx(4 * 2)
     plots = nce_plots(records)
-    assert set(plots) == {"figure_2.png", "figure_3.png"}
-    (left, right) = plots["figure_2.png"][1]["panels"]
+    assert set(plots) == {"figure_2", "figure_3"}
+    (left, right) = plots["figure_2"][1]["panels"]
     assert left["lines"]["K = 2"]["points"][1][:2] == [4000, pytest.approx(mean)]
     assert len(right["lines"]) == 5
 
@@ -428,7 +428,7 @@ def test_efficiency_and_its_page():
     assert table.rows[0][-3:] == ["-", "-", "-"]
     assert [row[0] for row in slopes.rows] == ["ranking", "binary"]
     plots = nce_plots(records)
-    assert len(plots["efficiency.png"][1]["panels"]) == 2
+    assert len(plots["efficiency"][1]["panels"]) == 2
 
 
 def test_a_data_set_without_a_minimum_ends_the_cell():
