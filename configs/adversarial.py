@@ -57,6 +57,8 @@ def heads(ridge):
             "num_components": 16,
             "regularization": ridge,
             "max_points_per_node": 20_000,
+            # of 10: on `hierarchy` a mean log p_n of -4.80 for -4.74, for three quarters of the time
+            "max_alternations": 3,
         },
     }
     one = {"num_sampled": 1}
