@@ -15,7 +15,7 @@ from softbench.bench import report_tree
 from softbench.bench import tree_fit as tree_task
 from softbench.bench.job import Job
 from softbench.callbacks import RefitTree
-from softbench.samplers import AdversarialTree, tree_fit, tree_projection, tree_walk
+from softbench.samplers import AdversarialTree, tree_fit, tree_newton, tree_projection, tree_walk
 
 
 def hierarchy(num_points=600, n=16, k=4, seed=0, spread=0.4):
@@ -423,3 +423,21 @@ def test_bad_points_and_options():
     rejects("`num_classes`", built.fit, x, labels, 17)
     rejects("features", built.sample, None, keras.ops.zeros((2, 3)), 3)
     rejects("`head`", RefitTree, SampledSoftmax(16, "uniform"), None, x, labels)
+
+
+def test_directions_of_many_nodes_are_those_of_their_covariances():
+    """300 nodes of 8 to 10 classes: more classes than are added up at once, in no order."""
+    rng = np.random.default_rng(0)
+    n, count, k = 2_700, 300, 3
+    node = rng.permutation(np.arange(n) % count)
+    node[rng.choice(n, 40, replace=False)] = 7
+    labels = np.concatenate([np.arange(n), rng.integers(n, size=2_000)])
+    features = rng.normal(size=(len(labels), k)) * [2.0, 1.0, 0.5]
+    sums = np.stack([features[labels == label].sum(0) for label in range(n)])
+    design = tree_newton.Design(features, labels, n)
+    level = tree_fit.LevelFit(design, node, count, tree_fit.FitOptions(), rng)
+    found = level._dominant_directions()
+    for i in range(count):
+        expected = np.linalg.eigh(np.cov(sums[node == i].T))[1][:, -1]
+        expected = expected * np.sign(expected[np.abs(expected).argmax()])
+        np.testing.assert_allclose(found[i], expected, atol=1e-8)

@@ -172,7 +172,7 @@ def committed():
 
 
 def test_committed_bounds_never_exceed_their_ceiling():
-    """The acceptance of the issue: at most 4 standard errors above min(I, log N)."""
+    """At most 4 standard errors above min(I, log N)."""
     for record in committed():
         for critic in record["critics"].values():
             for n, found in critic.items():

@@ -21,7 +21,7 @@ def records(experiment, **fields):
 
 
 def curve(experiment, dataset, method, key):
-    """{seconds: value} and the list of values of one training run."""
+    """The record of one training run, and its {seconds: value}."""
     (record,) = [
         r
         for r in records(experiment)
