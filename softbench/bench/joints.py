@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from softbench.bench import laws
+
 
 class Table:
     """p(y|x) of a table (X, n), mixed with a little of the uniform law; x is uniform.
@@ -23,9 +25,7 @@ class Table:
         self, num_inputs: int, num_classes: int, sharpness: float, uniform: float, seed: int
     ) -> None:
         scores = sharpness * np.random.default_rng(seed).normal(size=(num_inputs, num_classes))
-        rows = np.exp(scores - scores.max(-1, keepdims=True))
-        rows /= rows.sum(-1, keepdims=True)
-        self.given = (1 - uniform) * rows + uniform / num_classes
+        self.given = (1 - uniform) * laws.softmax(scores) + uniform / num_classes
         self.marginal = self.given.mean(0)
         self.optimum = np.log(self.given / self.marginal)
         self.information = float(np.mean(np.sum(self.given * self.optimum, -1)))
@@ -33,14 +33,9 @@ class Table:
     def sample(self, rng: np.random.Generator, size: int, candidates: int) -> tuple:
         """x (S,) and y (S, N): y[:, 0] ~ p(y|x), the others ~ p(y)."""
         x = rng.integers(len(self.given), size=size)
-        # The rows one after the other, row r on [r, r + 1): one search finds a class of any.
-        steps = np.cumsum(self.given, -1)
-        steps[:, -1] = 1.0
-        line = (steps + np.arange(len(steps))[:, None]).ravel()
-        true = np.searchsorted(line, x + rng.random(size), side="right") - x * steps.shape[1]
-        steps = np.cumsum(self.marginal)
-        steps[-1] = 1.0
-        noise = np.searchsorted(steps, rng.random((size, candidates - 1)), side="right")
+        true = laws.draw(self.given, x, rng.random(size))
+        uniform = rng.random((size, candidates - 1))
+        noise = laws.draw(self.marginal[None], np.zeros(size, int), uniform)
         return x, np.concatenate([true[:, None], noise], -1)
 
     def log_noise(self, y: np.ndarray) -> np.ndarray:

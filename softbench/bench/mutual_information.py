@@ -8,27 +8,19 @@ Shape letters: S samples, N candidates of each, the first one the label.
 """
 
 import math
-from typing import NamedTuple
 
 import keras
 import numpy as np
 from scipy import optimize
 
 from softbench import losses
-from softbench.bench import joints
+from softbench.bench import joints, laws
 from softbench.bench.job import Job
 from softbench.ops import gradients_and_aux
 
 _CHUNK = 2**20  # candidates that are held at once
 _OBJECTIVES = {"ranking": losses.nce_ranking, "binary": losses.nce_binary}
 Joint = joints.Table | joints.Gaussian
-
-
-class Estimate(NamedTuple):
-    """A mean over samples, and its standard error."""
-
-    mean: float
-    error: float
 
 
 def run(job: Job) -> None:
@@ -74,7 +66,9 @@ def measure(
             values[name].append(_losses(name, scores, joint.log_noise(y))[0])
         wrong = joint.scores(weights - joint.optimum, x, y[:, :1])
         values["square"].append(np.square(wrong[:, 0]))
-    ranking, local, square = (_estimate(values[key]) for key in ("ranking", "binary", "square"))
+    ranking, local, square = (
+        laws.estimate(np.concatenate(values[key])) for key in ("ranking", "binary", "square")
+    )
     return {
         "bound": math.log(candidates) - ranking.mean,
         "bound_error": ranking.error,
@@ -146,8 +140,3 @@ def _losses(
         keras.ops.convert_to_numpy(a).astype(float) for a in (*gradients, values)
     )
     return values, np.concatenate([to_true[:, None], to_sampled], -1)
-
-
-def _estimate(parts: list[np.ndarray]) -> Estimate:
-    values = np.concatenate(parts)
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))

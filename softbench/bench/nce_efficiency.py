@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from softbench.bench import laws, nce_methods
 from softbench.bench import nce_asymptotics as asymptotics
 from softbench.bench import nce_objectives as objectives
 from softbench.bench.job import Job, NotFinite
@@ -39,7 +40,7 @@ class Model(NamedTuple):
     @property
     def law(self) -> np.ndarray:
         """p(y|x) (X, Y)."""
-        return objectives.softmax(self.scores)
+        return laws.softmax(self.scores)
 
 
 def run(job: Job) -> None:
@@ -105,29 +106,25 @@ def one_data_set(
     sample = objectives.draw(model.law, model.noise, size, max(options["negatives"]), rng)
     for name, method in methods.items():
         found[name] = {}
-        for k in [None] if method["objective"] == "likelihood" else options["negatives"]:
-            drawn = sample if k is None else sample._replace(noise=sample.noise[:, :k])
-            fit = estimate(model, method, drawn, k)
+        for k in nce_methods.sizes(method, options["negatives"]):
+            fit = estimate(model, method, sample, k)
             if not fit.converged:
                 raise NotFinite(f"{name} has no minimum at K = {k}.")
-            found[name]["-" if k is None else str(k)] = fit.parameters[: len(model.truth)]
+            found[name][nce_methods.label(k)] = fit.parameters[: len(model.truth)]
     return found
 
 
 def estimate(
     model: Model, method: Mapping, sample: objectives.Sample, num_noise: int | None
 ) -> objectives.Fit:
-    """Returns the minimum of a method's objective; theta first, then gamma for binary NCE."""
+    """Returns the minimum of a method's objective with the first K draws of each point.
+
+    Theta comes first, then gamma for binary NCE.
+    """
     shape, design = model.offset.shape, model.design
-    counts = objectives.positives(sample, shape)
-    if num_noise is None:
-        objective = objectives.likelihood(counts)
-    elif method["objective"] == "ranking":
-        objective = objectives.ranking(sample, np.log(model.noise), shape)
-    else:
+    if method["objective"] == "binary":
         design = _with_gamma(design)
-        drawn = objectives.negatives(sample, shape)
-        objective = objectives.binary(counts, drawn, np.log(model.noise), num_noise)
+    objective = nce_methods.objective(method, sample, num_noise, model.noise, shape)
     return objectives.minimise(objective, design, shape, model.offset)
 
 
@@ -222,12 +219,11 @@ def _run_counterexample(job: Job) -> None:
         sample = objectives.draw(model.law, model.noise, size, max(options["negatives"]), rng)
         found: dict[str, dict[str, float]] = {name: {} for name in methods}
         for name, method in methods.items():
-            for k in [None] if method["objective"] == "likelihood" else options["negatives"]:
-                drawn = sample if k is None else sample._replace(noise=sample.noise[:, :k])
-                fit = estimate(model, method, drawn, k)
+            for k in nce_methods.sizes(method, options["negatives"]):
+                fit = estimate(model, method, sample, k)
                 if not fit.converged:
                     raise NotFinite(f"{name} has no minimum at N = {size}, K = {k}.")
                 ratio = np.exp(fit.parameters[0] - fit.parameters[1])
-                found[name]["-" if k is None else str(k)] = float(ratio)
+                found[name][nce_methods.label(k)] = float(ratio)
         job.result["ratios"][str(size)] = found
         job.progress({"size": size, "ratios": found})

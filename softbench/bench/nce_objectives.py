@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, sparse
 
+from softbench.bench import laws
+
 Design = np.ndarray | sparse.spmatrix
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -51,14 +53,8 @@ def draw(
 ) -> Sample:
     """Returns `size` points, x uniform and y ~ law[x] (X, Y), each with K draws of noise (Y,)."""
     inputs = rng.integers(len(law), size=size)
-    # The rows one after the other, row x on [x, x + 1): one search finds a class of any of them.
-    steps = np.cumsum(law, axis=-1)
-    steps[:, -1] = 1.0
-    line = (steps + np.arange(len(law))[:, None]).ravel()
-    found = np.searchsorted(line, inputs + rng.random(size), side="right")
-    classes = np.minimum(found - inputs * law.shape[1], law.shape[1] - 1)
-    edges = np.cumsum(noise)[:-1]
-    drawn = np.searchsorted(edges, rng.random((size, num_noise)), side="right")
+    classes = laws.draw(law, inputs, rng.random(size))
+    drawn = laws.draw(noise[None], np.zeros(size, int), rng.random((size, num_noise)))
     return Sample(inputs, classes, drawn)
 
 
@@ -196,12 +192,6 @@ def minimise(
     change = float(np.abs(tables[1] - tables[0]).max())
     converged = slope < _TOLERANCES[0] and change < _MOST_CHANGE
     return Fit(parameters, slope, iterations, bool(converged))
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax of the rows of scores (X, Y)."""
-    mass = np.exp(scores - scores.max(-1, keepdims=True))
-    return mass / mass.sum(-1, keepdims=True)
 
 
 def unnormalised_divergence(law: np.ndarray, scores: np.ndarray) -> float:

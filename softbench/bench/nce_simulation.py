@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from softbench.bench import laws, nce_methods
 from softbench.bench import nce_asymptotics as asymptotics
 from softbench.bench import nce_objectives as objectives
 from softbench.bench.job import Job
@@ -59,10 +60,10 @@ def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
     sample = objectives.draw(problem.law, problem.noise, size, max(negatives), rng)
     for name, method in config["methods"].items():
         found[name] = {}
-        for num_noise in method_sizes(method, negatives):
+        for num_noise in nce_methods.sizes(method, negatives):
             fit = estimate(problem, method, sample, num_noise)
             scores = scores_of(problem, method, fit.parameters)
-            key, usable = "-" if num_noise is None else str(num_noise), fit.converged
+            key, usable = nce_methods.label(num_noise), fit.converged
             found[name][key] = objectives.divergence(problem.law, scores) if usable else None
             if method.get("bias") == "input":
                 value = objectives.unnormalised_divergence(problem.law, scores) if usable else None
@@ -82,7 +83,7 @@ def make_problem(dataset: Mapping, num_inputs: int, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 0])
     inputs = mixture(dataset, _MOST_INPUTS, rng)[:num_inputs]
     parameters = mixture(dataset, dataset["num_classes"], rng)
-    law = objectives.softmax(inputs @ parameters.T)
+    law = laws.softmax(inputs @ parameters.T)
     if dataset["noise"] not in ("uniform", "marginal"):
         raise ValueError(f"`noise` must be uniform or marginal. Received: {dataset['noise']!r}")
     uniform = np.full(len(parameters), 1 / len(parameters))
@@ -126,28 +127,13 @@ def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     return sparse.hstack(parts).tocsr()
 
 
-def method_sizes(method: Mapping, negatives: list[int]) -> list[int | None]:
-    """Returns the K at which a method is fitted: [None] for maximum likelihood."""
-    return [None] if method["objective"] == "likelihood" else list(negatives)
-
-
 def estimate(
     problem: Problem, method: Mapping, sample: objectives.Sample, num_noise: int | None
 ) -> objectives.Fit:
     """Returns the minimum of a method's objective, with the first K draws of each point."""
-    shape = problem.law.shape
-    counts = objectives.positives(sample, shape)
-    bias = method.get("bias")
-    if num_noise is None:
-        return objectives.minimise(objectives.likelihood(counts), design(problem, bias), shape)
-    sample = sample._replace(noise=sample.noise[:, :num_noise])
-    log_noise = np.log(problem.noise)
-    if method["objective"] == "ranking":
-        objective = objectives.ranking(sample, log_noise, shape)
-    else:
-        drawn = objectives.negatives(sample, shape)
-        objective = objectives.binary(counts, drawn, log_noise, num_noise)
-    return objectives.minimise(objective, design(problem, bias), shape)
+    shape, columns = problem.law.shape, design(problem, method.get("bias"))
+    objective = nce_methods.objective(method, sample, num_noise, problem.noise, shape)
+    return objectives.minimise(objective, columns, shape)
 
 
 def scores_of(problem: Problem, method: Mapping, parameters: np.ndarray) -> np.ndarray:
@@ -170,8 +156,8 @@ def limits(
     for name, method in methods.items():
         columns, found[name] = _identified(problem, method.get("bias")), {}
         information = asymptotics.fisher(columns, problem.law)
-        for num_noise in method_sizes(method, negatives):
-            key = "-" if num_noise is None else str(num_noise)
+        for num_noise in nce_methods.sizes(method, negatives):
+            key = nce_methods.label(num_noise)
             if method.get("bias") == "shared":
                 found[name][key] = _binary_bias(problem, method, num_noise)
                 continue

@@ -7,24 +7,17 @@ the noise p_n alone, and is largest at p_n = p_D.
 Shape letters: X inputs (each one data point, so N = X), n classes, m negatives, S samples.
 """
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 
 from softbench import losses
+from softbench.bench import laws
 from softbench.bench.job import Job
+from softbench.bench.laws import Estimate, softmax
 from softbench.ops import gradients_and_aux
 
 _CHUNK = 250_000  # samples whose gradients are held at once
 _UNIFORM = 0.2  # the share of uniform draws
-
-
-class Estimate(NamedTuple):
-    """A mean over samples, and its standard error."""
-
-    mean: float
-    error: float
 
 
 def run(job: Job) -> None:
@@ -48,12 +41,6 @@ def run(job: Job) -> None:
             }
         result["noise"][name] = found
         job.progress({"noise": name, **found})
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax of the rows of scores (X, n)."""
-    mass = np.exp(scores - scores.max(-1, keepdims=True))
-    return mass / mass.sum(-1, keepdims=True)
 
 
 def noise_law(method: dict, data: np.ndarray) -> np.ndarray:
@@ -130,12 +117,7 @@ def draw(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Classes (S, size) from the rows x (S,) of a law (X, n) made flatter, and their weights."""
     flat = (1 - _UNIFORM) * law + _UNIFORM / law.shape[1]
-    steps = np.cumsum(flat, axis=-1)
-    steps[:, -1] = 1.0
-    # The rows one after the other, row r on [r, r + 1): one search finds a class of any of them.
-    points = x[:, None] + rng.random((len(x), size))
-    line = (steps + np.arange(len(law))[:, None]).ravel()
-    ids = np.searchsorted(line, points, side="right") - x[:, None] * law.shape[1]
+    ids = laws.draw(flat, x, rng.random((len(x), size)))
     return ids, (law / flat)[x[:, None], ids]
 
 
