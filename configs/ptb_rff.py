@@ -4,14 +4,18 @@ embeddings, n = 10,000, d = 200, 1 / temperature = 11.1.
     softbench --config=configs/ptb_rff.py --data_dir=<folder that holds ptb/> --backend=jax
     softbench --config=configs/ptb_rff.py --config.methods=rff_nu1,rff_nu2,rff,rff_nu8,rff_nu11
     softbench --config=configs/ptb_rff.py --config.methods=rff_d256,rff,rff_d4096
+    softbench --config=configs/ptb_rff.py:equal_time --data_dir=... --backend=jax
 
 Figure 3 is the first command: `full`, `exp`, `uniform`, `quadratic`, `rff`, `sorf` and `positive`
 with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / sqrt(nu)),
 Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
 `quadratic_plain` the ordinary one. `*_shared` share 1,000 draws by the batch, the kernels' from
 the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75, and `mixed`
-takes half of its draws from the unigram. These are the rows to compare at equal wall time. `redraw`
-rows draw new directions every 10 steps.
+takes half of its draws from the unigram. `redraw` rows draw new directions every 10 steps.
+
+`equal_time` gives these rows, `full` and `exp` the same seconds of training, and evaluates after
+every whole epoch and when the time is over. 1,140 s are six epochs of `full` on two hardware
+threads of one core (JAX); give a faster machine `--config.max_train_seconds` in proportion.
 
 Measured so far: half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1
 to 7 minutes a row): `full` 189.8, `exp` 190.0, `unigram_shared_unique` 196.9, `rff` 210.2,
@@ -21,12 +25,18 @@ The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
+from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, ConfigError, experiment
 
 # Rows of Figures 1 to 3.
 FIGURES = (
     "full,exp,uniform,quadratic,rff,rff_nu1,rff_nu2,rff_nu8,rff_nu11,rff_d64,rff_d256,rff_d4096"
 )
+# Rows that a time budget compares.
+EQUAL_TIME = (
+    "full,exp,unigram_shared,unigram_shared_unique,rff_shared,rff_shared_prior,positive_shared,"
+    "positive_shared_prior,mixed_shared"
+)
+COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")
 # The paper's logits: tau <h, c>, and no bias.
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 
@@ -98,26 +108,42 @@ def method_table():
     return table
 
 
-def get_config():
-    """Returns the experiment; every value can be overridden on the command line."""
-    return experiment(
-        "ptb_rff",
-        title="Penn Treebank, normalised embeddings: Rawat et al. 2019, Figures 1 to 3",
-        dataset={"name": "ptb"},
-        model={"name": "lstm", "preset": "small"},
-        optimizer={"name": "adam", "learning_rate": 2e-3, "global_clipnorm": 5.0},
-        methods="full,exp,uniform,quadratic,rff,sorf,positive",
-        method_table=method_table(),
-        epochs=1,
-        cell_timeout_s=6 * 3600.0,
-        columns=("epochs", "valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
-        presets={
-            "smoke": {
-                "dataset": SMALL_LANGUAGE,
-                "timing": SMALL_TIMING,
-                "model": {"name": "lstm", "preset": "small", "units": 16},
-                "methods": "full,quadratic,positive_shared_prior",
-            },
-            "paper": {"methods": FIGURES, "epochs": 10, "cell_timeout_s": 7 * 86_400.0},
-        },
-    )
+def equal_time():
+    """What differs when all rows train for the same seconds."""
+    return {
+        "title": "Penn Treebank, normalised embeddings: equal time",
+        "methods": EQUAL_TIME,
+        "epochs": 0,
+        "max_train_seconds": 1140.0,
+        "columns": COLUMNS,
+    }
+
+
+def get_config(part=None):
+    """Returns the experiment, or that at equal time; every value can be overridden."""
+    if part not in (None, "equal_time"):
+        raise ConfigError(f"After the colon: nothing or equal_time. Received: {part!r}")
+    fields = {
+        "title": "Penn Treebank, normalised embeddings: Rawat et al. 2019, Figures 1 to 3",
+        "dataset": {"name": "ptb"},
+        "model": {"name": "lstm", "preset": "small"},
+        "optimizer": {"name": "adam", "learning_rate": 2e-3, "global_clipnorm": 5.0},
+        "methods": "full,exp,uniform,quadratic,rff,sorf,positive",
+        "method_table": method_table(),
+        "epochs": 1,
+        "cell_timeout_s": 6 * 3600.0,
+        "columns": ("epochs", *COLUMNS),
+    }
+    smoke = {
+        "dataset": SMALL_LANGUAGE,
+        "timing": SMALL_TIMING,
+        "model": {**fields["model"], "units": 16},
+        "methods": "full,quadratic,positive_shared_prior",
+    }
+    paper = {"methods": FIGURES, "epochs": 10, "cell_timeout_s": 7 * 86_400.0}
+    if part:
+        fields |= equal_time()
+        smoke["max_train_seconds"] = 3.0
+        paper = {}
+    name = "ptb_equal_time" if part else "ptb_rff"
+    return experiment(name, **fields, presets={"smoke": smoke, "paper": paper})

@@ -1,7 +1,5 @@
 """Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -140,6 +138,11 @@ def test_multi_label_problem(row, monkeypatch):
     for name, value in expected_scores(scores, truth, data.counts, inverse).items():
         assert found[name] == pytest.approx(value, rel=1e-5), name
     assert "accuracy" not in found
+    frequencies = np.tile(np.log(data.counts + 1.0), (40, 1))
+    ranked = frequencies - 1e-9 * np.arange(30)  # ties: the lower id first
+    frequent = problem.evaluate(None, "test")
+    for name, value in expected_scores(ranked, truth, data.counts, inverse).items():
+        assert frequent[name] == pytest.approx(value, rel=1e-5), name
     hidden, labels = problem.probe()
     assert hidden.shape == (16, 8) and truth.shape[1] > labels.max()
 
@@ -223,28 +226,37 @@ def test_evaluation_holds_one_batch():
     assert len(alive) == 8 and max(alive) <= 2
 
 
-def test_a_time_budget_is_equal_parts_whatever_a_pass_takes():
-    """Steps of 0.01 s by a clock of the test, passes of 5 steps, 3 parts of 0.08 s."""
+def timed_curve(monkeypatch, **fields):
+    """The learning curve with passes of 5 steps, each 0.25 s long by a clock of the test."""
     given = {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
     given |= {"num_train": 40, "num_valid": 10, "num_test": 10}
     options = {**config(name="bag", batch_size=8), "dataset": given, "optimizer": {"name": "sgd"}}
     options["optimizer"]["learning_rate"] = 0.1
-    options |= {"epochs": 3, "max_train_seconds": 0.24, "timing": {"warmup_steps": 1}}
+    options |= {"timing": {"warmup_steps": 1}, **fields}
+    keras.utils.set_random_seed(0)
     problem = problems.load(options, None)
     job = Job(options, None, {}, lambda point: None)
-    ticks = itertools.count()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing.StepTimer, "on_train_batch_end", lambda self, batch, logs: tick(self))
 
-        def tick(timer):
-            next(ticks)
-            timer.clock, timer.steps = timer.clock + 0.01, timer.steps + 1
+    def tick(timer, batch, logs):
+        timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
 
-        train.fit(job, {"head": "FullSoftmax"}, problem, options["optimizer"])
-    curve = job.result["curve"]
+    monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
+    train.fit(job, {"head": "FullSoftmax"}, problem, options["optimizer"])
+    return job.result["curve"]
+
+
+def test_a_time_budget_is_equal_parts_whatever_a_pass_takes(monkeypatch):
+    curve = timed_curve(monkeypatch, epochs=3, max_train_seconds=6.0)
     assert [point["step"] for point in curve] == [8, 16, 24]
-    assert [point["seconds"] for point in curve] == [0.08, 0.16, 0.24]
-    assert next(ticks) == 24
+    assert [point["seconds"] for point in curve] == [2.0, 4.0, 6.0]
+
+
+def test_a_time_budget_without_epochs_has_a_point_after_each_and_at_its_end(monkeypatch):
+    curve = timed_curve(monkeypatch, epochs=0, max_train_seconds=3.0)
+    assert [point["step"] for point in curve] == [5, 10, 12]
+    assert [point["epoch"] for point in curve] == [1, 2, 3]
+    whole = timed_curve(monkeypatch, epochs=2)
+    assert [point["valid_nll"] for point in whole] == [p["valid_nll"] for p in curve[:2]]
 
 
 def test_limited_epochs_continue_and_go_to_any():

@@ -63,6 +63,20 @@ def test_problems_after_a_colon_are_those_of_every_preset(name, chosen):
         assert list(resolved(name, preset, chosen)["problems"]) == [chosen]
 
 
+def test_language_rows_at_equal_time():
+    config = resolved("ptb_rff", "", "equal_time")
+    assert config["experiment"] == "ptb_equal_time"
+    config_lib.check(config)
+    cells = matrix.cells(config)
+    assert {(c.config["epochs"], c.config["max_train_seconds"]) for c in cells} == {(0, 1140.0)}
+    for wrong in ("equal", ""):
+        with pytest.raises(config_lib.ConfigError, match="equal_time"):
+            get_config(config_path("ptb_rff"), wrong)
+    without_seconds = config | {"max_train_seconds": 0.0}
+    with pytest.raises(config_lib.ConfigError, match="epochs must be 1 or more, or 0 with"):
+        config_lib.check(without_seconds)
+
+
 def test_paper_presets_have_the_papers_sizes():
     nce = resolved("ptb_nce", "paper")
     epochs = {p["model"]["preset"]: p["epochs"] for p in nce["problems"].values()}

@@ -11,6 +11,7 @@ from report_records import PLAN, files, make_record, step_record, write_results
 from softbench.bench import (
     records,
     report,
+    report_curves,
     report_page,
     report_reach,
     report_steps,
@@ -194,3 +195,49 @@ def test_seconds_to_what_another_method_ends_with():
         ["slow", "-", "20", "0.1", "0.2", "0.2", "not", "-"],
     ]
     assert report_reach.reach_tables({"methods": []}, records) == []
+
+
+def test_curves_are_after_epochs_or_after_parts_of_a_budget():
+    def table_of(curves, **fields):
+        common = {"task": "train", "dataset": {"name": "d"}, "model": {"name": "m"}}
+        made = [
+            {
+                "config": {**common, "backend": "jax", "methods": {method: {}}, **fields},
+                "seed": 0,
+                "status": "ok",
+                "steps_per_epoch": 5,
+                "curve": curve,
+            }
+            for method, curve in curves.items()
+        ]
+        plan = {"methods": list(curves), "columns": ["valid_perplexity"]}
+        (table,) = report_curves.curve_tables(plan, made)
+        return table
+
+    def curve(*points):
+        keys = ("epoch", "step", "seconds", "valid_perplexity")
+        return [dict(zip(keys, point, strict=True)) for point in points]
+
+    slow = curve((1, 5, 4.0, 30.0), (2, 7, 6.1, 20.0))
+    fast = curve((1, 5, 2.0, 40.0), (2, 10, 4.1, 35.0), (3, 15, 6.0, 32.0))
+    table = table_of({"slow": slow, "fast": fast}, epochs=0, max_train_seconds=6.0)
+    assert table.header == ["method", "backend", "epoch 1", "epoch 2", "epoch 3", "6 s"]
+    assert table.rows == [
+        ["slow", "jax", "30", "-", "-", "20"],
+        ["fast", "jax", "40", "35", "32", "32"],
+    ]
+    parts = table_of({"fast": fast, "slow": slow[1:]}, epochs=3, max_train_seconds=6.0)
+    assert parts.header == ["method", "backend", "2 s", "4 s", "6 s"]
+    assert parts.rows == [["fast", "jax", "40", "35", "32"], ["slow", "jax", "-", "20", "-"]]
+    assert "part of the time" in parts.title and "epoch" not in parts.title
+    whole = table_of({"fast": fast}, epochs=3)
+    assert whole.header[2:] == ["epoch 1", "epoch 2", "epoch 3"]
+
+
+def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
+    with_it = make_record(most_frequent={"test_perplexity": 700.0, "test_nll": 6.55})
+    plan = {**PLAN, "columns": ["valid_perplexity", "test_perplexity", "step_ms"], "paper": {}}
+    (table,) = report_tables.training_tables(plan, [with_it])
+    assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
+    (table,) = report_tables.training_tables(plan, [make_record()])
+    assert all(row[0] != "(most frequent)" for row in table.rows)

@@ -46,11 +46,13 @@ _DEFAULTS = {
     "model": {},
     "optimizer": {},
     "seeds": (0,),
+    # 0, with `max_train_seconds`: as many as there is time for.
     "epochs": 1,
     # 0 means whole epochs.
     "steps_per_epoch": 0,
-    # If not 0: training takes this many seconds, compilation included and evaluation left out, and
-    # its `epochs` are equal parts of them.
+    # If not 0: training takes this many seconds, compilation included and evaluation left out. Its
+    # `epochs` are equal parts of them; if that is 0, the curve has a point after every whole epoch
+    # and one when the time is over.
     "max_train_seconds": 0.0,
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     "cell_timeout_s": 3600.0,
@@ -215,12 +217,13 @@ def check(config: Mapping) -> None:
         )
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
-        if problem["epochs"] < 1:
-            raise ConfigError(f"--config.epochs must be 1 or more. Received: {problem['epochs']}")
-        if problem.get("max_train_seconds", 0) < 0:
+        seconds = problem.get("max_train_seconds", 0)
+        if seconds < 0:
+            raise ConfigError(f"--config.max_train_seconds must be 0 or more. Received: {seconds}")
+        if problem["epochs"] < (0 if seconds else 1):
             raise ConfigError(
-                "--config.max_train_seconds must be 0 or more. "
-                f"Received: {problem['max_train_seconds']}"
+                "--config.epochs must be 1 or more, or 0 with --config.max_train_seconds. "
+                f"Received: {problem['epochs']}"
             )
         if problem["task"] not in TASKS:
             raise ConfigError(

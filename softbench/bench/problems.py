@@ -34,7 +34,7 @@ class Problem(NamedTuple):
         callbacks: makes the callbacks of one `fit` or `evaluate`.
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
-            `softbench.metrics.RankingTotals`.
+            `softbench.metrics.RankingTotals`; of the most frequent classes if the model is None.
         probe: encoder or None -> its outputs on a fixed validation batch, an array (B, d) or a dict
             of arrays, and a label of each (B,); -1 for an example that has none. None is `encoder`.
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     shuffle: bool
     callbacks: Callable[[], list]
     optimizer: Callable[[dict, int], dict]
-    evaluate: Callable[[keras.Model, str], dict]
+    evaluate: Callable[[keras.Model | None, str], dict]
     probe: Callable[..., tuple[Any, np.ndarray]]
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
@@ -90,7 +90,7 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         rate = models.zaremba_learning_rate(preset, epoch) * steps
         return {**spec, "learning_rate": rate, "global_clipnorm": preset.clip_norm / steps}
 
-    def score(model: keras.Model, split: str) -> dict:
+    def score(model: keras.Model | None, split: str) -> dict:
         models.reset_states(encoder)
         scores = evaluate(model, held_out[split], TOP_K, data.counts)
         models.reset_states(encoder)
@@ -148,7 +148,7 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     )
     single = max(np.diff(part.indptr).max(initial=0) for part in (data[2], data[4], data[6])) == 1
 
-    def score(trained: keras.Model, split: str) -> dict:
+    def score(trained: keras.Model | None, split: str) -> dict:
         scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)
         return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
 
@@ -176,7 +176,7 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
         batch,
     )
 
-    def score(trained: keras.Model, split: str) -> dict:
+    def score(trained: keras.Model | None, split: str) -> dict:
         held_out = datasets.TripleBatches(data, split, batch, training=False)
         scores = evaluate(trained, wrapped(held_out, config), TOP_K, data.counts)
         return scores | {"accuracy": scores["precision_at_1"]}

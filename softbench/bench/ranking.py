@@ -106,6 +106,26 @@ class Evaluator:
         return top_ids, nll[padded >= 0]
 
 
+class MostFrequent:
+    """Scores batches, as an `Evaluator`, without looking at the inputs.
+
+    The ranking is by training counts, and p_i = (counts_i + 1) / (sum of counts + n).
+
+    Args:
+        counts: (n,) training labels of each class.
+        k: ranked ids, at most n.
+    """
+
+    def __init__(self, counts: np.ndarray, k: int) -> None:
+        counts = np.asarray(counts, np.float64)
+        self._top = np.argsort(-counts, kind="stable")[:k]
+        self._nll = np.log(counts.sum() + len(counts)) - np.log(counts + 1)
+
+    def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
+        """Returns the same ids for each row (B, K), and -log p (T,) of each label."""
+        return np.tile(self._top, (labels.shape[0], 1)), self._nll[labels.indices]
+
+
 def evaluator(model: keras.Model, k: int) -> Evaluator:
     """Returns the evaluator of a model, made once for each k."""
     cache = model.__dict__.setdefault("_evaluators", {})
@@ -115,7 +135,7 @@ def evaluator(model: keras.Model, k: int) -> Evaluator:
 
 
 def evaluate(
-    model: keras.Model,
+    model: keras.Model | None,
     batches: Iterable,
     ks: tuple[int, ...],
     counts: np.ndarray,
@@ -124,7 +144,7 @@ def evaluate(
     """Returns the results of `metrics.RankingTotals`; one batch is held at a time.
 
     Args:
-        model: a `Classifier`.
+        model: a `Classifier`, or None for `MostFrequent`.
         batches: items (x, labels, mask): labels csr (B, n), or integers (...), one each; mask
             (B,), or (...), 0 where there is no example.
         ks: depths; those beyond n are left out.
@@ -134,7 +154,7 @@ def evaluate(
     n = len(counts)
     ks = tuple(k for k in ks if k <= n)
     totals = metrics.RankingTotals(ks, counts, inverse_propensity)
-    scorer = evaluator(model, max(ks))
+    scorer = MostFrequent(counts, max(ks)) if model is None else evaluator(model, max(ks))
     for x, labels, mask in batches:
         shape = mask.shape
         if not sp.issparse(labels):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from softbench.bench import records as records_lib
 from softbench.bench import (
+    report_curves,
     report_information,
     report_kernels,
     report_nce,
@@ -82,7 +83,10 @@ def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
     wall = [record for record in wall if record["status"] == "ok"]
     rows = training or (plan["paper"] and not wall)
     found = tables.training_tables(plan, training) if rows else []
-    found += [*tables.curve_tables(plan, training), *report_reach.reach_tables(plan, training)]
+    found += [
+        *report_curves.curve_tables(plan, training),
+        *report_reach.reach_tables(plan, training),
+    ]
     found += report_steps.step_tables(steps)
     return found + report_wall.wall_tables(plan, wall)
 

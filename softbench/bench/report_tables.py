@@ -74,7 +74,7 @@ def training_tables(plan: Mapping, records: list[dict]) -> list[Table]:
         plan: the content of `experiment.json`.
         records: records of task "train".
     """
-    groups = _grouped(records)
+    groups = grouped(records)
     papers: dict[str, dict[str, dict]] = {}
     for name, numbers in plan["paper"].items():
         group, _, method = name.rpartition("-")
@@ -84,7 +84,7 @@ def training_tables(plan: Mapping, records: list[dict]) -> list[Table]:
     return [_table(plan, order, name, groups.get(name, {}), papers.get(name, {})) for name in names]
 
 
-def _grouped(records: list[dict]) -> dict[str, dict[str, list[list[dict]]]]:
+def grouped(records: list[dict]) -> dict[str, dict[str, list[list[dict]]]]:
     """Returns {group: {method: [the records of one row, its seeds]}}."""
     groups: dict[str, dict[str, list[list[dict]]]] = {}
     for record in records:
@@ -96,32 +96,6 @@ def _grouped(records: list[dict]) -> dict[str, dict[str, list[list[dict]]]]:
         else:
             same.append(record)
     return groups
-
-
-def curve_tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns validation perplexity after each epoch, so that equal epochs can be compared.
-
-    One table per data set and model that was trained for more than one epoch and whose page shows
-    the validation perplexity.
-    """
-    if "valid_perplexity" not in plan["columns"]:
-        return []
-    found = []
-    for group, methods in _grouped(records).items():
-        everything = [record for rows in methods.values() for row in rows for record in row]
-        epochs = max(len(record.get("curve") or []) for record in everything)
-        if epochs < 2:
-            continue
-        lines = []
-        for method in [name for name in plan["methods"] if name in methods]:
-            for row in methods[method]:
-                curves = [[p.get("valid_perplexity") for p in r.get("curve") or []] for r in row]
-                points = [[c[i] for c in curves if i < len(c)] for i in range(epochs)]
-                backend = row[0]["config"]["backend"]
-                lines.append([method, backend, *(cell_text(values) for values in points)])
-        header = ["method", "backend", *(f"epoch {i + 1}" for i in range(epochs))]
-        found.append(Table(f"{group}: validation perplexity after each epoch", header, lines))
-    return found
 
 
 def _variant(record: Mapping) -> str:
@@ -152,7 +126,16 @@ def _table(plan: Mapping, order: list[str], group: str, found: Mapping, paper: M
                     row.append(cell_text([numbers.get(column)]))
                     row += [] if column == "epochs" else [_ratio(records, column, numbers)]
             rows.append(row)
-    return Table(group, header, rows)
+    return Table(group, header, [*rows, *_most_frequent(header, found)])
+
+
+def _most_frequent(header: list[str], found: Mapping) -> list[list[str]]:
+    """What the most frequent classes score as the answer to every input, where records have it."""
+    records = [record for variants in found.values() for row in variants for record in row]
+    scores = next((r["most_frequent"] for r in records if r.get("most_frequent")), None)
+    if scores is None:
+        return []
+    return [["(most frequent)", "-", *(cell_text([scores.get(c)]) for c in header[2:])]]
 
 
 def _ratio(records: list[dict], column: str, paper: Mapping) -> str:

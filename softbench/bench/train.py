@@ -1,5 +1,6 @@
 """The task "train": a learning curve against wall-clock time, then the test set."""
 
+import itertools
 import math
 import sys
 import time
@@ -21,6 +22,8 @@ def run(job: Job) -> None:
     config, result = job.config, job.result
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
+    chance = problem.evaluate(None, "test")
+    result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
     kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model = fit(job, {**method, "kwargs": kwargs}, problem, spec)
@@ -83,12 +86,12 @@ def _epochs(
     job: Job, model: keras.Model, problem: Problem, timer: timing.StepTimer, spec: dict
 ) -> None:
     epochs, seconds = job.config["epochs"], job.config.get("max_train_seconds", 0.0)
-    for epoch in range(epochs):
-        until = seconds * (epoch + 1) / epochs
-        if 0 < until <= timer.clock and epoch + 1 < epochs:
+    for epoch in range(epochs) if epochs else itertools.count():
+        until = seconds * (epoch + 1) / epochs if epochs else seconds
+        if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
             continue  # spent on fitting a tree
         model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
-        train_loss = _train(model, problem, timer, epoch, until)
+        train_loss = _train(model, problem, timer, epoch, until, bool(epochs))
         point = {"epoch": epoch + 1, "step": timer.steps}
         point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
         if math.isfinite(train_loss):
@@ -101,12 +104,21 @@ def _epochs(
         job.progress(point)
         if not math.isfinite(point.get("valid_nll", math.nan)):
             raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
+        if not epochs and timer.clock >= until:
+            break
 
 
 def _train(
-    model: keras.Model, problem: Problem, timer: timing.StepTimer, epoch: int, until: float
+    model: keras.Model,
+    problem: Problem,
+    timer: timing.StepTimer,
+    epoch: int,
+    until: float,
+    again: bool,
 ) -> float:
-    """Trains for an epoch, or if `until` is not 0 until the timer's clock is there.
+    """Trains for an epoch; if `until` is not 0, at most until the timer's clock is there.
+
+    With `again`, not less than that either: further passes begin until it is.
 
     Returns:
         The training loss, a mean over the epoch or over the last pass of it.
@@ -123,7 +135,7 @@ def _train(
             verbose=_VERBOSE,
         )
         loss = float(history.history.get("loss", [math.nan])[-1])
-        if timer.clock >= until or not math.isfinite(loss):
+        if not again or timer.clock >= until or not math.isfinite(loss):
             return loss
 
 
