@@ -81,6 +81,9 @@ def method_table():
     for features in (64, 256, 4096):
         table[f"rff_d{features}"] = sampled("rff", num_features=features, nu=4.0)
     positive = {"num_features": 512, "nu": 4.0}
+    exact = {"within_block": "exact", "block_size": 16}
+    table["rff_exact16"] = sampled("rff", num_features=1024, nu=4.0, **exact)
+    table["positive_prior_exact16"] = sampled("positive", **positive, **prior, **exact)
     table["rff_redraw"] = sampled("rff", num_features=1024, nu=4.0, redraw=True)
     table |= {
         "uniform_shared": shared("uniform"),
@@ -91,6 +94,9 @@ def method_table():
         "rff_shared_prior": shared("rff", num_features=1024, nu=4.0, **prior),
         "positive_shared": shared("positive", **positive),
         "positive_shared_prior": shared("positive", **positive, **prior),
+        "positive_shared_prior_exact4": shared(
+            "positive", within_block="exact", block_size=4, **positive, **prior
+        ),
         "positive_shared_prior_redraw": shared("positive", redraw=True, **positive, **prior),
         "mixed_shared": shared(
             "mixed",
