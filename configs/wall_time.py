@@ -19,6 +19,8 @@ TensorFlow (paper: 20x), D = 1000 12x and 8.2x (13.5x), quadratic 29x and 9.4x (
 from softbench.bench.config import experiment
 
 FEATURES = (50, 200, 500, 1000)
+# (D, classes in a block) of the rows whose share within a block is the softmax's own.
+EXACT_BLOCKS = ((50, 128), (1000, 32), (1000, 128), (1000, 512))
 
 
 def problem(units, methods, batch_size=10, num_sampled=10, part=""):
@@ -50,6 +52,11 @@ def get_config():
     table = {name: sampler(name) for name in ("exp", "quadratic")}
     table |= {"exp_product": {"product": True}}
     table |= {f"rff_{count}": sampler("rff", num_features=count) for count in FEATURES}
+    blocks = {f"rff_{count}_exact{size}": (count, size) for count, size in EXACT_BLOCKS}
+    table |= {
+        name: sampler("rff", num_features=count, within_block="exact", block_size=size)
+        for name, (count, size) in blocks.items()
+    }
     table |= {f"{name}_shared": sampler(name, share_draws=True) for name in ("exp", "quadratic")}
     table |= {
         f"rff_{count}_shared": sampler("rff", num_features=count, share_draws=True)
@@ -66,6 +73,7 @@ def get_config():
         "6_m100": problem(500_000, exact + kernels, num_sampled=100),
         "7_n100000": problem(100_000, exact + kernels),
         "8_n1000000": problem(1_000_000, exact + kernels),
+        "9_exact": problem(500_000, [*exact, *blocks], part="exact"),
     }
     return experiment(
         "wall_time",
