@@ -4,7 +4,7 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
 from softbench import datasets
-from softbench.bench import app, matrix
+from softbench.bench import app, matrix, presets
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 
@@ -30,7 +30,7 @@ def get_config(which="a"):
 
 def resolved(name, preset, *selection):
     config = config_lib.plain(get_config(config_path(name), *selection)) | {"preset": preset}
-    return config_lib.with_preset(config, {})
+    return presets.with_preset(config, {})
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -136,7 +136,7 @@ def test_bad_presets_are_config_errors(tiny):
         config_lib.experiment("x", presets={"smoke": {"epoch": 1}})
     with pytest.raises(ConfigError, match=f"{allowed}none. Received: 'smoke'"):
         config = config_lib.plain(config_lib.experiment("x", preset="smoke"))
-        config_lib.with_preset(config, {})
+        presets.with_preset(config, {})
 
 
 def test_smoke_results_lie_apart_and_are_not_committed():

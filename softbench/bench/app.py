@@ -10,7 +10,7 @@ from ml_collections import config_flags
 
 from softbench import datasets
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, records, report, runner
+from softbench.bench import matrix, presets, records, report, runner
 from softbench.bench.config import ConfigError
 
 _USAGE = """softbench --config=configs/quickstart.py [--config.methods=full,uniform]
@@ -66,7 +66,7 @@ def parse(argv: list[str]) -> flags.FlagValues:
 def read_config(values: flags.FlagValues) -> dict:
     """Returns the plain config of parsed flags, its preset and overrides applied."""
     overrides = config_flags.get_override_values(values["config"])
-    config = config_lib.with_preset(config_lib.plain(values.config), overrides)
+    config = presets.with_preset(config_lib.plain(values.config), overrides)
     return config | {"backend": values.backend or config["backend"]}
 
 
