@@ -38,6 +38,11 @@ class KernelSampler(Sampler):
     features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
     example. (With the floor, q_bar is the clamped law of phi_bar.)
 
+    Of any law q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q),
+    with I the mutual information of example and class within the batch. Over hundreds of examples
+    no shared law is much closer to the softmax than the class frequencies are: sharing is for speed
+    and for small batches, draws per example follow the input.
+
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
     for which n D / b is at most 4 n d (n d if phi is exact) or 2^25.
 
