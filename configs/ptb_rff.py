@@ -17,9 +17,9 @@ takes half of its draws from the unigram. `redraw` rows draw new directions ever
 every whole epoch and when the time is over. 1,140 s are six epochs of `full` on two hardware
 threads of one core (JAX); give a faster machine `--config.max_train_seconds` in proportion.
 
-Measured so far: half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1
-to 7 minutes a row): `full` 189.8, `exp` 190.0, `unigram_shared_unique` 196.9, `rff` 210.2,
-`quadratic` 220.1, `uniform` 548.7.
+Half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1 to 12 minutes a
+row): `full` 189.8, `exp` 190.0, `unigram_shared_unique` 196.9, `rff` 210.2 (205.9 with `redraw`,
+197.5 with exact shares in blocks of 16), `quadratic` 220.1, `uniform` 548.7.
 
 The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
