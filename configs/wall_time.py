@@ -11,9 +11,10 @@ results awaited, and all methods of a problem take turns inside one process.
 `exp_product` is the yardstick of `exp`: one product of the batch with the normalised table, and the
 log-sum-exp of the scores.
 
-About 25 minutes a backend on two hardware threads that are shared, 5 GB of memory. Measured there
-at n = 500,000, loss of exp over that of the method: RFF with D = 50 131x on JAX and 31x on
-TensorFlow (paper: 20x), D = 1000 12x and 8.2x (13.5x), quadratic 29x and 9.4x (3.9x).
+About 12 minutes a backend on the two hardware threads of one core, 12 GB of memory. Measured there
+at n = 500,000, loss of exp over that of the method: RFF with D = 50 57x on JAX and 27x on
+TensorFlow (paper: 20x), D = 1000 9.5x and 8.1x (13.5x), with exact shares in blocks of 32 classes
+18x and 12x; quadratic 24x and 9.5x (3.9x).
 """
 
 from softbench.bench.config import experiment
@@ -67,7 +68,7 @@ def get_config():
         "1_n500000": problem(500_000, exact + kernels),
         "2_n10000": problem(10_000, exact + kernels),
         "3_batch256": problem(500_000, exact + shared, batch_size=256, num_sampled=100),
-        # in two processes, to stay below 6 GB
+        # in two processes, for the memory
         "4_n2000000a": problem(2_000_000, [*exact, *kernels[:3]], part="a"),
         "5_n2000000b": problem(2_000_000, [*exact, *kernels[3:]], part="b"),
         "6_m100": problem(500_000, exact + kernels, num_sampled=100),
