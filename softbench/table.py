@@ -168,7 +168,7 @@ class ClassTable(keras.layers.Layer):
 
         Gradients of equal ids are added up first, as a dense optimizer would see them.
         `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
-        (on JAX padded to (N,) with n) and their kernel rows (U, d).
+        (on JAX padded with n to min(N, n)) and their kernel rows (U, d).
         """
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)

@@ -90,14 +90,15 @@ def test_rows_of_variables_add_and_replace():
     np.testing.assert_array_equal(to_numpy(variable), expected)
 
 
-def test_sum_duplicates(rng):
+@pytest.mark.parametrize("rows", [7, 6])  # more rows than ids, or not
+def test_sum_duplicates(rng, rows):
     ids = np.array([5, 2, 5, 0, 2, 5], np.int32)
     matrix, vector = rng.normal(size=(6, 3)), rng.normal(size=6)
     values = [ops.convert_to_tensor(v, dtype="float32") for v in (matrix, vector)]
-    distinct, sums = own.sum_duplicates(ops.convert_to_tensor(ids), values, 7)
+    distinct, sums = own.sum_duplicates(ops.convert_to_tensor(ids), values, rows)
     distinct = to_numpy(distinct)
-    kept = distinct < 7
-    assert sorted(distinct[kept]) == [0, 2, 5] and np.all(distinct[~kept] == 7)
+    kept = distinct < rows
+    assert sorted(distinct[kept]) == [0, 2, 5] and np.all(distinct[~kept] == rows)
     for value, total in zip((matrix, vector), sums, strict=True):
         expected = [value[ids == i].sum(0) for i in distinct[kept]]
         np.testing.assert_allclose(to_numpy(total)[kept], expected, rtol=1e-5, atol=1e-6)
