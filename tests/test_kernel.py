@@ -445,6 +445,15 @@ def test_memory_of_the_sums(name, most, monkeypatch):
     assert stored <= (n / sampler.span * 16 / 15 + 17 * len(sampler.blocks.sums)) * dim
 
 
+@pytest.mark.parametrize("within, span", [("features", 1), ("exact", 32)])
+def test_default_blocks_of_exact_shares_hold_classes(within, span):
+    sampler = samplers.get({"class_name": "rff", "config": {"within_block": within}})
+    table = ClassTable(2000)
+    table.build((None, 8))
+    sampler.build((2000, 8), 5, table)
+    assert sampler.span == span
+
+
 # As part of a model.
 
 

@@ -44,7 +44,8 @@ class KernelSampler(Sampler):
     and for small batches, draws per example follow the input.
 
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
-    for which n D / b is at most 4 n d (n d if phi is exact) or 2^25.
+    for which n D / b is at most 4 n d (n d if phi is exact) or 2^25, and with
+    `within_block="exact"` at least 32.
 
     Maintenance: with a `row_optimizer` the sums follow every step in O(touched rows * D). Otherwise
     they, and the weights, are computed afresh at every `refresh_every`-th training step; in between
@@ -56,8 +57,8 @@ class KernelSampler(Sampler):
             table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
         within_block: "features": the share of a class in its block is the map's own (the law of
-            the papers); "exact": it is the softmax of the scores, closer to the
-            target and, with many features, cheaper.
+            the papers); "exact": it is the softmax of the scores, closer to the target and, with
+            many features, cheaper.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
         floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
         refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
@@ -112,7 +113,12 @@ class KernelSampler(Sampler):
         self.class_weights = ClassWeights(self.units, prior)
         self.class_weights.build(table)
         size = self.block_size or default_block_size(
-            self.units, table_shape[-1], self.features, self.share_draws, num_sampled or 1
+            self.units,
+            table_shape[-1],
+            self.features,
+            self.share_draws,
+            num_sampled or 1,
+            self.within_block == "exact",
         )
         self.span = min(size, self.units)
         self.blocks = None

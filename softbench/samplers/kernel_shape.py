@@ -14,10 +14,13 @@ LONG_FEATURES = 512
 LONG_TOP_NODES = 1024
 # Numbers that the leaf sums may hold, unless the table is larger still.
 FREE_SUMS = 2**25
+# Fewest classes in a block whose shares are the softmax's own: their scores are cheaper than the
+# levels of sums that they replace, and nearer to the target.
+EXACT_BLOCK = 32
 
 
 def default_block_size(
-    units: int, width: int, features: FeatureMap, share_draws: bool, num_sampled: int
+    units: int, width: int, features: FeatureMap, share_draws: bool, num_sampled: int, exact: bool
 ) -> int:
     """Classes in a leaf block, b.
 
@@ -27,11 +30,12 @@ def default_block_size(
         features: the map, built.
         share_draws: whether the batch shares its draws.
         num_sampled: m.
+        exact: whether shares within a block are those of the scores.
     """
     if features.exact and not share_draws and units <= DENSE_CLASSES_PER_DRAW * num_sampled:
         return units
     numbers = max((1 if features.exact else 4) * units * width, FREE_SUMS)
-    size = 1
+    size = EXACT_BLOCK if exact else 1
     while units // size * features.dim > numbers:
         size *= 2
     return size
