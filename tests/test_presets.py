@@ -4,7 +4,7 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
 from softbench import datasets
-from softbench.bench import app, matrix, presets
+from softbench.bench import app, matrix, presets, runner
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 
@@ -68,13 +68,37 @@ def test_language_rows_at_equal_time():
     assert config["experiment"] == "ptb_equal_time"
     config_lib.check(config)
     cells = matrix.cells(config)
-    assert {(c.config["epochs"], c.config["max_train_seconds"]) for c in cells} == {(0, 1140.0)}
+    assert {(c.config["epochs"], c.config["max_train_seconds"]) for c in cells} == {(0, 1200.0)}
     for wrong in ("equal", ""):
         with pytest.raises(config_lib.ConfigError, match="equal_time"):
             get_config(config_path("ptb_rff"), wrong)
     without_seconds = config | {"max_train_seconds": 0.0}
     with pytest.raises(config_lib.ConfigError, match="epochs must be 1 or more, or 0 with"):
         config_lib.check(without_seconds)
+
+
+def test_a_cell_starts_with_the_environment_of_its_config(monkeypatch, tmp_path):
+    config = resolved("ptb_rff", "smoke", "equal_time")
+    given = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    cells = matrix.cells(config)
+    assert all(cell.config["environment"] == given for cell in cells)
+    started = []
+
+    class Process:
+        pid = 0
+
+        def __init__(self, command, env, **kwargs):
+            started.append(env)
+
+        def poll(self):
+            return 0
+
+    monkeypatch.setattr(runner.subprocess, "Popen", Process)
+    with runner._process(tmp_path / "job.json", cells[0], None):
+        pass
+    assert started[0].items() >= {**given, "KERAS_BACKEND": "tensorflow"}.items()
+    with pytest.raises(config_lib.ConfigError, match=r"environment must hold strings.*'A': 1"):
+        config_lib.check(config | {"environment": {"A": 1}})
 
 
 def test_paper_presets_have_the_papers_sizes():

@@ -53,6 +53,8 @@ _DEFAULTS = {
     "max_train_seconds": 0.0,
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     "cell_timeout_s": 3600.0,
+    # {name: value} of environment variables that a cell's process starts with.
+    "environment": {},
     "backend": "tensorflow",
     # The paper's numbers: {row: {column: number}} beside ours in the report.
     "paper": {},
@@ -156,9 +158,8 @@ def problems(config: Mapping) -> list[dict]:
         ConfigError: For a problem with an unknown field.
     """
     base = {key: config[key] for key in _PROBLEM_FIELDS}
-    # A cell's id is a hash of its fields: this one is a field only where it is used.
-    if config["max_train_seconds"]:
-        base["max_train_seconds"] = config["max_train_seconds"]
+    # A cell's id is a hash of its fields: these are fields only where they are used.
+    base |= {key: config[key] for key in ("max_train_seconds", "environment") if config[key]}
     table = config["problems"] or {"": {}}
     for name, override in table.items():
         known = (*_PROBLEM_FIELDS, *_LIMITS)
@@ -186,6 +187,9 @@ def check(config: Mapping) -> None:
         raise ConfigError(
             f"--config.cell_timeout_s must be positive. Received: {config['cell_timeout_s']}"
         )
+    wrong = {k: v for k, v in config["environment"].items() if not isinstance(v, str)}
+    if wrong:
+        raise ConfigError(f"--config.environment must hold strings. Received: {wrong}")
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
         seconds = problem.get("max_train_seconds", 0)

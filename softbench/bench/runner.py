@@ -89,10 +89,9 @@ def _run_cell(cell: Cell, path: Path, workdir: Path, data_dir: str | None, comma
 def _process(job: Path, cell: Cell, stderr: object) -> Iterator[subprocess.Popen]:
     """Starts the cell's process and ends it, with its children, on the way out."""
     command = [sys.executable, "-m", "softbench.bench.cell", str(job)]
-    environ = os.environ | {
-        "KERAS_BACKEND": cell.config["backend"],
-        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-    }
+    environ = os.environ | cell.config.get("environment", {})
+    environ["KERAS_BACKEND"] = cell.config["backend"]
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
     process = subprocess.Popen(command, env=environ, stderr=stderr, start_new_session=True)
     try:
