@@ -85,6 +85,29 @@ def test_accuracies_are_those_of_the_adversarial_tree():
     assert f"and the tree {tree[300]:.3f}." in WORDS
 
 
+def test_losses_are_those_of_wall_time():
+    found = {}
+    for record in records("wall_time", backend="jax"):
+        if record["num_classes"] == 500_000:
+            label = record["config"]["model"]["label"]
+            for name, parts in record["wall_time"].items():
+                found.setdefault((label, name), parts["loss"]["step_ms"]["median"])
+    small, large = (
+        [found[label, name] for name in names]
+        for label, names in (
+            ("b10_m10", ("exp", "rff_50", "rff_1000", "rff_1000_exact32")),
+            ("b256_m100", ("exp", "rff_1000_shared")),
+        )
+    )
+    exact, few, many, blocks = (f"{ms:.1f} ms" for ms in small)
+    assert f"the loss takes {exact} with draws from the softmax itself, {few} with" in WORDS
+    assert f"Fourier features, {many} with 1,000, and {blocks} with 1,000 and the softmax" in WORDS
+    exact, shared = large
+    assert (
+        f"it is {exact:,.0f} ms with 100 exact draws for each example and {shared:.1f} ms" in WORDS
+    )
+
+
 def test_proposals_are_those_of_gradient_bias():
     found = {}
     for record in records("gradient_bias"):
