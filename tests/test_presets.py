@@ -68,7 +68,7 @@ def test_language_rows_at_equal_time():
     assert config["experiment"] == "ptb_equal_time"
     config_lib.check(config)
     cells = matrix.cells(config)
-    assert {(c.config["epochs"], c.config["max_train_seconds"]) for c in cells} == {(0, 1200.0)}
+    assert {(c.config["epochs"], c.config["max_train_seconds"]) for c in cells} == {(0, 1260.0)}
     for wrong in ("equal", ""):
         with pytest.raises(config_lib.ConfigError, match="equal_time"):
             get_config(config_path("ptb_rff"), wrong)
