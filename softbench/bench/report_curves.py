@@ -10,7 +10,8 @@ def curve_tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
     One table per data set and model with more than one point and whose page shows the validation
     perplexity: after each epoch, so that equal epochs can be compared, and at the end of a budget
-    of seconds; or, where a budget was cut into equal parts, after each of these.
+    of seconds; or, where a budget was cut into equal parts, after each of these. With a budget, the
+    lowest value and the seconds until it beside it.
     """
     if "valid_perplexity" not in plan["columns"]:
         return []
@@ -26,11 +27,14 @@ def curve_tables(plan: Mapping, records: list[dict]) -> list[Table]:
         if len(header) < 2:
             continue
         lines = []
+        timed = any(unit == "seconds" for unit, _ in header)
         for method, row, curves in rows:
             points = [[c[key] for c in curves if key in c] for key in header]
+            points += zip(*map(_lowest, row), strict=True) if timed else []
             backend = row[0]["config"]["backend"]
             lines.append([method, backend, *(cell_text(values) for values in points)])
         names = [f"epoch {n}" if unit == "epoch" else f"{n:,} s" for unit, n in header]
+        names += ["lowest", "after, s"] if timed else []
         when = "epoch" if header[0][0] == "epoch" else "part of the time"
         caption = f"{group}: validation perplexity after each {when}"
         found.append(Table(caption, ["method", "backend", *names], lines))
@@ -53,3 +57,10 @@ def _points(record: Mapping) -> dict[tuple[str, int], float | None]:
             whole["epoch", i + 1] = values[i]
     over = bool(curve) and curve[-1]["seconds"] >= seconds
     return whole | ({("seconds", round(seconds)): values[-1]} if over else {})
+
+
+def _lowest(record: Mapping) -> tuple[float | None, float | None]:
+    """The lowest validation perplexity of a learning curve, and the seconds until it."""
+    points = [p for p in record.get("curve") or [] if p.get("valid_perplexity") is not None]
+    best = min(points, key=lambda point: point["valid_perplexity"], default={})
+    return best.get("valid_perplexity"), best.get("seconds")
