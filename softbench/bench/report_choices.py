@@ -115,15 +115,16 @@ def _key(record: Mapping) -> str:
 def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison | None:
     first = methods[base][0]
     config, budget = first["config"], first["config"].get("max_train_seconds")
-    # A budget's points are not at the same seconds, where a tree was fitted first: the last ones.
-    index, methods = (-1, methods) if budget else _common_point(methods, base)
+    # Of a budget the best point, as early stopping keeps it: rows see the data unequally often.
+    index, methods = (None, methods) if budget else _common_point(methods, base)
     rows = [_row(name, methods[name], metric, index, _scores(first)) for name in methods]
     rows = [row for row in rows if row.value is not None]
     rows.sort(key=lambda row: row.value if lower_is_better(metric) else -row.value)
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
-    points = [record["curve"][index] for records in methods.values() for record in records]
+    everything = [record for records in methods.values() for record in records]
+    points = [record["curve"][-1 if index is None else index] for record in everything]
     estimates = [point.get("mutual_information") for point in points]
     return Comparison(
         page=page.name,
@@ -132,7 +133,7 @@ def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Compari
         num_classes=first["num_classes"],
         information=max((e for e in estimates if e is not None), default=None),
         metric=metric,
-        after=f"{budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
+        after=f"at most {budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
         timing="equal time" if budget else _timing(rows, reference),
         reference=reference,
         rows=rows,
@@ -148,14 +149,20 @@ def _common_point(methods: Mapping[str, list[dict]], base: str) -> tuple[int, di
     return epochs - 1, {k: rows for k, rows in methods.items() if lengths[k] >= epochs}
 
 
-def _row(name: str, records: list[dict], metric: str, index: int, scores: list) -> Row:
+def _row(name: str, records: list[dict], metric: str, index: int | None, scores: list) -> Row:
     def mean(values: list) -> float | None:
         return sum(values) / len(values) if values and None not in values else None
+
+    def value(record: Mapping) -> float | None:
+        if index is not None:
+            return record["curve"][index].get(metric)
+        found = [point[metric] for point in record["curve"] if point.get(metric) is not None]
+        return (min if lower_is_better(metric) else max)(found, default=None)
 
     kwargs = records[0]["config"]["methods"][name].get("kwargs", {})
     return Row(
         method=name,
-        value=mean([record["curve"][index].get(metric) for record in records]),
+        value=mean([value(record) for record in records]),
         step_ms=mean([(record.get("step_ms") or {}).get("median") for record in records]),
         head_ms=mean([(record.get("head_ms") or {}).get("median") for record in records]),
         same_model=_scores(records[0]) == scores,

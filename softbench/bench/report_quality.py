@@ -16,8 +16,9 @@ from softbench.bench.report_tables import Table, number
 OUTSIDE = 3.0  # perplexity of a row, as a multiple, from which on a frontier leaves it out
 WITHIN = 0.1  # a row that is at most this far behind the best one may be chosen for its speed
 _WORDS = f"""\
-Rows of one experiment after the same number of training steps (or seconds, where a page compares
-equal times), by the first measure of quality of its page, on the validation set. `exp` draws from
+Rows of one experiment after the same number of training steps (where a page compares equal times:
+the best value within them, as early stopping keeps it), by the first measure of quality of its
+page, on the validation set. `exp` draws from
 the softmax itself, which costs as much as `full`, and is left out; so are rows whose scores are
 computed in another way than `full`'s (normalised vectors, absolute values). I is the largest
 estimate of the mutual information of input and class among the rows: where it is small, class
