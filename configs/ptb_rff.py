@@ -14,7 +14,7 @@ the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.
 takes half of its draws from the unigram. `redraw` rows draw new directions every 10 steps.
 
 `equal_time` gives these rows, `full` and `exp` the same seconds of training, and evaluates after
-every whole epoch and when the time is over. 1,260 s are six epochs of `full` on two hardware
+every whole epoch and when the time is over. 1,260 s are about six epochs of `full` on two hardware
 threads of one core (JAX); give a faster machine `--config.max_train_seconds` in proportion.
 
 Half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1 to 12 minutes a
@@ -117,7 +117,7 @@ def method_table():
 def equal_time():
     """What differs when all rows train for the same seconds."""
     return {
-        # Huge pages: without them 27 to 36 % of a step's time here went into page faults.
+        # Huge pages: 150 steps of `full` and of a shared row took 27 and 36 % less with them.
         "environment": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
         "title": "Penn Treebank, normalised embeddings: equal time",
         "methods": EQUAL_TIME,

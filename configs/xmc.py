@@ -12,9 +12,9 @@ Rows are bags of features times a (v, 128) table, normalised, against normalised
 128 dims, 100 draws; one of a row's labels is the target of each visit. wd50k predicts the tail of a
 triple from its head and relation. Methods are compared at equal numbers of training steps, as in
 the paper. `*_rows` update the touched rows of both tables alone (Adagrad): dense updates are out of
-reach at v = 1.6M. `adversarial` draws from a tree fitted to the features beforehand (ridge 1; 10 on
-wd50k, whose entities are too rare for less). `rff_exact`, whose shares within blocks of 32 classes
-are the softmax's, and `rff_shared`, 1,000 draws for the batch, are rows to ask for
+reach at v = 1.6M. `adversarial` draws from a tree fitted to the features beforehand (ridge 1, not
+tuned; 10 on wd50k, whose entities are too rare for less). `rff_exact`, whose shares within blocks
+of 32 classes are the softmax's, and `rff_shared`, 1,000 draws for the batch, are rows to ask for
 (`--config.methods`). The paper does not name optimizer, batch or epochs: Adam 5e-3 and batch 128
 are ours, the same for all methods.
 """

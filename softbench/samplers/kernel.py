@@ -39,9 +39,10 @@ class KernelSampler(Sampler):
     example. (With the floor, q_bar is the clamped law of phi_bar.)
 
     Of any law q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q),
-    with I the mutual information of example and class within the batch. Over hundreds of examples
-    no shared law is much closer to the softmax than the class frequencies are: sharing is for speed
-    and for small batches, draws per example follow the input.
+    with I the mutual information of example and class within the batch. Where a batch is so large
+    (log B far above the I of the data) that its I is the data's, no shared law is much closer to
+    the softmax than the class frequencies are: draws per example follow the input, shared ones are
+    fast.
 
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
     for which n D / b is at most 4 n d (n d if phi is exact) or 2^25, and with
@@ -57,8 +58,9 @@ class KernelSampler(Sampler):
             table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
         within_block: "features": the share of a class in its block is the map's own (the law of
-            the papers); "exact": it is the softmax of the scores, closer to the target and, with
-            many features, cheaper.
+            the papers); "exact": it is the softmax of the scores, closer to the target. For
+            a large n and many features that is cheaper; where n is so small that a block of the
+            papers' law is one class, it is dearer.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
         floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
         refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small

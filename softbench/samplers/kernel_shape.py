@@ -14,8 +14,8 @@ LONG_FEATURES = 512
 LONG_TOP_NODES = 1024
 # Numbers that the leaf sums may hold, unless the table is larger still.
 FREE_SUMS = 2**25
-# Fewest classes in a block whose shares are the softmax's own: their scores are cheaper than the
-# levels of sums that they replace, and nearer to the target.
+# Fewest classes in a block whose shares are the softmax's own. Of 16 to 512 the cheapest at n =
+# 325,000 and 500,000 with 1,000 features; of one class there would be no share to speak of.
 EXACT_BLOCK = 32
 
 
