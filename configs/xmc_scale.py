@@ -57,6 +57,8 @@ def get_config():
             "rff_shared": sampled("rff", 1000, share_draws=True, **features),
         },
         steps_per_epoch=60,
+        # Huge pages: tables and sums of up to a GB are read and written at random rows.
+        environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
         columns=("step_ms", "head_ms", "examples/s", "compile_s", "memory_mb"),
         presets={
             "smoke": {
