@@ -121,7 +121,7 @@ def problems():
     triples = {
         "dataset": {"name": "wd50k"},
         "model": {"name": "pair", "dim": 128, "hidden_units": 256, "batch_size": 512},
-        "epochs": 10,
+        "epochs": 5,
         "methods": ",".join((*METHODS[:-1], "adversarial_r10")),
     }
     return {
