@@ -5,7 +5,7 @@ import sys
 import pytest
 from report_records import PLAN, make_record, write_results
 
-from softbench.bench import records, report, report_plots, report_style
+from softbench.bench import records, report, report_page, report_plots, report_style
 from softbench.bench.config import ConfigError
 
 
@@ -64,3 +64,11 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
     data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
     with pytest.raises(ConfigError, match=r"softbench\[report\]"):
         report_style.pictures("a", data)
+
+
+def test_a_page_of_costs_alone_shows_no_learning_curves():
+    record = make_record(most_frequent={"test_perplexity": 700.0})
+    for columns, curves in ((["step_ms", "memory_mb"], 0), (["step_ms", "test_perplexity"], 1)):
+        page = report_page.Page("demo", PLAN | {"columns": columns, "paper": {}}, [record])
+        assert len(report_page.plots(page)) == curves
+        assert report_page.texts(page)["README.md"].count("(most frequent)") == curves

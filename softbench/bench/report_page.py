@@ -105,7 +105,13 @@ def summary(page: Page) -> str:
 
 
 def plots(page: Page) -> dict[str, tuple[str, dict]]:
-    """Returns {file name without ending: (caption, data)} of the page's plots."""
+    """Returns {file name without ending: (caption, data)} of the page's plots.
+
+    There are learning curves unless the page's columns are of costs alone.
+    """
+    columns = page.plan["columns"]
+    if columns and not any(name.startswith(("test_", "valid_")) for name in columns):
+        return report_plots.plots([r for r in page.records if r["config"]["task"] != "train"])
     return report_plots.plots(page.records)
 
 

@@ -133,7 +133,7 @@ def _most_frequent(header: list[str], found: Mapping) -> list[list[str]]:
     """What the most frequent classes score as the answer to every input, where records have it."""
     records = [record for variants in found.values() for row in variants for record in row]
     scores = next((r["most_frequent"] for r in records if r.get("most_frequent")), None)
-    if scores is None:
+    if not scores or not scores.keys() & set(header):
         return []
     return [["(most frequent)", "-", *(cell_text([scores.get(c)]) for c in header[2:])]]
 
