@@ -142,7 +142,7 @@ def test_a_preset_overrides_fields_and_the_command_line_overrides_it(tiny):
 def test_the_command_line_overrides_what_a_problem_sets():
     """xmc's problems have epochs of their own; `--config.epochs` counts nevertheless."""
     path = config_path("xmc")
-    assert [p["epochs"] for p in parsed(path)["problems"].values()] == [20, 10, 10, 5]
+    assert [p["epochs"] for p in parsed(path)["problems"].values()] == [20, 10, 10, 2]
     config = parsed(path, "--config.epochs=2", "--config.methods=full,rff_rows")
     assert {cell.config["epochs"] for cell in matrix.cells(config)} == {2}
     assert {next(iter(cell.config["methods"])) for cell in matrix.cells(config)} == {"full"}
