@@ -232,8 +232,30 @@ def test_nothing_to_draw_but_the_label():
     np.testing.assert_allclose(to_numpy(samples.log_expected_count)[1], math.log(5), atol=1e-5)
 
 
-def test_no_gradient_flows_through_the_law():
+@pytest.mark.parametrize("case", ["quadratic", "rff long", "rff normalized prior"])
+def test_a_batch_in_parts_draws_the_same(case, monkeypatch):
+    sampler, table = make(case)
+    state, found = to_numpy(sampler.seed_generator.state), []
+    for part in (2**40, 2 * 50 * sampler.blocks.branching * sampler.features.dim, 1):
+        monkeypatch.setattr(kernel_law, "PART", part)
+        sampler.seed_generator.state.assign(state)
+        draw = compiled(lambda h, y: sampler.sample(table, h, 50, y), sampler, table)
+        samples = draw(hidden_vectors(), LABELS)
+        found.append((to_numpy(samples.ids), to_numpy(samples.log_expected_count)))
+    for ids, log_count in found[1:]:
+        np.testing.assert_array_equal(ids, found[0][0])
+        np.testing.assert_allclose(log_count, found[0][1], rtol=1e-5)
+
+
+def test_parts_are_equal_and_as_large_as_they_may_be():
+    cases = [(128, 40, 32), (128, 0, 1), (7, 6, 1), (6, 6, 6), (12, 100, 12)]
+    assert [kernel_law.largest_divisor(n, most) for n, most, _ in cases] == [c[2] for c in cases]
+
+
+@pytest.mark.parametrize("part", [kernel_law.PART, 1])
+def test_no_gradient_flows_through_the_law(part, monkeypatch):
     """The gradient of the loss is that with the same draws given; a share of 0 gives no NaN."""
+    monkeypatch.setattr(kernel_law, "PART", part)
     config = {"num_features": 8, "block_size": 4, "floor": 0.0, "seed": 6}
     head = SampledSoftmax(40, {"class_name": "rff", "config": config}, 20)
     head.build((None, D))
@@ -431,7 +453,7 @@ def test_refresh_under_an_ordinary_optimizer():
 @pytest.mark.parametrize("name, most", [("positive", 4), ("quadratic", 1)])
 def test_memory_of_the_sums(name, most, monkeypatch):
     """(n / b)(1 + 1/16 + ...) D numbers and padding; b the least power of two as documented."""
-    monkeypatch.setattr(kernel_shape, "FREE_SUMS", 1000)
+    monkeypatch.setattr(kernel_shape, "FREE_SUMS", {False: 1000, True: 1000})
     n, size = 2000, 8
     config = {"num_features": 100} if name == "positive" else {}
     sampler = samplers.get({"class_name": name, "config": {**config, "share_draws": True}})

@@ -45,7 +45,7 @@ class KernelSampler(Sampler):
     fast.
 
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
-    for which n D / b is at most 4 n d (n d if phi is exact) or 2^25, and with
+    for which n D / b is at most 4 n d or 2^27 (n d or 2^25 if phi is exact), and with
     `within_block="exact"` at least 32.
 
     Maintenance: with a `row_optimizer` the sums follow every step in O(touched rows * D). Otherwise

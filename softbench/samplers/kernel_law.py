@@ -22,6 +22,9 @@ from softbench.samplers.sum_tree import choose, draw, take_entries
 
 Tensor = Any
 
+# Numbers that the rows of a part of a batch read on a step of their way down.
+PART = 2**20
+
 
 class Query(NamedTuple):
     """What the law is asked about.
@@ -54,6 +57,13 @@ def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Te
         mean = ops.sum(ops.abs(mass), axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
         positive = ops.maximum(mass, (floor * mean) * weight)
     return ops.where(ops.sum(positive, axis=-1, keepdims=True) > 0, positive, weight)
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`, or 1."""
+    return max(
+        size for size in range(1, number + 1) if number % size == 0 and size <= max(limit, 1)
+    )
 
 
 def log_shares(masses: Tensor) -> Tensor:
@@ -165,24 +175,60 @@ class KernelLaw:
             log_q = self.log_prob_all(query)
             ids = draw(ops.exp(log_q), num_sampled, seed)
             return ids, ops.take_along_axis(log_q, ids, axis=-1)
-        levels = len(self.blocks.sums)
         top = self.top(query)
         node = draw(top, num_sampled, seed)
         total = ops.sum(top, axis=-1, keepdims=True)
-        shares = [take_entries(top, node) / ops.where(total > 0, total, 1.0)]
-        shape = (levels, ops.shape(node)[0], num_sampled)
-        uniform = keras.random.uniform(shape, seed=seed)
-        for level in reversed(range(levels - 1)):
-            child, share = choose(self.children(query, level, node), uniform[level])
+        share = take_entries(top, node) / ops.where(total > 0, total, 1.0)
+        levels = len(self.blocks.sums)
+        uniform = keras.random.uniform((ops.shape(node)[0], levels, num_sampled), seed=seed)
+        ids, log_shares_below = self._descend_in_parts(query, node, uniform)
+        return ops.minimum(ids, self.table.units - 1), ops.log(share) + log_shares_below
+
+    def _descend_in_parts(
+        self, query: Query, node: Tensor, uniform: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `_descend`, a few rows at a time: what they read then stays in a cache.
+
+        Where the number of rows is not known beforehand, all go at once.
+        """
+        rows, num_sampled = node.shape
+        width = query.hidden.shape[-1] if self.exact else self.features.dim
+        most = max(self.blocks.branching * self.features.dim, self.block_size * width)
+        size = largest_divisor(rows, PART // (num_sampled * most)) if rows else rows
+        if size == rows:
+            return self._descend(query, node, uniform)
+        given = {name: value for name, value in query._asdict().items() if value is not None}
+        parts = {
+            name: ops.reshape(value, (rows // size, size, *value.shape[1:]))
+            for name, value in (given | {"node": node, "uniform": uniform}).items()
+        }
+        found = ops.map(
+            lambda part: self._descend(
+                Query(**{name: part.get(name) for name in Query._fields}),
+                part["node"],
+                part["uniform"],
+            ),
+            parts,
+        )
+        ids, log_share = (ops.reshape(value, (rows, num_sampled)) for value in found)
+        return ids, log_share
+
+    def _descend(self, query: Query, node: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """From top nodes (R, m) to classes (R, m), and the log of their shares of these nodes.
+
+        `uniform` (R, levels, m) holds a number for every step.
+        """
+        log_share = ops.zeros(ops.shape(node), "float32")
+        for level in reversed(range(len(self.blocks.sums) - 1)):
+            child, share = choose(self.children(query, level, node), uniform[:, level])
             node = node * self.blocks.branching + child
-            shares.append(share)
+            log_share = log_share + ops.log(share)
         if self.block_size > 1:
             leaves = node[0] if query.vectors is None else node
-            child, share = choose(self.leaf(query, leaves), uniform[-1])
+            child, share = choose(self.leaf(query, leaves), uniform[:, -1])
             node = node * self.block_size + child
-            shares.append(share)
-        log_q = ops.sum(ops.log(ops.stack(shares)), axis=0)
-        return ops.minimum(node, self.table.units - 1), log_q
+            log_share = log_share + ops.log(share)
+        return node, log_share
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q of classes (R, K)."""

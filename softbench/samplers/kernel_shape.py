@@ -12,8 +12,10 @@ FEWEST_TOP_NODES = 1024
 BRANCHING, LONG_BRANCHING = 16, 4
 LONG_FEATURES = 512
 LONG_TOP_NODES = 1024
-# Numbers that the leaf sums may hold, unless the table is larger still.
-FREE_SUMS = 2**25
+# Numbers that the leaf sums may hold, by whether phi is exact, unless the table is larger still.
+# The random features of a block's classes are dear, so these sums may fill half a GB: with n =
+# 41,000 and 1,024 Fourier features a block is one class then, and a step takes a quarter as long.
+FREE_SUMS = {False: 2**27, True: 2**25}
 # Fewest classes in a block whose shares are the softmax's own. Of 16 to 512 the cheapest at n =
 # 325,000 and 500,000 with 1,000 features; of one class there would be no share to speak of.
 EXACT_BLOCK = 32
@@ -34,7 +36,7 @@ def default_block_size(
     """
     if features.exact and not share_draws and units <= DENSE_CLASSES_PER_DRAW * num_sampled:
         return units
-    numbers = max((1 if features.exact else 4) * units * width, FREE_SUMS)
+    numbers = max((1 if features.exact else 4) * units * width, FREE_SUMS[features.exact])
     size = EXACT_BLOCK if exact else 1
     while units // size * features.dim > numbers:
         size *= 2
