@@ -27,6 +27,7 @@ gather_rows = _backend.gather_rows
 gradients_and_aux = _backend.gradients_and_aux
 is_concrete = _backend.is_concrete
 matmul_transposed = _backend.matmul_transposed
+on_cpu = _backend.on_cpu
 random_integers = _backend.random_integers
 read = _backend.read
 read_first = _backend.read_first

@@ -178,6 +178,11 @@ def _high_word(a: Tensor, b: Tensor) -> Tensor:
     return a_high * b_high + (middle >> 16) + (other >> 16)
 
 
+def on_cpu() -> bool:
+    """Whether computations run on a CPU."""
+    return jax.default_backend() == "cpu"
+
+
 def device_memory_peak() -> int | None:
     """Peak bytes held on the accelerator, or None on a CPU."""
     statistics = jax.devices()[0].memory_stats()

@@ -182,6 +182,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def on_cpu() -> bool:
+    """Whether computations run on a CPU."""
+    return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))
+
+
 def device_memory_peak() -> int | None:
     """Peak bytes held on the accelerator, or None on a CPU."""
     if not tf.config.list_physical_devices("GPU"):

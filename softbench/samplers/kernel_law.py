@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from softbench.ops import gather_groups, gather_rows, matmul_transposed, read
+from softbench.ops import gather_groups, gather_rows, matmul_transposed, on_cpu, read
 from softbench.samplers.block_sums import CHUNK, BlockSums
 from softbench.samplers.sum_tree import choose, draw, take_entries
 
 Tensor = Any
 
-# Numbers that the rows of a part of a batch read on a step of their way down.
-PART = 2**20
+# Numbers that the rows of a part of a batch read on a step of their way down, by whether it is on a
+# CPU: as many as a cache holds, or else as memory can spare.
+PART = {True: 2**20, False: 2**28}
 
 
 class Query(NamedTuple):
@@ -187,14 +188,14 @@ class KernelLaw:
     def _descend_in_parts(
         self, query: Query, node: Tensor, uniform: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As `_descend`, a few rows at a time: what they read then stays in a cache.
+        """As `_descend`, a part of the batch at a time.
 
         Where the number of rows is not known beforehand, all go at once.
         """
         rows, num_sampled = node.shape
         width = query.hidden.shape[-1] if self.exact else self.features.dim
         most = max(self.blocks.branching * self.features.dim, self.block_size * width)
-        size = largest_divisor(rows, PART // (num_sampled * most)) if rows else rows
+        size = largest_divisor(rows, PART[on_cpu()] // (num_sampled * most)) if rows else rows
         if size == rows:
             return self._descend(query, node, uniform)
         given = {name: value for name, value in query._asdict().items() if value is not None}
