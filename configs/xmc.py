@@ -124,7 +124,7 @@ def problems():
         "epochs": 2,
         "methods": ",".join((*METHODS[:-1], "adversarial_r10")),
     }
-    return {
+    found = {
         "delicious": problem("delicious", 10),
         "bibtex": problem("bibtex", 20),
         "citeulike-t": problem("citeulike-t", 10, valid_fraction=0.05),
@@ -133,12 +133,15 @@ def problems():
         "delicious-200k": paper_problem("delicious-200k", 512),
         "wikilshtc-325k": paper_problem("wikilshtc-325k", 128),
     }
+    every = ",".join(method_table())
+    return {name: {**part, "on_request": every} for name, part in found.items()}
 
 
 def small(problem):
     """The problem on a generated set of a few examples."""
     pairs = problem["model"]["name"] == "pair"
-    return {**problem, "dataset": SMALL_TRIPLES if pairs else SMALL_LABELS, "epochs": 1}
+    dataset = SMALL_TRIPLES if pairs else SMALL_LABELS
+    return {**problem, "dataset": dataset, "epochs": 1, "on_request": ""}
 
 
 def get_config(sets=None):

@@ -145,7 +145,17 @@ def test_the_command_line_overrides_what_a_problem_sets():
     assert [p["epochs"] for p in parsed(path)["problems"].values()] == [20, 10, 10, 2]
     config = parsed(path, "--config.epochs=2", "--config.methods=full,rff_rows")
     assert {cell.config["epochs"] for cell in matrix.cells(config)} == {2}
-    assert {next(iter(cell.config["methods"])) for cell in matrix.cells(config)} == {"full"}
+    assert {next(iter(c.config["methods"])) for c in matrix.cells(config)} == {"full", "rff_rows"}
+
+
+def test_rows_to_ask_for_run_when_they_are_named():
+    path = f"{config_path('xmc')}:bibtex"
+    assert len(matrix.cells(parsed(path))) == 8
+    (cell,) = matrix.cells(parsed(path, "--config.methods=rff_shared_rows"))
+    assert "rff_shared_rows" in cell.id and "on_request" not in cell.config
+    with pytest.raises(ConfigError, match=r"of the chosen problems\. Received: rff_exact"):
+        config = parsed(path, "--config.preset=smoke", "--config.methods=full,rff_exact")
+        matrix.cells(config)
 
 
 def test_bad_presets_are_config_errors(tiny):

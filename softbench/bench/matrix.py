@@ -28,24 +28,36 @@ def cells(config: Mapping) -> list[Cell]:
 
     A `train` problem gives a cell per method and seed. A problem of another task gives one per
     seed: its methods take turns inside one process, so that noise of the machine hits all alike.
+
+    Raises:
+        ConfigError: For a chosen method that no problem has.
     """
     table = config_lib.method_table(config)
     chosen = config_lib.method_names(config["methods"], table)
-    result = []
+    result, found = [], set()
     for problem in config_lib.problems(config):
         allowed = config_lib.method_names(problem["methods"], table)
+        if config["methods"] and problem["on_request"]:
+            allowed += config_lib.method_names(problem["on_request"], table)
         names = [name for name in chosen if name in allowed]
+        found.update(names)
         for seed in config["seeds"]:
             if problem["task"] != "train":
                 result.append(_cell(config, problem, names, seed))
             else:
                 result.extend(_cell(config, problem, [name], seed) for name in names)
+    missing = [name for name in chosen if config["methods"] and name not in found]
+    if missing:
+        raise config_lib.ConfigError(
+            "--config.methods must name methods of the chosen problems. "
+            f"Received: {', '.join(missing)}"
+        )
     return result
 
 
 def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cell:
     methods = {name: config["method_table"][name] for name in names}
-    cell = {key: value for key, value in problem.items() if key != "methods"}
+    cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
     label = names[0] if len(names) == 1 else "steps"
