@@ -158,6 +158,12 @@ def test_rows_to_ask_for_run_when_they_are_named():
         matrix.cells(config)
 
 
+def test_a_problem_without_the_chosen_method_has_no_cell():
+    config = parsed(config_path("wall_time"), "--config.methods=rff_50_shared")
+    (cell,) = matrix.cells(config)
+    assert list(cell.config["methods"]) == ["rff_50_shared"]
+
+
 def test_bad_presets_are_config_errors(tiny):
     allowed = "--config.preset must be empty or one of: "
     with pytest.raises(ConfigError, match=f"{allowed}paper, smoke. Received: 'small'"):

@@ -37,7 +37,9 @@ _DEFAULTS = {
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
     "method_table": {},
-    # {problem: {field: value}}: each problem overrides the fields below. Empty: one problem.
+    # {problem: {field: value}}: each problem overrides the fields below. Empty: one problem. Of the
+    # chosen methods it runs those in its own `methods` (empty: all), and, if methods were chosen by
+    # name, those in its `on_request`.
     "problems": {},
     "dataset": {},
     "model": {},
@@ -74,8 +76,6 @@ PRESETS = ("smoke", "paper")
 # What a problem may override, and what a preset may.
 _PROBLEM_FIELDS = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
 _LIMITS = ("methods", "max_train_seconds")
-# Methods that a problem has too, but that run only where `methods` of the experiment names them.
-_ON_REQUEST = "on_request"
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 
 # For smoke runs.
@@ -164,13 +164,13 @@ def problems(config: Mapping) -> list[dict]:
     base |= {key: config[key] for key in ("max_train_seconds", "environment") if config[key]}
     table = config["problems"] or {"": {}}
     for name, override in table.items():
-        known = (*_PROBLEM_FIELDS, *_LIMITS, _ON_REQUEST)
+        known = (*_PROBLEM_FIELDS, *_LIMITS, "on_request")
         unknown = sorted(set(override) - set(known))
         if unknown:
             raise ConfigError(
                 f"config.problems.{name} may set {', '.join(known)}. Received: {unknown}"
             )
-    return [{**base, "methods": "", _ON_REQUEST: "", **override} for override in table.values()]
+    return [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
 
 
 def check(config: Mapping) -> None:

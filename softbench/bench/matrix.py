@@ -27,7 +27,8 @@ def cells(config: Mapping) -> list[Cell]:
     """Returns the cells of a checked, plain config, in the order in which they run.
 
     A `train` problem gives a cell per method and seed. A problem of another task gives one per
-    seed: its methods take turns inside one process, so that noise of the machine hits all alike.
+    seed: its methods take turns inside one process, so that noise of the machine hits all alike. A
+    problem without any of the chosen methods gives none.
 
     Raises:
         ConfigError: For a chosen method that no problem has.
@@ -41,7 +42,7 @@ def cells(config: Mapping) -> list[Cell]:
             allowed += config_lib.method_names(problem["on_request"], table)
         names = [name for name in chosen if name in allowed]
         found.update(names)
-        for seed in config["seeds"]:
+        for seed in config["seeds"] if names else ():
             if problem["task"] != "train":
                 result.append(_cell(config, problem, names, seed))
             else:
