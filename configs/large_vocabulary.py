@@ -63,7 +63,7 @@ def get_config():
             "rff": sampled("rff", options=normalised, num_features=1024, nu=4.0, share_draws=True),
             "in_batch": sampled("in_batch", counts="train"),
         },
-        epochs=6,
+        epochs=5,
         max_train_seconds=1200.0,
         # Huge pages: tables of hundreds of MB are read and written at random rows.
         environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
