@@ -106,6 +106,26 @@ def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():
     assert section.answer.startswith("Best against `full`: `near` with perplexity +5.0 %")
 
 
+@pytest.mark.parametrize(
+    ("metric", "ends", "chance", "learned"),
+    [
+        ("perplexity", 99.0, 100.0, True),
+        ("perplexity", 100.0, 100.0, False),
+        ("precision_at_1", 0.11, 0.1, True),
+        ("precision_at_1", 0.1, 0.1, False),
+    ],
+)
+def test_a_reference_behind_the_most_frequent_classes_gives_no_ratio(metric, ends, chance, learned):
+    made = [run("full", [100.0]), run("a", [90.0])]
+    for record in made:
+        record["curve"][0]["valid_precision_at_1"] = 0.2
+    made[0]["final"] = {f"test_{metric}": ends}
+    made[0]["most_frequent"] = {f"test_{metric}": chance}
+    section = report_quality.choices([page(*made, columns=[f"test_{metric}"])])
+    assert section.answer.startswith("Best against") == learned
+    assert len(section.table.rows) == 1
+
+
 def test_precision_is_better_when_larger_and_likelihood_when_nll_is_smaller():
     made = [run("full", [100.0]), run("a", [90.0])]
     for record, value in zip(made, (0.4, 0.5), strict=True):

@@ -50,6 +50,8 @@ class Comparison(NamedTuple):
         metric: key of the learning curve.
         after: the common point, in words.
         timing: "step" where times of steps can be compared, or why not.
+        learned: whether the reference ends better on the test set than the most frequent classes
+            do; True where that was not recorded.
         reference: the reference's row.
         rows: all rows, the best first.
     """
@@ -62,6 +64,7 @@ class Comparison(NamedTuple):
     metric: str
     after: str
     timing: str
+    learned: bool
     reference: Row
     rows: list[Row]
 
@@ -135,9 +138,18 @@ def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Compari
         metric=metric,
         after=f"at most {budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
         timing="equal time" if budget else _timing(rows, reference),
+        learned=all(_learned(record, metric) for record in methods[base]),
         reference=reference,
         rows=rows,
     )
+
+
+def _learned(record: Mapping, metric: str) -> bool:
+    key = metric.replace("valid_", "test_")
+    value, chance = (record.get(part, {}).get(key) for part in ("final", "most_frequent"))
+    if value is None or chance is None:
+        return True
+    return value < chance if lower_is_better(metric) else value > chance
 
 
 def _common_point(methods: Mapping[str, list[dict]], base: str) -> tuple[int, dict]:

@@ -25,8 +25,10 @@ estimate of the mutual information of input and class among the rows: where it i
 frequencies tell most of what there is to know. Fastest: the shortest step among the rows that are
 at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of the step, which all
 rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
-programs ran beside them. Data with fewer than {FEWEST:,} classes are left out: there is nothing to
-save. Where a page names one seed, differences of a few per cent may be the seed's."""
+programs ran beside them. Where `full` ends no better than the most frequent classes do, it has had
+too few steps to be a yardstick, and no ratio to it is given. Data with fewer than {FEWEST:,}
+classes are left out: there is nothing to save. Where a page names one seed, differences of a few
+per cent may be the seed's."""
 
 
 def choices(pages: list[Page]) -> Section:
@@ -39,7 +41,7 @@ def choices(pages: list[Page]) -> Section:
                 continue
             rows.append([*_row(item, own), link(page)])
             first = next(row for row in own if row is not item.reference)
-            if item.reference.method == REFERENCE:
+            if item.reference.method == REFERENCE and item.learned:
                 change = _change(first, item.reference)
                 measure = item.metric.removeprefix("valid_")
                 words = f"`{first.method}` with {measure} {change}"
