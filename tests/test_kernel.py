@@ -244,7 +244,8 @@ def test_a_batch_in_parts_draws_the_same(case, monkeypatch):
         found.append((to_numpy(samples.ids), to_numpy(samples.log_expected_count)))
     for ids, log_count in found[1:]:
         np.testing.assert_array_equal(ids, found[0][0])
-        np.testing.assert_allclose(log_count, found[0][1], atol=1e-4)
+        # log m + log q may be near 0, where float32 keeps but the rounding of its two parts.
+        np.testing.assert_allclose(log_count, found[0][1], rtol=1e-5, atol=2e-6)
 
 
 def test_parts_are_equal_and_as_large_as_they_may_be():
