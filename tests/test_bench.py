@@ -338,6 +338,23 @@ def test_training_counts_go_wherever_a_config_names_them():
     np.testing.assert_array_equal(head.sampler.prior, [1, 2, 4])
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"head": "FullSoftmax", "kwargs": {}},
+        {"head": "SampledSoftmax", "kwargs": {"sampler": "uniform"}},
+    ],
+)
+def test_a_bias_may_begin_at_the_class_frequencies(method):
+    """Then a class table of zeros predicts the training data's frequencies, log Z is 0, and a class
+    that was not seen counts as seen once."""
+    kwargs = {**method["kwargs"], "bias_initializer": build.LOG_FREQUENCIES}
+    kwargs["kernel_initializer"] = "zeros"
+    head = build.head({**method, "kwargs": kwargs}, 3, np.array([0.0, 2.0, 5.0]), 0)
+    scores = np.array(head(np.ones((1, 4), "float32")))
+    np.testing.assert_allclose(scores, np.log([[0.1, 0.3, 0.6]]), rtol=1e-6)
+
+
 def test_wall_time_task_measures_draw_loss_and_update(tmp_path):
     methods = "--config.methods=exp,exp_product,rff_50,rff_50_shared"
     record, shared = smoke("wall_time", tmp_path, methods)

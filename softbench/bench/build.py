@@ -5,6 +5,7 @@ import numpy as np
 
 import softbench
 
+LOG_FREQUENCIES = "log frequencies"
 _COUNTS = ("counts", "prior")
 _ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
 
@@ -15,7 +16,8 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     Args:
         method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
             stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
-            of each, and {"name", "learning_rate"} as `row_optimizer` becomes that optimizer.
+            of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
+            "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1).
         num_classes: n.
         counts: (n,) occurrences of each class in the training data.
         seed: seed of the head's samples and of its initial weights.
@@ -27,6 +29,9 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     if not hasattr(softbench, name):
         raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
     kwargs = _with_counts(method.get("kwargs", {}), counts)
+    if kwargs.get("bias_initializer") == LOG_FREQUENCIES:
+        value = np.log((counts + 1) / np.sum(counts + 1))
+        kwargs["bias_initializer"] = keras.initializers.Constant(value)
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
