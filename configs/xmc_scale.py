@@ -3,19 +3,33 @@
     softbench --config=configs/xmc_scale.py --backend=jax
 
 Generated rows with n labels and v features as in the two sets; all else is the same: 3 labels a
-row, bags times a normalised (v, 128) table, batch 128. Both tables take row updates, so that no
-step passes over all n or v rows. What is left to grow with n is the draw from a kernel's sums, and
-the number of rows, of the table and of these sums, that a batch touches.
+row, bags times a normalised (v, 128) table. Both tables take row updates, so that no step passes
+over all n or v rows. What is left to grow with n is the draw from a kernel's sums, and the number
+of rows, of the table and of these sums, that a batch touches.
 
 `uniform`, `rff` and `rff_exact` (the softmax's own shares within blocks of 32 classes) draw 100
-classes for every row, `rff_shared` 1,000 for the batch. `memory_mb` is the peak of the whole
-process: generating the data, training, evaluating.
+classes for every row, `rff_shared` 1,000 for the batch, of 128 rows and of 1,024: its draws cost
+the same for both. `memory_mb` is the peak of the whole process: generating the data, training,
+evaluating.
 """
 
 from softbench.bench.config import SMALL_LABELS, SMALL_TIMING, experiment
 
 ROWS = {"name": "adagrad", "learning_rate": 0.1, "initial_accumulator_value": 1e-8}
-BAG = {"name": "bag", "dim": 128, "normalize": True, "row_optimizer": ROWS}
+BAG = {
+    "name": "bag",
+    "dim": 128,
+    "normalize": True,
+    "row_optimizer": ROWS,
+    "batch_size": 128,
+    "max_features": 64,
+}
+DELICIOUS = {"label": "delicious-shape", "num_classes": 983, "num_features": 500}
+WIKILSHTC = {
+    "label": "wikilshtc-325k-shape",
+    "num_classes": 325_056,
+    "num_features": 1_617_899,
+}
 
 
 def sampled(name, num_sampled=100, **sampler):
@@ -31,11 +45,14 @@ def sampled(name, num_sampled=100, **sampler):
     return {"head": "SampledSoftmax", "kwargs": kwargs}
 
 
-def shape(name, num_classes, num_features):
-    """Generated rows in the shape of a set."""
-    sizes = {"num_classes": num_classes, "num_features": num_features}
-    sizes |= {"num_train": 20_000, "num_valid": 512, "num_test": 512}
-    return {"dataset": {"name": "synthetic_xmc", "label": f"{name}-shape", **sizes}}
+def problem(sizes, batch_size, methods=""):
+    """Generated rows in the shape of a set, in batches of a size."""
+    rows = {"num_train": 20_000, "num_valid": 512, "num_test": 512}
+    return {
+        "dataset": {"name": "synthetic_xmc", **sizes, **rows},
+        "model": {**BAG, "batch_size": batch_size, "label": f"batch{batch_size}"},
+        "methods": methods,
+    }
 
 
 def get_config():
@@ -45,10 +62,12 @@ def get_config():
         "xmc_scale",
         title="Extreme classification: cost of a row against the shape of the data",
         problems={
-            "delicious": shape("delicious", 983, 500),
-            "wikilshtc-325k": shape("wikilshtc-325k", 325_056, 1_617_899),
+            "delicious": problem(DELICIOUS, 128),
+            "wikilshtc-325k": problem(WIKILSHTC, 128),
+            "delicious_1024": problem(DELICIOUS, 1024, "uniform,rff,rff_shared"),
+            "wikilshtc-325k_1024": problem(WIKILSHTC, 1024, "uniform,rff_shared"),
         },
-        model={**BAG, "batch_size": 128, "max_features": 64},
+        model=BAG,
         optimizer={"name": "adam", "learning_rate": 5e-3},
         method_table={
             "uniform": sampled("uniform"),
@@ -64,7 +83,7 @@ def get_config():
             "smoke": {
                 "problems": {"small": {}},
                 "dataset": SMALL_LABELS,
-                "model": {**BAG, "batch_size": 32, "max_features": 64},
+                "model": {**BAG, "batch_size": 32},
                 "methods": "rff,rff_shared",
                 "steps_per_epoch": 5,
                 "timing": SMALL_TIMING,

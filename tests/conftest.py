@@ -204,7 +204,7 @@ def small_top(monkeypatch):
     """Block sums of few classes get several levels, the top one of at most `TOP_SIZE` nodes."""
     monkeypatch.setattr(kernel_shape, "FEWEST_TOP_NODES", TOP_SIZE)
     monkeypatch.setattr(kernel_shape, "TOP_NODES_PER_DRAW", {False: 0, True: 0})
-    monkeypatch.setattr(kernel_shape, "LONG_TOP_NODES", TOP_SIZE)
+    monkeypatch.setattr(kernel_shape, "LONG_TOP_NODES_PER_DRAW", {False: 0, True: 0})
     monkeypatch.setattr(kernel_shape, "DENSE_LEAVES_PER_DRAW", {False: 0, True: 0})
 
 

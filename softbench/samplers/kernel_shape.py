@@ -11,7 +11,7 @@ FEWEST_TOP_NODES = 1024
 # ones few, as a draw reads all children of the nodes on its path.
 BRANCHING, LONG_BRANCHING = 16, 4
 LONG_FEATURES = 512
-LONG_TOP_NODES = 1024
+LONG_TOP_NODES_PER_DRAW = {False: 0, True: 8}  # by share_draws
 # Numbers that the leaf sums may hold, by whether phi is exact, unless the table is larger still.
 # The random features of a block's classes are dear, so these sums may fill half a GB: with n =
 # 41,000 and 1,024 Fourier features a block is one class then, and a step takes a quarter as long.
@@ -51,7 +51,10 @@ def shape_of_levels(leaves: int, dim: int, share_draws: bool, num_sampled: int) 
         dim: length of a feature vector.
         share_draws, num_sampled: as above.
     """
-    if dim <= LONG_FEATURES:
-        return max(FEWEST_TOP_NODES, TOP_NODES_PER_DRAW[share_draws] * num_sampled), BRANCHING
+    short = dim <= LONG_FEATURES
+    per_draw = (TOP_NODES_PER_DRAW if short else LONG_TOP_NODES_PER_DRAW)[share_draws]
+    top = max(FEWEST_TOP_NODES, per_draw * num_sampled)
+    if short:
+        return top, BRANCHING
     few = leaves <= DENSE_LEAVES_PER_DRAW[share_draws] * num_sampled
-    return (leaves if few else LONG_TOP_NODES), LONG_BRANCHING
+    return (leaves if few else top), LONG_BRANCHING
