@@ -114,6 +114,18 @@ def test_sampler_inputs_of_wrong_shape(make, batch):
     rejects("sampler_inputs", head, inputs[0], sampler_inputs=inputs[1])
 
 
+@pytest.mark.parametrize("share_draws", [False, True])
+@pytest.mark.parametrize("sampler", ["exp", "quadratic", "rff"])
+def test_sampler_inputs_of_another_width_than_the_table(sampler, share_draws, batch):
+    """Of use to a sampler with weights of its own, and to no sampler that follows the table."""
+    hidden, x, labels = batch
+    config = {"class_name": sampler, "config": {"share_draws": share_draws}}
+    head = built(SampledSoftmax(N, config, num_sampled=2, normalize=True))
+    rejects("sampler_inputs", head, hidden, labels, sampler_inputs=x, training=True)
+    rejects("sampler_inputs", diagnostics.proposal_quality, head, hidden, x)
+    assert np.isfinite(to_numpy(head(hidden, labels, sampler_inputs=hidden, training=True))).all()
+
+
 def test_diagnostics_use_the_sampler_inputs(batch):
     hidden, x, _ = batch
     head = conditional()

@@ -161,6 +161,16 @@ class Sampler(keras.layers.Layer):
         return {**super().get_config(), "share_draws": self.share_draws, "seed": self.seed}
 
 
+def check_width(table: Any, hidden: Tensor) -> None:
+    """Raise a ValueError unless hidden (B, d) can be compared with the rows of the table (n, d)."""
+    width = table.kernel.shape[-1]
+    if hidden.shape[-1] != width:
+        raise ValueError(
+            f"A sampler that follows the class table needs `hidden` of its width, {width}, or "
+            f"`sampler_inputs` of that width in its place. Received shape: {tuple(hidden.shape)}"
+        )
+
+
 def all_ids(units: int, hidden: Tensor) -> Tensor:
     """All class ids for every example, (B, n)."""
     row = ops.expand_dims(ops.arange(units, dtype="int32"), 0)

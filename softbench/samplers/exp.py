@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench.ops import READ_COPIES
 from softbench.rows import PACKAGE
-from softbench.samplers.base import Sampler, Samples
+from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.sum_tree import descend, partial_sums, take_entries
 
 Tensor = Any
@@ -30,6 +30,7 @@ class Exp(Sampler):
 
     def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
         """`_all_scores`, -inf at the labels if they are given."""
+        check_width(table, hidden)
         scores = ops.stop_gradient(self._all_scores(table, hidden))
         if labels is None:
             return scores

@@ -10,7 +10,7 @@ from keras import ops
 
 from softbench.checks import check_number, check_positive
 from softbench.ops import assign_when, gather_rows, read, scatter_update
-from softbench.samplers.base import Sampler, Samples
+from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.block_sums import BlockSums
 from softbench.samplers.class_weights import ClassWeights
 from softbench.samplers.features import FeatureMap
@@ -218,6 +218,7 @@ class KernelSampler(Sampler):
 
     def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
         """The query of a batch (B, d), with labels (B,) to leave out or None."""
+        check_width(table, hidden)
         hidden = ops.stop_gradient(hidden)
         vectors = table.normalized(hidden)
         features = self.features.queries(vectors)
