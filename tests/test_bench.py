@@ -13,9 +13,20 @@ import keras
 import numpy as np
 import pytest
 import reference
+import scipy
 from shipped import CONFIGS, ROOT, config_path, get_config
 
-from softbench.bench import app, build, matrix, problems, records, runner, timing, train
+from softbench.bench import (
+    app,
+    build,
+    environment,
+    matrix,
+    problems,
+    records,
+    runner,
+    timing,
+    train,
+)
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 
@@ -77,6 +88,15 @@ def record_of(workdir, method):
     return next(r for r in records.read_all(workdir) if list(r["config"]["methods"]) == [method])
 
 
+def test_processors_of_one_brand_have_different_names():
+    """By name alone the virtual machines of a provider, twice as fast or not, look alike."""
+    text = "processor : 0\ncpu family : {}\nmodel\t: 2\nmodel name : AMD EPYC\n\nmodel : 9\n"
+    assert environment.cpu_name(text.format(26)) == "AMD EPYC (family 26 model 2)"
+    assert environment.cpu_name(text.format(25)) == "AMD EPYC (family 25 model 2)"
+    assert environment.cpu_name("model name : other\n") == "other"
+    assert environment.cpu_name("") and "family" not in environment.cpu_name("")
+
+
 def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path, capsys):
     out = tmp_path / "out"
     methods = "--config.methods=broken,unigram,diverges"
@@ -90,6 +110,7 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     assert good["status"] == "ok"
     assert good["schema_version"] == 1
     assert good["versions"]["keras"] == keras.__version__
+    assert good["versions"]["scipy"] == scipy.__version__
     assert set(good["step_ms"]) == {"median", "p20", "p80", "count"}
     assert good["steps_per_epoch"] == 19  # rows of 100 tokens: (100 - 1) // 5 batches
     assert good["step_ms"]["count"] == 17  # without the first two

@@ -15,7 +15,7 @@ def versions(backend: str) -> dict[str, str]:
     """Returns the versions of the libraries that decide a result."""
     library = {"jax": ("jax", "jaxlib"), "tensorflow": ("tensorflow",)}[backend]
     found = {"python": platform.python_version(), "softbench": softbench.__version__}
-    for name in ("keras", "numpy", *library):
+    for name in ("keras", "numpy", "scipy", *library):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -42,15 +42,25 @@ def device(backend: str) -> dict[str, object]:
     return {"kind": "cpu", "name": cpu_name(), "count": len(os.sched_getaffinity(0))}
 
 
-def cpu_name() -> str:
-    """Returns the processor's model name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+def cpu_name(cpuinfo: str | None = None) -> str:
+    """Returns the processor's name, family and model: virtual machines name none but the brand.
+
+    Args:
+        cpuinfo: text in the format of /proc/cpuinfo; None reads that file.
+    """
+    if cpuinfo is None:
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text()
+        except OSError:
+            cpuinfo = ""
+    fields = {}
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in fields and "model" in fields:
+        name += f" (family {fields['cpu family']} model {fields['model']})"
+    return name
 
 
 def git_state() -> dict[str, object]:
