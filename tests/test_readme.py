@@ -65,6 +65,27 @@ def test_perplexities_are_those_of_penn_treebank():
     assert f"{expected}{better['binary_800']:.1f} %" in WORDS
 
 
+def test_perplexities_are_those_of_the_large_vocabulary():
+    key, data = "valid_perplexity", "eltec-hun"
+    record, full = curve("large_vocabulary", data, "full", key)
+    steps, last = record["curve"][-1]["step"], list(full.values())[-1]
+    assert f"{record['num_classes']:,} words" in WORDS
+    assert f"makes {steps:,} steps and ends at a validation perplexity of {last:,.0f}." in WORDS
+    parts = {
+        name: list(curve("large_vocabulary", data, name, key)[1].values())
+        for name in ("unigram", "nce_binary", "in_batch")
+    }
+    first = {name: f"{values[0]:,.0f}" for name, values in parts.items()}
+    best = {name: f"{min(values):,.0f}" for name, values in parts.items()}
+    assert (
+        f"`unigram` has {first['unigram']} after four minutes and {best['unigram']} at best, "
+        f"`nce_binary` {first['nce_binary']} and {best['nce_binary']};"
+    ) in WORDS
+    assert parts["in_batch"][0] == min(parts["in_batch"])
+    assert f"is at its best, {best['in_batch']}, after four minutes." in WORDS
+    assert all(values[-1] > values[1] for values in parts.values())
+
+
 def test_accuracies_are_those_of_the_adversarial_tree():
     record, tree = curve("adversarial", "hierarchy", "adversarial", "valid_accuracy")
     uniform, other = (
