@@ -27,7 +27,8 @@ methods have the same; there 1.0 gave uniform noise 0.012 more and a far worse l
 are the rates of the class rows; the rows of the encoder have 0.1.
 """
 
-from softbench.bench.config import SMALL_LABELS, SMALL_TRIPLES, ConfigError, experiment
+from softbench.bench.config import ConfigError, experiment
+from softbench.bench.methods import SMALL_LABELS, SMALL_TRIPLES
 
 # Where Adagrad's sums of squares start. The default 0.1 is far above the squares of a mean loss's
 # gradients here, and would leave steps of plain gradient descent at a tiny rate.

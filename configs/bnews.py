@@ -9,7 +9,8 @@ neither its model beyond d nor its optimizer: an LSTM of one layer, normalised v
 in `configs/ptb_rff.py`. The table of 64,000 words takes row updates in the sampled methods.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}

@@ -8,7 +8,8 @@ trained head is kept under the results folder (`partial/`), so another run with 
 a few minutes.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LANGUAGE
 
 TEMPERATURE = 0.09
 FEATURES = (64, 256, 1024, 4096)
@@ -77,14 +78,14 @@ def get_config():
         method_table=method_table(),
         epochs=1,
         # `repetitions`: m -> sets of m draws for each context of Theorem 1.
-        timing={"contexts": 8, "repetitions": {"10": 1_000, "100": 500, "1000": 250}},
+        options={"contexts": 8, "repetitions": {"10": 1_000, "100": 500, "1000": 250}},
         cell_timeout_s=3 * 3600.0,
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,
                 "model": {"name": "lstm", "preset": "small", "units": 16},
                 "methods": "full,unigram,exp,rff_D64_nu4,positive_prior_D512_nu4,mixed_unigram_rff",
-                "timing": {"contexts": 2, "repetitions": {"10": 100}},
+                "options": {"contexts": 2, "repetitions": {"10": 100}},
             },
             "paper": {"epochs": 10},
         },

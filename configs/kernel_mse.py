@@ -40,11 +40,11 @@ def get_config():
         },
         seeds=(0, 1, 2, 3, 4),
         # `features`: independent maps are averaged until they have this many together.
-        timing={"pairs": 500, "taus": (1.0, 11.1), "features": 16384},
+        options={"pairs": 500, "taus": (1.0, 11.1), "features": 16384},
         presets={
             "smoke": {
                 "methods": "quadratic,rff_D100,sorf_D1024,positive_D1024",
-                "timing": {"pairs": 50, "taus": (1.0,), "features": 1024},
+                "options": {"pairs": 50, "taus": (1.0,), "features": 1024},
                 "seeds": (0,),
             },
             "paper": {},

@@ -12,7 +12,8 @@ each of its `epochs` equal parts: validation perplexity is exact, over all class
 of the text, and the test one on 0.3 %.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LANGUAGE
 
 # After 100 s of the unigram a validation perplexity of 2,376; from 0.1, the default, 4,813; at rate
 # 0.03 2,743; RowAdam at 2e-3 3,588.

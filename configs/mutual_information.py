@@ -36,14 +36,14 @@ def get_config():
             "ranking": {"critic": "trained", "objective": "ranking"},
             "binary": {"critic": "trained", "objective": "binary"},
         },
-        timing={
+        options={
             "candidates": (2, 4, 8, 16, 32, 64, 128, 256, 512),
             "samples": 30_000,
             "train_samples": 6_000,
         },
         presets={
             "smoke": {
-                "timing": {"candidates": (2, 8), "samples": 2_000, "train_samples": 1_000},
+                "options": {"candidates": (2, 8), "samples": 2_000, "train_samples": 1_000},
             },
             "paper": {},
         },

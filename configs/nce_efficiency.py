@@ -30,7 +30,7 @@ def counterexample(sizes, negatives):
     """The problem of section 4.3."""
     return {
         "dataset": {"name": "nce", "label": "counterexample", "model": "counterexample"},
-        "timing": {"sizes": sizes, "negatives": negatives},
+        "options": {"sizes": sizes, "negatives": negatives},
     }
 
 
@@ -51,7 +51,7 @@ def get_config():
             "ranking": {"objective": "ranking"},
             "binary": {"objective": "binary"},
         },
-        timing={"size": 4000, "data_sets": 300, "negatives": (1, 2, 4, 8, 16, 32, 64)},
+        options={"size": 4000, "data_sets": 300, "negatives": (1, 2, 4, 8, 16, 32, 64)},
         seeds=tuple(range(8)),
         presets={
             "smoke": {
@@ -60,7 +60,7 @@ def get_config():
                     "offset": model("offset", 8),
                     "counterexample": counterexample((100, 1000), (1, 5)),
                 },
-                "timing": {"size": 1000, "data_sets": 20, "negatives": (1, 4)},
+                "options": {"size": 1000, "data_sets": 20, "negatives": (1, 4)},
                 "seeds": (0,),
             },
             "paper": {},

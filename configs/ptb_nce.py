@@ -18,7 +18,8 @@ per token, `exp_shared` from its mixture over the batch. The unigram rows of sam
 counts ** 0.75.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
 
 EPOCHS = {"small": 13, "medium": 39, "large": 55}
 NOISE_SIZES = (200, 400, 800, 1600)

@@ -25,7 +25,8 @@ The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
 """
 
-from softbench.bench.config import SMALL_LANGUAGE, SMALL_TIMING, ConfigError, experiment
+from softbench.bench.config import ConfigError, experiment
+from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
 
 # Rows of Figures 1 to 3.
 FIGURES = (

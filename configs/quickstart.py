@@ -9,7 +9,8 @@ classification set of 10,000 labels (sparse bag of features; precision@1/3/5). O
 `full` ends at precision@1 0.546 and `unigram` at 0.382 (TensorFlow, seed 0).
 """
 
-from softbench.bench.config import SMALL_TIMING, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_TIMING
 
 # Binary NCE needs log Z near 0 from the start: scores of -log(10,000) make it so.
 SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -9.21}}

@@ -41,11 +41,11 @@ def get_config():
             "power_050": {"noise": "power", "s": 0.5},
             "power_150": {"noise": "power", "s": 1.5},
         },
-        timing={"negatives": (1, 5), "samples": 1_000_000},
+        options={"negatives": (1, 5), "samples": 1_000_000},
         presets={
             "smoke": {
                 "problems": {"n10_1": table(10, 1)},
-                "timing": {"negatives": (1, 5), "samples": 10_000},
+                "options": {"negatives": (1, 5), "samples": 10_000},
             },
             "paper": {},
         },

@@ -19,13 +19,8 @@ of 32 classes are the softmax's, and `rff_shared`, 1,000 draws for the batch, ar
 are ours, the same for all methods.
 """
 
-from softbench.bench.config import (
-    SMALL_LABELS,
-    SMALL_TIMING,
-    SMALL_TRIPLES,
-    ConfigError,
-    experiment,
-)
+from softbench.bench.config import ConfigError, experiment
+from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING, SMALL_TRIPLES
 
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 ROWS = {"name": "adagrad", "learning_rate": 0.1}

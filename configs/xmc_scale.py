@@ -13,7 +13,8 @@ the same for both. `memory_mb` is the peak of the whole process: generating the 
 evaluating.
 """
 
-from softbench.bench.config import SMALL_LABELS, SMALL_TIMING, experiment
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
 
 ROWS = {"name": "adagrad", "learning_rate": 0.1, "initial_accumulator_value": 1e-8}
 BAG = {

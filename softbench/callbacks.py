@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 
 
 class RefitTree(keras.callbacks.Callback):

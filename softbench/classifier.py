@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from softbench.common import PACKAGE
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.rows import PACKAGE
-
-Tensor = Any
 
 
 class LabelledBatch(NamedTuple):

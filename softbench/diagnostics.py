@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 LARGEST_SCORES = 2**24  # of p, and of q, held at once
 LARGEST_DOUBLES = 2**20  # of them, as float64

@@ -4,11 +4,10 @@ Shape letters: B batch, d features, n classes, C classes of one chunk.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 
 def fold_classes(num_classes: int, chunk: int, step: Callable, state: tuple) -> tuple:

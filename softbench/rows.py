@@ -11,11 +11,8 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-from softbench.checks import check_number
+from softbench.common import PACKAGE, Tensor, check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
-
-Tensor = Any
-PACKAGE = "softbench"
 
 
 class RowOptimizer:

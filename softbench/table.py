@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from softbench import partition
-from softbench.checks import check_number, check_positive
+from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.ops import (
     SCATTER_UNDER_JIT,
     gather_rows,
@@ -16,9 +16,7 @@ from softbench.ops import (
     read_first,
     sum_duplicates,
 )
-from softbench.rows import PACKAGE, RowOptimizer, get_row_optimizer
-
-Tensor = Any
+from softbench.rows import RowOptimizer, get_row_optimizer
 
 # Above this many classes, passes over all of them go by chunks of this size.
 DENSE_CLASSES = 65_536

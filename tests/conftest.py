@@ -12,7 +12,8 @@ import pytest
 import reference
 from scipy import stats
 
-from softbench.samplers import Sampler, Samples, kernel_shape
+from softbench.samplers import Sampler, Samples
+from softbench.samplers.kernel import shape as kernel_shape
 
 BACKEND = keras.backend.backend()
 SIGNIFICANCE = 1e-4

@@ -11,11 +11,15 @@ import scipy.sparse as sp
 from conftest import assert_drawn_from, compiled, to_numpy
 
 from softbench import NegativeSampling, SampledSoftmax, datasets, samplers
-from softbench.bench import report_tree
-from softbench.bench import tree_fit as tree_task
 from softbench.bench.job import Job
 from softbench.callbacks import RefitTree
-from softbench.samplers import AdversarialTree, tree_fit, tree_newton, tree_projection, tree_walk
+from softbench.experiments.tree_fit import page as report_tree
+from softbench.experiments.tree_fit import run as tree_task
+from softbench.samplers import AdversarialTree
+from softbench.samplers.tree import fit as tree_fit
+from softbench.samplers.tree import newton as tree_newton
+from softbench.samplers.tree import projection as tree_projection
+from softbench.samplers.tree import walk as tree_walk
 
 
 def hierarchy(num_points=600, n=16, k=4, seed=0, spread=0.4):
@@ -381,7 +385,7 @@ def test_task_fits_and_draws_and_its_tables_show_them():
         assert fit["log_likelihood"]["train"] > found["frequency"]["train"]
         assert fit["objective"] < found["num_points"] * fit["log_likelihood"]["train"]
     assert max(level["alternations"] for level in found["fits"]["one"]["levels"]) == 1
-    tables = report_tree.tree_tables(plan, records)
+    tables = report_tree.tables(plan, records)
     assert [len(table.rows) for table in tables] == [3, 2]
     assert [row[0] for row in tables[0].rows] == ["label frequency", "default", "one"]
     assert tables[1].rows[0][-1] == "1"

@@ -16,19 +16,12 @@ import reference
 import scipy
 from shipped import CONFIGS, ROOT, config_path, get_config
 
-from softbench.bench import (
-    app,
-    build,
-    environment,
-    matrix,
-    problems,
-    records,
-    runner,
-    timing,
-    train,
-)
+from softbench import __main__ as command
+from softbench.bench import app, environment, matrix, records, runner, timing
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
+from softbench.bench.training import build, problems
+from softbench.bench.training import run as train
 
 BACKEND = keras.backend.backend()
 
@@ -69,14 +62,14 @@ def shipped_config(name):
 
 def smoke(name, out, *options):
     """Runs the smoke preset of a shipped config; returns its records."""
-    command = ["softbench", f"--config={config_path(name)}", "--config.preset=smoke", *options]
-    assert app.main([*command, f"--workdir={out}", f"--backend={BACKEND}"]) == 0
+    line = ["softbench", f"--config={config_path(name)}", "--config.preset=smoke", *options]
+    assert command.main([*line, f"--workdir={out}", f"--backend={BACKEND}"]) == 0
     return records.read_all(out)
 
 
 def cli(*arguments):
     """Runs the command as a user does; returns exit code and standard error."""
-    command = [sys.executable, "-m", "softbench.bench.app", *arguments]
+    command = [sys.executable, "-m", "softbench", *arguments]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         command, capture_output=True, text=True, env=environ, cwd=ROOT, check=False
@@ -100,7 +93,7 @@ def test_processors_of_one_brand_have_different_names():
 def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path, capsys):
     out = tmp_path / "out"
     methods = "--config.methods=broken,unigram,diverges"
-    assert app.main(["softbench", *tiny, methods]) == 1
+    assert command.main(["softbench", *tiny, methods]) == 1
     files = sorted((out / "runs").iterdir())
     contents = [path.read_bytes() for path in files]
     assert len(files) == 3
@@ -139,7 +132,7 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
         assert private.encode() not in b"".join(contents)
     assert f"/{getpass.getuser()}/" not in "".join(map(str, contents))
 
-    assert app.main(["softbench", *tiny, methods]) == 1
+    assert command.main(["softbench", *tiny, methods]) == 1
     assert [path.read_bytes() for path in files] == contents
     assert "kept" in capsys.readouterr().out
 
@@ -148,25 +141,25 @@ def test_data_that_is_not_there_ends_the_run_before_any_cell(tmp_path):
     config = f"--config={config_path('ptb_rff')}"
     arguments = [config, f"--workdir={tmp_path / 'out'}", "--config.methods=full"]
     with pytest.raises(ConfigError, match=r"--data_dir, config.dataset: `data_dir` must hold ptb/"):
-        app.main(["softbench", *arguments, f"--data_dir={tmp_path}"])
+        command.main(["softbench", *arguments, f"--data_dir={tmp_path}"])
     assert not (tmp_path / "out").exists()
 
 
 def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
     out = tmp_path / "out"
     arguments = ["softbench", *tiny, "--config.methods=broken"]
-    assert app.main([*arguments, "--config.cell_timeout_s=0.2"]) == 1
+    assert command.main([*arguments, "--config.cell_timeout_s=0.2"]) == 1
     record = record_of(out, "broken")
     assert (record["status"], record["error"]) == ("timed_out", "Stopped after 0.2 s.")
-    app.main(arguments)
+    command.main(arguments)
     assert record_of(out, "broken")["status"] == "timed_out"
-    app.main([*arguments, "--retry_failed"])
+    command.main([*arguments, "--retry_failed"])
     assert record_of(out, "broken")["status"] == "crashed"
 
 
 def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "softbench.bench.app", *tiny, "--config.methods=full"]
+    command = [sys.executable, "-m", "softbench", *tiny, "--config.methods=full"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

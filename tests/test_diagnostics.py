@@ -89,7 +89,8 @@ def test_in_batch(counts):
 @pytest.mark.parametrize("within_block", ["features", "exact"])
 @pytest.mark.parametrize("name", ["exp", "positive"])
 def test_chunks_change_nothing(name, within_block, monkeypatch):
-    from softbench.samplers import exp, kernel_law
+    from softbench.samplers import exp
+    from softbench.samplers.kernel import distribution as kernel_law
 
     options = {"within_block": within_block} if name != "exp" else {}
     for share_draws in (False, True):

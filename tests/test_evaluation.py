@@ -8,9 +8,11 @@ import scipy.sparse as sp
 
 import softbench
 from softbench import datasets, metrics, models
-from softbench.bench import build, problems, timing, train
+from softbench.bench import timing
 from softbench.bench.job import Job
-from softbench.bench.ranking import evaluate
+from softbench.bench.training import build, problems
+from softbench.bench.training import run as train
+from softbench.bench.training.evaluation import evaluate
 
 RNG = np.random.default_rng(3)
 N, ROWS = 40, 90
@@ -118,7 +120,7 @@ def expected_scores(scores, truth, counts, inverse=None):
 
 @pytest.mark.parametrize("row", [None, {"name": "adagrad", "learning_rate": 0.1}])
 def test_multi_label_problem(row, monkeypatch):
-    monkeypatch.setattr("softbench.bench.ranking._SLOTS", 3)  # several pieces of labels
+    monkeypatch.setattr("softbench.bench.training.evaluation._SLOTS", 3)  # several pieces of labels
     sizes = dict(num_classes=30, num_features=80, num_train=64, num_valid=20, num_test=40)
     given = {"name": "synthetic_xmc", "labels_per_example": 3.0, **sizes}
     problem = problems.load(

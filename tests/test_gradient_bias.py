@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import reference
 
-from softbench.bench import gradient_bias, report_kernels
 from softbench.bench.job import Job
+from softbench.experiments.gradient_bias import page
+from softbench.experiments.gradient_bias import run as gradient_bias
+from softbench.experiments.kernel_mse import page as kernel_page
 
 N = 40
 
@@ -41,7 +43,7 @@ def job(tmp_path_factory):
         "seed": 0,
         "methods": METHODS,
         "task": "gradient_bias",
-        "timing": {"contexts": 3, "repetitions": {"2": 200, "20": 100}},
+        "options": {"contexts": 3, "repetitions": {"2": 200, "20": 100}},
     }
     made = Job(config, None, {}, lambda point: None, tmp_path_factory.mktemp("cache"))
     gradient_bias.run(made)
@@ -84,14 +86,14 @@ def test_tables(job):
         {**record, "cell": str(names), "samplers": {n: record["samplers"][n] for n in names}}
         for names in (("rff", "exp"), ("uniform",))
     ]
-    head, proposals, few, many = report_kernels.kernel_tables(plan, parts)
+    head, proposals, few, many = page.tables(plan, parts)
     assert head.rows[0][0] == "full"
     assert [line[0] for line in proposals.rows] == ["exp", "uniform", "rff"]
     assert proposals.rows[0][2] == "100.00 %" and proposals.rows[1][-1] == "-"
     assert "m = 2:" in few.title and "m = 20:" in many.title
     assert few.rows[0][-1] == "3 of 3"
     record["samplers"]["uniform"]["kl"] = None  # how a record spells infinity
-    assert report_kernels.kernel_tables(plan, [record])[1].rows[1][1] == "inf"
+    assert page.tables(plan, [record])[1].rows[1][1] == "inf"
 
 
 def test_tables_of_errors():
@@ -104,6 +106,6 @@ def test_tables_of_errors():
         config = {"task": "kernel_mse", "methods": methods}
         fields = {"status": "ok", "source": "usps", "errors": {"q": own, "rff_D1024": other}}
         records.append({"config": config, **fields})
-    paper, fair = report_kernels.kernel_tables({"methods": ["q", "rff_D1024"]}, records)
+    paper, fair = kernel_page.tables({"methods": ["q", "rff_D1024"]}, records)
     assert paper.rows == [["q", "exp(o)", "2.50e-03 ± 6e-03", "2.0e-03", "1.25"]]
     assert fair.rows[0] == ["q", "2.50e-03 ± 6e-03", "1.25e-03 ± 3e-03", "2.50e+00 ± 6e+00"]

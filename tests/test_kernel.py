@@ -20,7 +20,9 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from softbench import Classifier, ClassTable, RowAdagrad, SampledSoftmax, samplers
-from softbench.samplers import block_sums, features, fourier, kernel_law, kernel_shape
+from softbench.samplers.kernel import block_sums, maclaurin, positive, quadratic, rff, sorf
+from softbench.samplers.kernel import distribution as kernel_law
+from softbench.samplers.kernel import shape as kernel_shape
 
 N, D, DRAWS = 101, 6, 3000
 ZEROS, HUGE, TWIN = (9, 10), 20, 50
@@ -281,12 +283,12 @@ def test_no_gradient_flows_through_the_law(part, monkeypatch):
 # Feature maps.
 
 MAPS = {
-    "quadratic": lambda seed: features.Quadratic(3.0),
-    "rff": lambda seed: fourier.RandomFourier(40, 0.8, seed=seed),
-    "sorf": lambda seed: fourier.StructuredFourier(40, 0.8, seed=seed),
-    "maclaurin": lambda seed: features.RandomMaclaurin(40, 0.8, seed=seed),
-    "positive": lambda seed: features.PositiveRandom(40, 0.8, seed=seed),
-    "positive iid": lambda seed: features.PositiveRandom(40, 0.8, orthogonal=False, seed=seed),
+    "quadratic": lambda seed: quadratic.Quadratic(3.0),
+    "rff": lambda seed: rff.RandomFourier(40, 0.8, seed=seed),
+    "sorf": lambda seed: sorf.StructuredFourier(40, 0.8, seed=seed),
+    "maclaurin": lambda seed: maclaurin.RandomMaclaurin(40, 0.8, seed=seed),
+    "positive": lambda seed: positive.PositiveRandom(40, 0.8, seed=seed),
+    "positive iid": lambda seed: positive.PositiveRandom(40, 0.8, orthogonal=False, seed=seed),
 }
 
 
@@ -350,7 +352,7 @@ def test_estimates_of_the_exponential_kernel_are_unbiased(name):
 @pytest.mark.parametrize("size", [1, 2, 8, 16, 32, 512])
 def test_walsh_hadamard(size, rng):
     x = rng.normal(size=(3, 2, size)).astype("float32")
-    found = to_numpy(fourier._walsh_hadamard(keras.ops.convert_to_tensor(x), size))
+    found = to_numpy(sorf._walsh_hadamard(keras.ops.convert_to_tensor(x), size))
     np.testing.assert_allclose(found, x @ hadamard(size) / np.sqrt(size), atol=1e-5)
 
 

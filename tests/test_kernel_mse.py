@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from softbench.bench import kernel_mse
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
+from softbench.experiments.kernel_mse import run as kernel_mse
 
 
 def pairs(count=400, dim=16):
@@ -60,7 +60,7 @@ def test_features_in_parts_are_one_map(monkeypatch):
 def test_run_without_a_folder_uses_generated_images():
     methods = {"quadratic": {"map": "quadratic"}, "sorf_D1024": {"map": "sorf", "num_features": 8}}
     options = {"pairs": 20, "taus": [1.0], "features": 8}
-    config = {"seed": 0, "timing": options, "methods": methods}
+    config = {"seed": 0, "options": options, "methods": methods}
     result = {}
     kernel_mse.run(Job(config, None, result, lambda point: None))
     assert result["source"] == "generated" and result["pairs"] == 20

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softbench.bench import joints, mutual_information, records, report_information
+from softbench.bench import records
 from softbench.bench.job import Job
+from softbench.experiments.mutual_information import joints
+from softbench.experiments.mutual_information import page as report_information
+from softbench.experiments.mutual_information import run as mutual_information
 
 RESULTS = Path(__file__).parents[1] / "results" / "mutual_information"
 LAWS = {"table": joints.Table(5, 4, 2.0, 0.05, 0), "gaussian": joints.Gaussian(2, 0.7)}
@@ -144,20 +147,18 @@ def test_run_fills_the_record_and_the_tables():
             "optimal": {"critic": "optimal"},
             "binary": {"critic": "trained", "objective": "binary"},
         },
-        "timing": {"candidates": [2, 4], "samples": 500, "train_samples": 200},
+        "options": {"candidates": [2, 4], "samples": 500, "train_samples": 200},
     }
     result, points = {}, []
     mutual_information.run(Job(config, None, result, points.append))
     assert len(points) == 4 and set(result["critics"]["binary"]) == {"2", "4"}
     record = {"cell": "c", "config": config, "seed": 0, "status": "ok", **result}
-    bound, local, recovery = report_information.information_tables(
-        {"methods": ["optimal", "binary"]}, [record]
-    )
+    bound, local, recovery = report_information.tables({"methods": ["optimal", "binary"]}, [record])
     assert bound.rows[1][1] == f"{min(result['mutual_information'], math.log(4)):.4f}"
     jsd = (math.log(4) - result["critics"]["optimal"]["2"]["local"]) / 2
     assert local.rows[0][4].startswith(f"{jsd:.4f} ±") and local.rows[1][4] == "-"
     assert [row[0] for row in recovery.rows] == ["2", "4"]
-    assert list(report_information.information_plots([record])) == ["bound-table-jax"]
+    assert list(report_information.plots({}, [record])) == ["bound-table-jax"]
 
 
 def test_unknown_law_is_named():

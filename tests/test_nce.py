@@ -7,11 +7,14 @@ import pytest
 import reference
 from scipy import optimize
 
-from softbench.bench import nce_asymptotics as asymptotics
-from softbench.bench import nce_efficiency, nce_fits, nce_library, nce_simulation, report_nce
-from softbench.bench import nce_objectives as objectives
 from softbench.bench.job import Job, NotFinite
-from softbench.bench.report_nce_plots import nce_plots
+from softbench.experiments.nce import asymptotics, objectives
+from softbench.experiments.nce import fits as nce_fits
+from softbench.experiments.nce import library as nce_library
+from softbench.experiments.nce_efficiency import page as efficiency_page
+from softbench.experiments.nce_efficiency import run as nce_efficiency
+from softbench.experiments.nce_simulation import page as simulation_page
+from softbench.experiments.nce_simulation import run as nce_simulation
 
 X, Y = 3, 4
 K = 5
@@ -323,13 +326,13 @@ def test_fits_of_powers():
     assert nce_fits.pooled_error([3.0, 4.0]) == pytest.approx(2.5)
 
 
-def simulation_config(num_inputs, methods, **timing):
+def simulation_config(num_inputs, methods, **options):
     return {
         "seed": 0,
         "task": "nce_simulation",
         "dataset": DATASET | {"num_inputs": num_inputs},
         "model": {"name": "linear"},
-        "timing": timing,
+        "options": options,
         "methods": {name: METHODS[name] for name in methods},
     }
 
@@ -346,7 +349,7 @@ def test_simulation_and_its_page():
     records = [record_of(nce_simulation, c, seed) for c in (first, second) for seed in (0, 1)]
     paper = {"mixtures-linear-binary_without_b_x": {"5": 0.1, "10": 0.2}}
     plan = {"methods": list(METHODS), "paper": paper}
-    kl, ratio, _, inputs, _ = report_nce.nce_tables(plan, records)
+    kl, ratio, _, inputs, _ = simulation_page.tables(plan, records)
     mean = np.mean([r["inputs"]["6"]["kl"]["4000"]["ranking"]["2"] for r in records[:2]])
     assert kl.header == ["", "n = 500", "n = 4,000"]
     assert [row[0] for row in kl.rows] == ["mle", "ranking, K = 2", "binary, K = 2"]
@@ -359,7 +362,7 @@ def test_simulation_and_its_page():
         for found in record["inputs"].values():
             assert max(v for part in found["library"].values() for v in part.values()) < 1e-4
             assert found["limits"]["mle"]["-"] == pytest.approx(4 * 2)
-    plots = nce_plots(records)
+    plots = simulation_page.plots({}, records)
     assert set(plots) == {"figure_2", "figure_3"}
     (left, right) = plots["figure_2"][1]["panels"]
     assert left["lines"]["K = 2"]["points"][1][:2] == [4000, pytest.approx(mean)]
@@ -371,7 +374,7 @@ def test_no_minimum_is_said():
     config = simulation_config([6], ["mle", "ranking"], sizes=[3], negatives=[1])
     record = record_of(nce_simulation, config, 0)
     assert record["inputs"]["6"]["kl"]["3"] == {"mle": {"-": None}, "ranking": {"1": None}}
-    kl, *_ = report_nce.nce_tables({"methods": list(METHODS), "paper": {}}, [record])
+    kl, *_ = simulation_page.tables({"methods": list(METHODS), "paper": {}}, [record])
     assert kl.rows[0][1] == "no minimum (1 of 1)"
 
 
@@ -414,20 +417,20 @@ def test_efficiency_and_its_page():
     dataset = {"model": "cyclic", "num_inputs": 4, "num_classes": 4, "dim": 3, "scale": 1.0}
     dataset |= {"name": "nce", "label": "cyclic", "noise": [4, 3, 2, 1], "problem_seed": 0}
     base = {"task": "nce_efficiency", "model": {"name": "exact"}, "methods": methods}
-    timing = {"size": 1000, "data_sets": 5, "negatives": [1, 4, 16]}
-    config = base | {"dataset": dataset, "timing": timing}
+    options = {"size": 1000, "data_sets": 5, "negatives": [1, 4, 16]}
+    config = base | {"dataset": dataset, "options": options}
     records = [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
     example = {"name": "nce", "label": "counterexample", "model": "counterexample"}
-    timing = {"sizes": [100, 20_000], "negatives": [2]}
-    config = base | {"dataset": example, "timing": timing}
+    options = {"sizes": [100, 20_000], "negatives": [2]}
+    config = base | {"dataset": example, "options": options}
     records += [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
-    ratios, table, slopes = report_nce.nce_tables({"methods": list(methods), "paper": {}}, records)
+    ratios, table, slopes = efficiency_page.tables({"methods": list(methods), "paper": {}}, records)
     found = [float(row[2].split(" ±")[0]) for row in ratios.rows]
     assert found == pytest.approx([1 / 3, 1 / 3, 3 / 7], abs=0.03)
     assert table.title.endswith("10 data sets") and len(table.rows) == 7
     assert table.rows[0][-3:] == ["-", "-", "-"]
     assert [row[0] for row in slopes.rows] == ["ranking", "binary"]
-    plots = nce_plots(records)
+    plots = efficiency_page.plots({}, records)
     assert len(plots["efficiency"][1]["panels"]) == 2
 
 
@@ -437,7 +440,7 @@ def test_a_data_set_without_a_minimum_ends_the_cell():
         "seed": 2,
         "methods": {"mle": METHODS["mle"]},
         "dataset": {"model": "counterexample"},
-        "timing": {"sizes": [1], "negatives": [1]},
+        "options": {"sizes": [1], "negatives": [1]},
     }
     with pytest.raises(NotFinite, match="no minimum at N = 1"):
         nce_efficiency.run(Job(config, None, {}, lambda point: None))

@@ -67,7 +67,7 @@ def test_bisect_is_numpy_searchsorted(size, rng):
     """With duplicated entries (classes of width 0): the last position not above the value."""
     table = np.concatenate([[0], np.sort(rng.integers(0, max(2, size), size - 1))]).astype("int32")
     values = rng.integers(0, size + 2, (4, 50)).astype("int32")
-    from softbench import ops_jax
+    from softbench.ops import jax as ops_jax
 
     variable = ops.convert_to_tensor(table)
     position = compiled(lambda v: ops_jax.bisect(lambda p: ops.take(variable, p), size, v))(values)

@@ -165,7 +165,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(files, tmp_path):
 
 def test_command_line(files, tmp_path, capsys):
     arguments = ["--dataset=xmc/own", f"--data_dir={files}", f"--out={tmp_path / 'out'}"]
-    assert prepare_app.main([*arguments, "--option=split_seed=4"]) == 0
+    assert prepare_app.main(["", *arguments, "--option=split_seed=4"]) == 0
     printed = capsys.readouterr().out
     assert "xmc/own: " in printed and '"num_classes": 12' in printed
     manifest = json.loads((tmp_path / "out" / "xmc" / "own" / "manifest.json").read_text())
@@ -194,7 +194,7 @@ def test_memory_stays_that_of_a_block(tmp_path):
     peak = (
         "import resource, sys; from softbench.datasets import prepare_app; "
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        "prepare_app.main(sys.argv[1:]); "
+        "prepare_app.main(sys.argv); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     arguments = ["--dataset=xmc/own", f"--data_dir={folder.parent}", f"--out={tmp_path / 'out'}"]

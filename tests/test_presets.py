@@ -4,9 +4,10 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
 from softbench import datasets
-from softbench.bench import app, matrix, presets, runner
+from softbench.bench import app, matrix, runner
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
+from softbench.bench.tasks import TASKS
 
 TINY = """
 from softbench.bench.config import experiment
@@ -30,7 +31,7 @@ def get_config(which="a"):
 
 def resolved(name, preset, *selection):
     config = config_lib.plain(get_config(config_path(name), *selection)) | {"preset": preset}
-    return presets.with_preset(config, {})
+    return config_lib.with_preset(config, {})
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -51,7 +52,7 @@ def test_every_config_has_both_presets_and_they_give_cells(name):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_smoke_reads_no_file(name):
     for cell in matrix.cells(resolved(name, "smoke")):
-        if cell.config["task"] in config_lib.TRAINING_TASKS:
+        if TASKS[cell.config["task"]].reads_data:
             assert cell.config["dataset"]["name"] in datasets.GENERATED
 
 
@@ -176,7 +177,7 @@ def test_bad_presets_are_config_errors(tiny):
         config_lib.experiment("x", presets={"smoke": {"epoch": 1}})
     with pytest.raises(ConfigError, match=f"{allowed}none. Received: 'smoke'"):
         config = config_lib.plain(config_lib.experiment("x", preset="smoke"))
-        presets.with_preset(config, {})
+        config_lib.with_preset(config, {})
 
 
 def test_smoke_results_lie_apart_and_are_not_committed():

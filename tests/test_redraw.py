@@ -8,15 +8,15 @@ import pytest
 from conftest import assert_drawn_from, compiled, reference_features, to_numpy
 
 from softbench import ClassTable, RowSGD, samplers
-from softbench.samplers import features, fourier
+from softbench.samplers.kernel import maclaurin, positive, rff, sorf
 
 N, D, NU = 40, 6, 0.8
 MAPS = {
-    "rff": lambda: fourier.RandomFourier(40, NU, seed=0),
-    "sorf": lambda: fourier.StructuredFourier(40, NU, seed=0),
-    "positive": lambda: features.PositiveRandom(40, NU, seed=0),
-    "positive iid": lambda: features.PositiveRandom(40, NU, orthogonal=False, seed=0),
-    "maclaurin": lambda: features.RandomMaclaurin(40, NU, seed=0),
+    "rff": lambda: rff.RandomFourier(40, NU, seed=0),
+    "sorf": lambda: sorf.StructuredFourier(40, NU, seed=0),
+    "positive": lambda: positive.PositiveRandom(40, NU, seed=0),
+    "positive iid": lambda: positive.PositiveRandom(40, NU, orthogonal=False, seed=0),
+    "maclaurin": lambda: maclaurin.RandomMaclaurin(40, NU, seed=0),
 }
 pytestmark = pytest.mark.usefixtures("small_top")
 
@@ -50,7 +50,7 @@ def test_fresh_directions_estimate_the_kernel(name):
 
 
 def test_orthogonal_directions_stay_orthogonal():
-    found = features.PositiveRandom(8, NU, seed=0)
+    found = positive.PositiveRandom(8, NU, seed=0)
     found.build((None, 8))
     fresh = to_numpy(found.fresh(found.noise(keras.random.SeedGenerator(2)))).astype(float)
     products = fresh.T @ fresh

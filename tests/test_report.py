@@ -8,16 +8,14 @@ import sys
 import pytest
 from report_records import PLAN, files, make_record, step_record, write_results
 
-from softbench.bench import (
-    records,
-    report,
-    report_curves,
-    report_page,
-    report_reach,
-    report_steps,
-    report_tables,
-)
+from softbench.bench import records
 from softbench.bench.config import ConfigError
+from softbench.experiments.step_time import page as report_steps
+from softbench.report import app as report
+from softbench.report import curves as report_curves
+from softbench.report import page as report_page
+from softbench.report import reach as report_reach
+from softbench.report import tables as report_tables
 
 
 def row_of(table, name):
@@ -88,7 +86,7 @@ def test_failed_cell_shows_its_status():
 
 def test_growth_and_ratio_to_the_peer():
     made = [step_record(10_000, 2.0, 3.0), step_record(1_000_000, 3.0, 4.5)]
-    (table,) = report_steps.step_tables(made)
+    (table,) = report_steps.tables(PLAN, made)
     assert table.header[1:] == [
         "n = 10,000, ms (p20-p80)",
         "n = 1,000,000, ms (p20-p80)",
@@ -111,27 +109,28 @@ def test_page_is_deterministic_and_check_notices_a_change(tmp_path, capsys):
     made = make_record(), make_record(1, 119.0)
     results, other = (write_results(tmp_path / name / "demo", *made) for name in "ab")
     for folder in (results, other):
-        assert report.main([f"--results={folder}"]) == 0
+        assert report.main(["softbench-report", f"--results={folder}"]) == 0
     plot = "ptb-lstm_small-valid_perplexity"
     assert {"README.md", "ptb-lstm_small.csv", f"{plot}.png", f"{plot}.svg"} <= set(files(results))
     assert files(results) == files(other)
-    assert report.main([f"--results={results}", "--check"]) == 0
+    assert report.main(["softbench-report", f"--results={results}", "--check"]) == 0
     page = (results / "README.md").read_text()
     for expected in ("# A demonstration", "softbench --config=configs/demo.py", "Test CPU"):
         assert expected in page
     write_results(results, make_record(2, 130.0))
-    assert report.main([f"--results={results}", "--check"]) == 1
+    assert report.main(["softbench-report", f"--results={results}", "--check"]) == 1
     assert "README.md" in capsys.readouterr().err
 
 
 def test_missing_results_folder_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--results must be .* Received: .*nowhere"):
-        report.main([f"--results={tmp_path / 'nowhere'}"])
+        report.main(["softbench-report", f"--results={tmp_path / 'nowhere'}"])
 
 
 def test_report_imports_no_backend():
     code = (
-        "import sys; from softbench.bench import config, matrix, records, report, report_html;"
+        "import sys; from softbench.bench import config, matrix, records;"
+        "from softbench.report import app, html;"
         "names = ('keras', 'jax', 'tensorflow', 'matplotlib', 'markdown_it');"
         "print([name for name in names if name in sys.modules])"
     )
@@ -141,7 +140,7 @@ def test_report_imports_no_backend():
 
 def test_summary_leaves_out_what_was_not_run(tmp_path):
     results = write_results(tmp_path / "demo", make_record())
-    text = report.summary(results)
+    text = report_page.summary(report_page.read(results))
     assert "| full" in text
     assert "not run" not in text
 

@@ -7,16 +7,16 @@ import re
 import pytest
 from report_records import PLAN, make_record, step_record, write_results
 
-from softbench.bench import (
-    report,
-    report_choices,
-    report_costs,
-    report_front,
-    report_papers,
-    report_quality,
-)
 from softbench.bench.config import ConfigError
-from softbench.bench.report_page import Page
+from softbench.experiments.gradient_bias import page as bias_page
+from softbench.experiments.step_time import page as step_page
+from softbench.experiments.wall_time import page as wall_page
+from softbench.report import app as report
+from softbench.report import choices as report_choices
+from softbench.report import front as report_front
+from softbench.report import papers as report_papers
+from softbench.report import quality as report_quality
+from softbench.report.page import Page
 
 SHARED = {"sampler": {"class_name": "unigram", "config": {"share_draws": True}}}
 
@@ -173,7 +173,7 @@ def steps_of(n, full, keras, rows):
 
 
 def test_steps_name_the_fastest_of_ours_and_from_which_n_on():
-    section = report_costs.steps([page(steps_of(1_000, 2, 3, 4), steps_of(9_000, 8, 6, 2))])
+    section = step_page.front([page(steps_of(1_000, 2, 3, 4), steps_of(9_000, 8, 6, 2))])
     first, second = section.table.rows
     assert first[1:7] == ["1,000", "2", "`full`", "2", "1", "0.75"]
     assert second[1:7] == ["9,000", "8", "`rows_shared`", "2", "4", "3"]
@@ -191,7 +191,7 @@ def test_draws_are_compared_with_exact_ones():
         return made
 
     made = record(100, 1.0, {"small": 0.5, "large": 2.0}), record(900, 8.0, {"small": 1.0})
-    section = report_costs.draws([page(*made)])
+    section = wall_page.front([page(*made)])
     assert section.table.rows[0][3:7] == ["1", "`small` 0.5", "`large` 2", "0.5 to 2"]
     assert section.answer.startswith("From n = 900 on, the loss with any of the kernels is 8 to 8")
 
@@ -207,7 +207,7 @@ def test_the_nearest_proposal_of_each_kind():
     made["config"] = made["config"] | {"task": "gradient_bias", "methods": methods}
     sizes = {"uniform": (0.01, 4.0), "unigram": (0.125, None), "rff": (0.0625, 2.0)}
     made["samplers"] = {name: {"ess": ess, "kl": kl} for name, (ess, kl) in sizes.items()}
-    section = report_costs.proposals([page(made)])
+    section = bias_page.front([page(made)])
     assert [row[5:9] for row in section.table.rows] == [
         ["needs no scores", "`unigram`", "12.5 %", "inf"],
         ["kernel", "`rff`", "6.2 %", "2"],
@@ -247,20 +247,20 @@ def test_folder_of_experiments_has_a_front_page_and_one_check(tmp_path, capsys):
     write_results(root / "demo", make_record(), make_record(method="exp"))
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "later.py").write_text('"""What comes\nlater.\n\nMore."""\n')
-    assert report.main([f"--results={root}"]) == 0
+    assert report.main(["softbench-report", f"--results={root}"]) == 0
     text = (root / "README.md").read_text()
     assert re.search(r"\| \[demo\]\(demo/README.md\) +\| A demonstration +\| +2 of 2 ", text)
     assert "What comes later " in text and "`softbench --config=configs/later.py`" in text
     assert (root / "demo" / "ptb-lstm_small-valid_perplexity.svg").is_file()
-    assert report.main([f"--results={root}", "--check"]) == 0
+    assert report.main(["softbench-report", f"--results={root}", "--check"]) == 0
     write_results(root / "later", make_record())
-    assert report.main([f"--results={root}", "--check"]) == 1
+    assert report.main(["softbench-report", f"--results={root}", "--check"]) == 1
     stale = capsys.readouterr().err
     assert "README.md" in stale and "later/ptb-lstm_small.csv" in stale
     assert "demo/README.md" not in stale
-    assert report.main([f"--results={root}"]) == 0
+    assert report.main(["softbench-report", f"--results={root}"]) == 0
     (root / "demo" / "old.csv").write_text("a\n")
-    assert report.main([f"--results={root}", "--check"]) == 1
+    assert report.main(["softbench-report", f"--results={root}", "--check"]) == 1
     assert "no record accounts for: demo/old.csv" in capsys.readouterr().err
 
 
@@ -285,7 +285,7 @@ def test_every_paper_table_is_listed_with_a_page_or_a_command():
 
 def test_missing_folder_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--results must be"):
-        report.main([f"--results={tmp_path}"])
+        report.main(["softbench-report", f"--results={tmp_path}"])
 
 
 def test_information_is_the_largest_estimate():

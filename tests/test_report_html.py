@@ -8,7 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from report_records import make_record, write_results
 
-from softbench.bench import report, report_html
+from softbench.commands import ConfigError
+from softbench.report import app as report
+from softbench.report import html as report_html
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 # Sorts the first table twice by its third column, filters, and leaves what it sees in the title.
@@ -57,7 +59,7 @@ def document(tmp_path_factory):
     (root / "demo" / "NOTES.md").write_text("Note <script>alert(1)</script> & [home](../README.md)")
     (root / "RECORDS.md").write_text("# Records\n\nThe schema.\n")
     path = root.parent / "report.html"
-    assert report.main([f"--results={root}", f"--html={path}"]) == 0
+    assert report.main(["softbench-report", f"--results={root}", f"--html={path}"]) == 0
     assert not (root / "README.md").exists() and not (root / "demo" / "README.md").exists()
     return path
 
@@ -85,20 +87,21 @@ def test_file_holds_all_it_needs(document):
 
 def test_same_records_same_file(document, tmp_path):
     again = tmp_path / "again.html"
-    report.main([f"--results={document.parent / 'results'}", f"--html={again}"])
+    report.main(["softbench-report", f"--results={document.parent / 'results'}", f"--html={again}"])
     assert again.read_bytes() == document.read_bytes()
 
 
 def test_one_experiment_alone(document, tmp_path):
     path = tmp_path / "one.html"
-    assert report.main([f"--results={document.parent / 'results' / 'demo'}", f"--html={path}"]) == 0
+    demo = document.parent / "results" / "demo"
+    assert report.main(["softbench-report", f"--results={demo}", f"--html={path}"]) == 0
     assert "A demonstration" in path.read_text()
 
 
-def test_check_and_html_exclude_each_other(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        report.main([f"--results={tmp_path}", "--check", f"--html={tmp_path / 'a.html'}"])
-    assert "exclude each other" in capsys.readouterr().err
+def test_check_and_html_exclude_each_other(tmp_path):
+    options = [f"--results={tmp_path}", "--check", f"--html={tmp_path / 'a.html'}"]
+    with pytest.raises(ConfigError, match="exclude each other"):
+        report.main(["softbench-report", *options])
 
 
 @pytest.mark.parametrize(

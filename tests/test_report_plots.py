@@ -5,8 +5,12 @@ import sys
 import pytest
 from report_records import PLAN, make_record, write_results
 
-from softbench.bench import records, report, report_page, report_plots, report_style
+from softbench.bench import records
 from softbench.bench.config import ConfigError
+from softbench.report import app as report
+from softbench.report import page as report_page
+from softbench.report import plots as report_style
+from softbench.report import training
 
 
 def test_check_notices_a_stale_plot(tmp_path, capsys):
@@ -14,19 +18,19 @@ def test_check_notices_a_stale_plot(tmp_path, capsys):
     plan = PLAN | {"columns": ["test_perplexity"]}
     results = write_results(tmp_path / "demo", make_record())
     records.write_json(results / "experiment.json", plan)
-    report.main([f"--results={results}"])
+    report.main(["softbench-report", f"--results={results}"])
     changed = make_record()
     changed["curve"][0]["valid_perplexity"] = 200.0
     write_results(results, changed)
     records.write_json(results / "experiment.json", plan)
-    assert report.main([f"--results={results}", "--check"]) == 1
+    assert report.main(["softbench-report", f"--results={results}", "--check"]) == 1
     stale = capsys.readouterr().err
     assert "valid_perplexity.png" in stale and "valid_perplexity.svg" in stale
     assert "README.md" not in stale
-    report.main([f"--results={results}"])
-    assert report.main([f"--results={results}", "--check"]) == 0
+    report.main(["softbench-report", f"--results={results}"])
+    assert report.main(["softbench-report", f"--results={results}", "--check"]) == 0
     (results / "ptb-lstm_small-valid_perplexity.svg").unlink()
-    assert report.main([f"--results={results}", "--check"]) == 1
+    assert report.main(["softbench-report", f"--results={results}", "--check"]) == 1
 
 
 def test_a_plot_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
@@ -54,7 +58,7 @@ def test_lines_of_a_plot_can_be_told_apart():
 def test_cells_of_one_method_have_lines_of_their_own():
     again = make_record(1, cell="ptb-lstm_small-full-s1-jax-99999999")
     other = make_record(method="exp")
-    found = report_plots.plots([make_record(), again, other])
+    found = training.plots(PLAN, [other, make_record(), again])
     _, data = found["ptb-lstm_small-valid_perplexity"]
     assert list(data["lines"]) == ["exp", "full, jax, seed 0, 0123", "full, jax, seed 1, 9999"]
 

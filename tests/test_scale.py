@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from shipped import config_path
 
-from softbench.bench import app, records
+from softbench import __main__ as command
+from softbench.bench import records
 from softbench.datasets import prepare_app
 
 NUM_FEATURES, NUM_CLASSES = 1_617_899, 325_056  # WikiLSHTC-325K
@@ -29,11 +30,11 @@ def test_wikilshtc_shape_trains_in_8_gb(tmp_path, method):
     for split, size in (("train", 4_000), ("test", 200)):
         write_rows(tmp_path / "files" / "xmc" / f"wikilshtc-325k_{split}.txt", size)
     where = [f"--data_dir={tmp_path / 'files'}", f"--out={tmp_path / 'prepared'}"]
-    assert prepare_app.main(["--dataset=xmc/wikilshtc-325k", *where]) == 0
+    assert prepare_app.main(["", "--dataset=xmc/wikilshtc-325k", *where]) == 0
     options = [f"--config.methods={method}", "--config.epochs=1", "--config.steps_per_epoch=10"]
     options += [f"--backend={keras.backend.backend()}", f"--data_dir={tmp_path / 'prepared'}"]
     config = f"--config={config_path('xmc')}:wikilshtc-325k"
-    assert app.main(["softbench", config, f"--workdir={tmp_path / 'out'}", *options]) == 0
+    assert command.main(["softbench", config, f"--workdir={tmp_path / 'out'}", *options]) == 0
     (record,) = records.read_all(tmp_path / "out")
     assert (record["status"], record["num_classes"]) == ("ok", NUM_CLASSES)
     assert record["peak_memory_mb"]["host"] < 8 * 1024

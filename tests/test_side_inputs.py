@@ -8,8 +8,9 @@ import pytest
 from conftest import to_numpy
 
 from softbench import datasets
-from softbench.bench import problems, side_inputs, train
 from softbench.bench.job import Job
+from softbench.bench.training import problems, side_inputs
+from softbench.bench.training import run as train
 
 TREE = {"class_name": "adversarial", "config": {"num_components": 3}}
 METHODS = {

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from softbench.bench import signal_to_noise
 from softbench.bench.job import Job
-from softbench.bench.report_signal import signal_tables
+from softbench.experiments.signal_to_noise import page
+from softbench.experiments.signal_to_noise import run as signal_to_noise
 
 X, N = 4, 6
 
@@ -117,13 +117,13 @@ def test_run_and_page():
         "seed": 0,
         "task": "signal_to_noise",
         "dataset": {"name": "table", "num_inputs": 3, "num_classes": 5, "sharpness": 1.0},
-        "timing": {"negatives": [1, 2], "samples": 2000},
+        "options": {"negatives": [1, 2], "samples": 2000},
         "methods": methods,
     }
     result = {}
     signal_to_noise.run(Job(config, None, result, lambda point: None))
     record = {"config": config, "status": "ok", "cell": "c", **result}
-    first, second = signal_tables({"methods": ["data", "uniform"]}, [record])
+    first, second = page.tables({"methods": ["data", "uniform"]}, [record])
     assert first.title == "table, 1 negative" and second.title == "table, 2 negatives"
     # At p_n = p_D: n - 1 for each input, and a KL of 0.
     assert first.rows[0][:3] == ["data", "0", "4.0000"] and first.rows[0][-1] == "1.0000"

@@ -4,7 +4,8 @@ import keras
 import pytest
 from shipped import CONFIGS, config_path
 
-from softbench.bench import app, records
+from softbench import __main__ as command
+from softbench.bench import records
 
 QUICK = ("signal_to_noise", "tree_fit")
 
@@ -15,8 +16,8 @@ QUICK = ("signal_to_noise", "tree_fit")
 )
 def test_smoke_preset_runs(name, tmp_path):
     options = ["--config.preset=smoke", f"--backend={keras.backend.backend()}"]
-    command = ["softbench", f"--config={config_path(name)}", f"--workdir={tmp_path}", *options]
-    code = app.main(command)
+    line = ["softbench", f"--config={config_path(name)}", f"--workdir={tmp_path}", *options]
+    code = command.main(line)
     found = records.read_all(tmp_path)
     assert found
     assert {r["cell"]: (r["status"], r["error"]) for r in found if r["status"] != "ok"} == {}

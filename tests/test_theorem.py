@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from softbench.bench import theorem
+from softbench.experiments.gradient_bias import theorem
 
 LOGITS = np.array([0.3, -1.0, 1.2, 0.1])
 LABEL = 1

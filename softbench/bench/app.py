@@ -1,27 +1,30 @@
-"""The command `softbench`: flags, and nothing else."""
+"""The harness of the command `softbench`: its flags, and nothing else."""
 
-import signal
-import sys
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from absl import flags
 from ml_collections import config_flags
 
-from softbench import datasets
+import softbench
+from softbench import commands, datasets
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, presets, records, report, runner
+from softbench.bench import matrix, records, runner
 from softbench.bench.config import ConfigError
+from softbench.bench.tasks import TASKS
 
-_USAGE = """softbench --config=configs/quickstart.py [--config.methods=full,uniform]
+_USAGE = """softbench --config=quickstart [--config.methods=full,uniform]
 
-Runs every cell of an experiment that has no result yet and prints the table."""
+Runs every cell of an experiment that has no result yet and prints the tables. The experiment is the
+path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
 def _define(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
     config_flags.DEFINE_config_file(
-        "config", None, "Path of the experiment.", flag_values=values, sys_argv=argv
+        "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
     )
     options = {
         "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -33,22 +36,51 @@ def _define(argv: list[str]) -> flags.FlagValues:
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
-    flags.DEFINE_bool("help", False, "Shows this help.", short_name="h", flag_values=values)
     return values
+
+
+def shipped() -> dict[str, Path]:
+    """Returns {name: path} of the configs that softbench ships: of the wheel, or the checkout."""
+    package = Path(softbench.__file__).parent
+    folders = (package / "configs", package.parent / "configs")
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return {path.stem: path for path in sorted(folder.glob("*.py"))}
+
+
+def first_line(path: Path) -> str:
+    """Returns the first paragraph of a config's docstring, on one line."""
+    words = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+    return " ".join(words.split()).removesuffix(".")
+
+
+def _with_paths(argv: list[str]) -> list[str]:
+    """The command line with the path of a shipped config instead of its bare name."""
+    result = list(argv)
+    for index, argument in enumerate(argv):
+        name, equals, value = argument.partition("=")
+        if name not in ("--config", "-config") or not (equals or index + 1 < len(argv)):
+            continue
+        value = value if equals else argv[index + 1]
+        bare, colon, choice = value.partition(":")
+        known = shipped()
+        if re.fullmatch(r"\w+", bare) and not Path(bare).exists():
+            if bare not in known:
+                raise ConfigError(
+                    f"--config must be a path or one of: {', '.join(known)}. Received: {bare!r}"
+                )
+            result[index + (not equals)] = ("--config=" if equals else "") + (
+                f"{known[bare]}{colon}{choice}"
+            )
+    return result
 
 
 def parse(argv: list[str]) -> flags.FlagValues:
     """Returns the parsed flags; every mistake in them is a ConfigError."""
-    values = _define(argv)
+    argv = _with_paths(argv)
     try:
-        rest = values(argv)
-        if values.help:
-            print(f"{_USAGE}\n\n{values.main_module_help()}{values.get_help()}")
-            raise SystemExit(0)
-        if len(rest) > 1:
-            raise ConfigError(f"Only flags are expected. Received: {rest[1:]}")
+        values = commands.parse(_define(argv), argv, _USAGE)
         if values.config is None:
-            raise ConfigError("--config must name a config file. Received: none")
+            raise ConfigError("--config must name an experiment; --config= lists them.")
         values.config.experiment  # noqa: B018 - an unreadable file shows itself on first use
     except (AttributeError, KeyError) as error:
         name = str(error).strip("\"'")
@@ -58,15 +90,13 @@ def parse(argv: list[str]) -> flags.FlagValues:
     except OSError:
         path = next((a for a in argv if a.startswith("--config=")), "--config=")
         raise ConfigError(f"--config must name a readable file. Received: {path[9:]}") from None
-    except flags.Error as error:
-        raise ConfigError(str(error)) from None
     return values
 
 
 def read_config(values: flags.FlagValues) -> dict:
     """Returns the plain config of parsed flags, its preset and overrides applied."""
     overrides = config_flags.get_override_values(values["config"])
-    config = presets.with_preset(config_lib.plain(values.config), overrides)
+    config = config_lib.with_preset(config_lib.plain(values.config), overrides)
     return config | {"backend": values.backend or config["backend"]}
 
 
@@ -76,8 +106,16 @@ def default_workdir(config: Mapping) -> Path:
     return Path("smoke_results" if smoke else "results") / config["experiment"]
 
 
-def main(argv: list[str]) -> int:
-    """Runs the command line `argv`; returns the exit code."""
+def main(argv: list[str], show: Callable[[Path], None]) -> int:
+    """Runs the command line `argv`; returns the exit status.
+
+    Args:
+        argv: the program's name and its flags.
+        show: called with the folder of the results at the end.
+    """
+    if argv[1:] in (["--config="], ["--config", ""]):
+        print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
+        return 0
     values = parse(argv)
     config = read_config(values)
     config_lib.check(config)
@@ -97,17 +135,17 @@ def main(argv: list[str]) -> int:
     ]
     _check_data(pending, data_dir)
     runner.prepare(workdir)
-    report.write_plan(workdir, config)
+    records.write_plan(workdir, config)
     command = _command(argv)
     statuses = runner.run_cells(cells, workdir, data_dir, command, values.retry_failed)
-    print("\n" + report.summary(workdir))
+    show(workdir)
     return 0 if all(status == "ok" for status in statuses) else 1
 
 
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
     """Raises a ConfigError unless the data of every cell that trains can be found."""
     for cell in cells:
-        if cell.config["task"] not in config_lib.TRAINING_TASKS:
+        if not TASKS[cell.config["task"]].reads_data:
             continue
         options = {key: value for key, value in cell.config["dataset"].items() if key != "label"}
         try:
@@ -129,21 +167,3 @@ def _command(argv: list[str]) -> str:
         if name not in hidden:
             kept.append(f"--{name}={value}" if value else f"--{name}")
     return " ".join(["softbench", *kept])
-
-
-def run() -> None:
-    """Entry point of the console script."""
-    # So that `kill` takes the same way out as Ctrl-C: the running cell ends, nothing is lost.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main(sys.argv))
-    except ConfigError as error:
-        print(f"softbench: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("softbench: stopped; run the same command to resume", file=sys.stderr)
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    run()

@@ -5,7 +5,6 @@ chooses the Keras backend before it imports Keras, runs the task and writes the 
 """
 
 import functools
-import importlib
 import json
 import os
 import sys
@@ -13,7 +12,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from softbench.bench import environment, records
+from softbench.bench import environment, records, tasks
 from softbench.bench.job import Job, NotFinite
 
 
@@ -63,7 +62,7 @@ def new_record(cell: dict, command: str) -> dict:
 
 def _run_task(job: Job) -> None:
     # Imported here: these import Keras, and the backend had to be chosen first.
-    module = importlib.import_module(f"softbench.bench.{job.config['task']}")
+    module = tasks.run_module(job.config["task"])
     import keras
 
     keras.utils.set_random_seed(job.config["seed"])

@@ -4,35 +4,21 @@ A config file defines `get_config()`, which returns `experiment(name, ...)` belo
 `ConfigDict` whose every value can be overridden by `--config.<key>=<value>`.
 """
 
+import copy
+import functools
+import operator
 from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
-# Each is the name of a module of softbench.bench.
-TASKS = (
-    "train",
-    "step_time",
-    "wall_time",
-    "gradient_bias",
-    "kernel_mse",
-    "signal_to_noise",
-    "mutual_information",
-    "tree_fit",
-    "nce_simulation",
-    "nce_efficiency",
-)
-# Those that read a data set of softbench.datasets.
-TRAINING_TASKS = ("train", "gradient_bias")
+from softbench.bench.tasks import TASKS
+from softbench.commands import ConfigError
 
 _DEFAULTS = {
     "experiment": "",
     "title": "",
-    # "train": a learning curve per method. All methods in turn: "step_time", the cost of a step;
-    # "wall_time", that of a sampler's draw, loss and update; "gradient_bias", the proposals of a
-    # trained head; "kernel_mse", the error of feature maps; "signal_to_noise", that of noise laws;
-    # "mutual_information", bounds on it; "tree_fit", fits of adversarial trees; "nce_simulation"
-    # and "nce_efficiency", the error of exact NCE estimates against the numbers of data points and
-    # negatives.
+    # A key of `tasks.TASKS`. "train": a learning curve per method; of all others the methods take
+    # turns in one process.
     "task": "train",
     # Comma-separated names from `method_table`; empty means all of them.
     "methods": "",
@@ -54,6 +40,8 @@ _DEFAULTS = {
     # and one when the time is over.
     "max_train_seconds": 0.0,
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
+    # What a task that times nothing is asked for; it has no `timing`.
+    "options": {},
     "cell_timeout_s": 3600.0,
     # {name: value} of environment variables that a cell's process starts with.
     "environment": {},
@@ -74,20 +62,18 @@ _DEFAULTS = {
 }
 PRESETS = ("smoke", "paper")
 # What a problem may override, and what a preset may.
-_PROBLEM_FIELDS = ("dataset", "model", "optimizer", "epochs", "steps_per_epoch", "timing", "task")
+_PROBLEM_FIELDS = (
+    "dataset",
+    "model",
+    "optimizer",
+    "epochs",
+    "steps_per_epoch",
+    "timing",
+    "options",
+    "task",
+)
 _LIMITS = ("methods", "max_train_seconds")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
-
-# For smoke runs.
-SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
-_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
-SMALL_LANGUAGE = {"name": "synthetic_language", **_SIZES}
-SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **_SIZES}
-SMALL_TRIPLES = {"name": "synthetic_triples", **_SIZES}
-
-
-class ConfigError(ValueError):
-    """A user's mistake in a flag or a config: shown as one line, without a traceback."""
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:
@@ -170,7 +156,11 @@ def problems(config: Mapping) -> list[dict]:
             raise ConfigError(
                 f"config.problems.{name} may set {', '.join(known)}. Received: {unknown}"
             )
-    return [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
+    found = [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
+    for problem in found:
+        # Fields only where they are used, as above.
+        del problem["timing" if problem["options"] else "options"]
+    return found
 
 
 def check(config: Mapping) -> None:
@@ -206,3 +196,37 @@ def check(config: Mapping) -> None:
             raise ConfigError(
                 f"--config.task must be one of: {', '.join(TASKS)}. Received: {problem['task']!r}"
             )
+
+
+def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
+    """Returns a plain config with the fields of its preset instead of its own.
+
+    Args:
+        config: A plain config, overrides included.
+        overrides: {dotted key: value} of the command line, which win over the preset and over what
+            a problem sets for itself (but for its methods: those that it can run).
+
+    Raises:
+        ConfigError: For a preset that the config does not have, or a key that it does not have.
+    """
+    name, presets = config["preset"], config["presets"]
+    if name and name not in presets:
+        allowed = ", ".join(presets) or "none"
+        raise ConfigError(f"--config.preset must be empty or one of: {allowed}. Received: {name!r}")
+    result = copy.deepcopy({**config, **presets.get(name, {})})
+    for key, value in overrides.items():
+        path = key.split(".")
+        _assign(result, path, value, key, name)
+        for problem in result["problems"].values():
+            if path[0] in problem and path[0] != "methods":
+                _assign(problem, path, value, key, name)
+    return result
+
+
+def _assign(place: dict, path: list[str], value: object, key: str, preset: str) -> None:
+    try:
+        functools.reduce(operator.getitem, path[:-1], place)[path[-1]] = plain(value)
+    except (KeyError, TypeError):
+        raise ConfigError(
+            f"Unknown config key of preset {preset!r}. Received: --config.{key}"
+        ) from None

@@ -26,3 +26,8 @@ class Job(NamedTuple):
     result: dict
     progress: Callable[[dict], None]
     cache: Path | None = None
+
+    @property
+    def options(self) -> dict:
+        """What the task is asked for, beside its data, model and methods."""
+        return self.config["options"]

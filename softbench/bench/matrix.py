@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from softbench.bench import config as config_lib
-from softbench.bench.report_tables import group_name
 
 
 class Cell(NamedTuple):
@@ -61,7 +60,29 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
-    label = names[0] if len(names) == 1 else "steps"
-    digest = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
-    parts = [group_name(cell), label, f"s{seed}", cell["backend"], digest]
-    return Cell("-".join(parts), cell, float(config["cell_timeout_s"]))
+    return Cell(cell_id(cell), cell, float(config["cell_timeout_s"]))
+
+
+def cell_id(config: Mapping) -> str:
+    """Returns the id of a cell: readable names, and a hash of all that decides its result.
+
+    Records are found by their ids, so nothing here may change: `tests/test_matrix.py` compares
+    those of all committed records. (`options` are hashed as the `timing` that they once were.)
+
+    Args:
+        config: the cell's, as a record holds it.
+    """
+    hashed = dict(config)
+    if "options" in hashed:
+        hashed["timing"] = hashed.pop("options")
+    digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:8]
+    methods = list(config["methods"])
+    label = methods[0] if len(methods) == 1 else "steps"
+    parts = [_name(config["dataset"]), _name(config["model"]), label, f"s{config['seed']}"]
+    return "-".join([*parts, config["backend"], digest])
+
+
+def _name(part: Mapping) -> str:
+    """The part of an id that names a data set or a model."""
+    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
+    return f"{name}_{part['preset']}" if "preset" in part else name

@@ -6,10 +6,12 @@ import os
 import re
 import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "crashed", "timed_out", "nan")
+PLAN = "experiment.json"
 
 _ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
 _ERROR_LINES = 12
@@ -38,6 +40,13 @@ def write_json(path: Path, value: object) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_plan(workdir: Path, config: Mapping) -> None:
+    """Writes what a report needs beyond the records: title, columns, rows, paper's numbers."""
+    plan = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
+    plan["methods"] = list(config["method_order"])
+    write_json(Path(workdir) / PLAN, plan)
 
 
 def append_line(path: Path, value: object) -> None:

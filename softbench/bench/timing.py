@@ -12,6 +12,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+_NUM_BATCHES = 16
+
 
 class Steps(NamedTuple):
     """A step as a function of nothing, and one that waits for what the step returned."""
@@ -118,3 +120,16 @@ def _timed(step: Steps) -> float:
     start = time.perf_counter()
     step.wait(step.run())
     return time.perf_counter() - start
+
+
+def make_batches(model: dict, num_classes: int, seed: int) -> list[tuple]:
+    """Returns batches of normal inputs (B, d) and uniform labels (B,)."""
+    generator = np.random.default_rng(seed)
+    batch, dim = model["batch_size"], model["dim"]
+    return [
+        (
+            generator.normal(size=(batch, dim)).astype("float32"),
+            generator.integers(num_classes, size=batch).astype("int32"),
+        )
+        for _ in range(_NUM_BATCHES)
+    ]

@@ -7,7 +7,7 @@ E entries.
 import numpy as np
 import scipy.sparse as sp
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.datasets.base import MultiLabelData
 from softbench.datasets.shuffled import SPLITS, ShuffledBatches
 

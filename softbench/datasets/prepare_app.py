@@ -1,34 +1,34 @@
 """The command `softbench-prepare`: a data set's files to a folder of memory-mapped arrays."""
 
-import argparse
 import ast
 import json
-import signal
-import sys
 
+from absl import flags
+
+from softbench import commands
+from softbench.commands import ConfigError
 from softbench.datasets import catalog, prepared
 
-_EPILOG = """--option sets an argument of the reader, such as --option=valid_fraction=0.05 or
+_USAGE = """softbench-prepare --dataset=xmc/delicious --data_dir=FILES --out=ROOT
+
+--option sets an argument of the reader, such as --option=valid_fraction=0.05 or
 --option=first_id=1; see the functions write_xmc, write_corpus and write_triples of
 softbench.datasets. The data sets and where their files come from:
+
 """
+_REQUIRED = {
+    "dataset": "Name, such as xmc/delicious.",
+    "data_dir": "Folder that holds the files.",
+    "out": "Root folder; the set goes to <out>/<name>.",
+}
 
 
-def _parser() -> argparse.ArgumentParser:
-    places = "\n".join(f"  {name}: {entry.about}" for name, entry in catalog.ENTRIES.items())
-    parser = argparse.ArgumentParser(
-        "softbench-prepare",
-        description=__doc__,
-        epilog=f"{_EPILOG}\n{places}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--dataset", required=True, help="name, such as xmc/delicious")
-    parser.add_argument("--data_dir", required=True, help="folder that holds the files")
-    parser.add_argument("--out", required=True, help="root folder; the set goes to <out>/<name>")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="of the reader"
-    )
-    return parser
+def _define() -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, text in _REQUIRED.items():
+        flags.DEFINE_string(name, None, text, flag_values=values)
+    flags.DEFINE_multi_string("option", [], "NAME=VALUE, of the reader.", flag_values=values)
+    return values
 
 
 def _options(texts: list[str]) -> dict:
@@ -36,7 +36,7 @@ def _options(texts: list[str]) -> dict:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"--option must be NAME=VALUE. Received: {text!r}")
+            raise ConfigError(f"--option must be NAME=VALUE. Received: {text!r}")
         try:
             options[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -45,12 +45,19 @@ def _options(texts: list[str]) -> dict:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command line; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    options = _options(arguments.option)
-    manifest = prepared.prepare(arguments.dataset, arguments.data_dir, arguments.out, **options)
+    """Runs the command line; returns the exit status."""
+    places = "\n".join(f"  {name}: {entry.about}" for name, entry in catalog.ENTRIES.items())
+    values = commands.parse(_define(), argv, _USAGE + places)
+    for name in _REQUIRED:
+        if values[name].value is None:
+            raise ConfigError(f"--{name} must be given. Received: none")
+    options = _options(values.option)
+    try:
+        manifest = prepared.prepare(values.dataset, values.data_dir, values.out, **options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     facts = {key: value for key, value in manifest["facts"].items() if key != "repairs"}
-    print(f"{arguments.dataset}: {json.dumps(facts)}")
+    print(f"{values.dataset}: {json.dumps(facts)}")
     for name, count in manifest["facts"]["repairs"].items():
         print(f"  {name}: {count}")
     return 0
@@ -58,16 +65,7 @@ def main(argv: list[str]) -> int:
 
 def run() -> None:
     """Entry point of the console script."""
-    # So that `kill` takes the way out that removes what is half-written.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (ValueError, OSError) as error:
-        print(f"softbench-prepare: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("softbench-prepare: stopped; nothing was written", file=sys.stderr)
-        sys.exit(130)
+    commands.run("softbench-prepare", main, "nothing was written")
 
 
 if __name__ == "__main__":

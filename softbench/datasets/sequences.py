@@ -5,7 +5,7 @@ Shape letters: B batch, T steps, N tokens, n classes.
 
 import numpy as np
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.datasets.base import Batches
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.datasets.base import Batches
 from softbench.datasets.draws import random_generator
 

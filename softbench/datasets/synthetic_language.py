@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.datasets.base import LanguageData
 from softbench.datasets.draws import draw, random_generator, zipf
 

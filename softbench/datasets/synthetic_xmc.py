@@ -6,7 +6,7 @@ It is a function of its arguments and the seed alone, and never holds an (n, n) 
 import numpy as np
 import scipy.sparse as sp
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.datasets.base import MultiLabelData
 from softbench.datasets.draws import draw, random_generator, zipf
 

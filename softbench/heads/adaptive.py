@@ -8,17 +8,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.checks import check_number, check_positive
+from softbench.common import (
+    PACKAGE,
+    Tensor,
+    check_counts,
+    check_length,
+    check_number,
+    check_positive,
+)
 from softbench.constants import add_constant
 from softbench.heads.base import Head
 from softbench.heads.capacity import losses_inside
 from softbench.heads.class_order import ranks
 from softbench.ops import gather_rows, read
-from softbench.rows import PACKAGE
-from softbench.samplers.unigram import check_counts, check_length
 from softbench.table import DENSE_CLASSES, ClassTable
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

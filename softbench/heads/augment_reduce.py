@@ -6,20 +6,11 @@ import keras
 from keras import ops
 
 from softbench import losses
-from softbench.checks import check_number, check_positive
+from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
-from softbench.ops import (
-    SCATTER_UNDER_JIT,
-    gather_rows,
-    is_concrete,
-    scatter_add,
-    scatter_update,
-)
-from softbench.rows import PACKAGE
+from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -7,12 +7,10 @@ import keras
 from keras import ops
 
 from softbench import partition
-from softbench.checks import check_positive
+from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.ops import is_concrete
 from softbench.table import DENSE_CLASSES
-
-Tensor = Any
 
 
 class Head(keras.layers.Layer):

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 _PARTS = 1024  # a share of the batch is counted in these
 

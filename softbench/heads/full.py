@@ -5,11 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench.checks import check_number, check_positive
+from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.table_head import TableHead
-from softbench.rows import PACKAGE
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -7,16 +7,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.common import PACKAGE, Tensor
 from softbench.constants import add_constant
 from softbench.heads.base import Head
 from softbench.heads.class_order import forced_sides, leaf_positions
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import table_config
 from softbench.ops import gather_rows, read
-from softbench.rows import PACKAGE
 from softbench.table import DENSE_CLASSES, ClassTable
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

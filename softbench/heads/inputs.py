@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 
 def check_hidden(hidden: Tensor, width: int) -> None:

@@ -7,12 +7,9 @@ import keras
 from keras import ops
 
 from softbench import losses
-from softbench.checks import check_number
+from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
-from softbench.rows import PACKAGE
 from softbench.samplers import Mixed, Sampler, Samples, StaticSampler
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

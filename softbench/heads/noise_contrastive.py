@@ -6,12 +6,9 @@ import keras
 from keras import ops
 
 from softbench import losses
-from softbench.checks import check_number, check_positive
+from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.sampled import SampledHead
-from softbench.rows import PACKAGE
 from softbench.samplers import Sampler, Samples
-
-Tensor = Any
 
 OBJECTIVES = ("binary", "ranking")
 

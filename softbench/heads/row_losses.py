@@ -6,11 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from softbench.common import Tensor
 from softbench.heads.inputs import mean_of_weighted
 from softbench.ops import gradients_and_aux
 from softbench.table import ClassTable
-
-Tensor = Any
 
 
 def row_losses(

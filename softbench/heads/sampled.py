@@ -6,14 +6,12 @@ from typing import Any
 from keras import ops
 
 from softbench import samplers
-from softbench.checks import check_positive
+from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
-
-Tensor = Any
 
 
 class SampledHead(TableHead):

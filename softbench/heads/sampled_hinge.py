@@ -5,12 +5,9 @@ from typing import Any
 import keras
 
 from softbench import losses
-from softbench.checks import check_number
+from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
-from softbench.rows import PACKAGE
 from softbench.samplers import Sampler, Samples
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -4,10 +4,9 @@ from typing import Any
 
 import keras
 
+from softbench.common import Tensor
 from softbench.heads.base import Head
 from softbench.table import ClassTable
-
-Tensor = Any
 
 TABLE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 

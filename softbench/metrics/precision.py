@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.metrics.mean import WeightedMean
 
 

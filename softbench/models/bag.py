@@ -6,7 +6,7 @@ Shape letters: B batch, L features of a bag, v features, d units.
 import keras
 from keras import layers, ops
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.models.embedding import embedding
 from softbench.rows import RowOptimizer, get_row_optimizer
 

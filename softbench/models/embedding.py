@@ -8,12 +8,10 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from softbench.checks import check_positive
+from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.ops import read, rows_when
-from softbench.rows import PACKAGE, RowOptimizer
+from softbench.rows import RowOptimizer
 from softbench.table import ClassTable
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

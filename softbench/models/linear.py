@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 
 
 def linear_encoder(

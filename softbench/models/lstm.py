@@ -9,7 +9,7 @@ from collections.abc import Callable
 import keras
 from keras import layers, ops
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.models.embedding import embedding
 from softbench.models.presets import LSTMPreset, get_preset
 from softbench.rows import RowOptimizer

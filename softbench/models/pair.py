@@ -6,7 +6,7 @@ Shape letters: B batch, d units.
 import keras
 from keras import layers
 
-from softbench.checks import check_positive
+from softbench.common import check_positive
 from softbench.models.embedding import embedding
 from softbench.rows import RowOptimizer
 

@@ -3,16 +3,13 @@
 Shape letters: B batch, T items, d units.
 """
 
-from typing import Any
-
 import keras
 from keras import layers, ops
 
-from softbench.checks import check_positive
+from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.models.embedding import embedding
-from softbench.rows import PACKAGE, RowOptimizer
+from softbench.rows import RowOptimizer
 
-Tensor = Any
 POOLINGS = ("mean", "gru")
 
 

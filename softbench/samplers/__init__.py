@@ -1,26 +1,22 @@
-"""The registry of samplers: name -> class."""
+"""The samplers, and the line that registers each by name."""
 
-import inspect
-from typing import Any
-
-import keras
-
-from softbench.samplers.adversarial import AdversarialTree
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
+from softbench.samplers.kernel.maclaurin import RandomMaclaurinKernel
+from softbench.samplers.kernel.positive import PositiveKernel
+from softbench.samplers.kernel.quadratic import QuadraticKernel
+from softbench.samplers.kernel.rff import RandomFourierKernel
+from softbench.samplers.kernel.sorf import StructuredFourierKernel
 from softbench.samplers.log_uniform import LogUniform
-from softbench.samplers.maclaurin import RandomMaclaurinKernel
 from softbench.samplers.mixed import Mixed
-from softbench.samplers.positive import PositiveKernel
-from softbench.samplers.quadratic import QuadraticKernel
-from softbench.samplers.rff import RandomFourierKernel
-from softbench.samplers.sorf import StructuredFourierKernel
+from softbench.samplers.registry import REGISTRY, get, serialize
 from softbench.samplers.static import StaticSampler
+from softbench.samplers.tree.adversarial import AdversarialTree
 from softbench.samplers.uniform import Uniform
 from softbench.samplers.unigram import Unigram
 
-REGISTRY: dict[str, type[Sampler]] = {
+REGISTRY |= {
     "adversarial": AdversarialTree,
     "exp": Exp,
     "in_batch": InBatch,
@@ -55,60 +51,3 @@ __all__ = [
     "get",
     "serialize",
 ]
-
-
-def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
-    """The sampler of a name, of a config dict, or itself.
-
-    Args:
-        identifier: a registry name, `{"class_name": name, "config": {...}}`, a serialised Keras
-            object, or a `Sampler`.
-        **defaults: arguments for the sampler where the config does not give them.
-
-    Raises:
-        ValueError: if the name is not in the registry or a config key is not an argument.
-    """
-    if isinstance(identifier, Sampler):
-        return identifier
-    if isinstance(identifier, str):
-        identifier = {"class_name": identifier, "config": {}}
-    if not isinstance(identifier, dict) or "class_name" not in identifier:
-        raise ValueError(
-            "`sampler` must be a name, a dict with 'class_name' and 'config', or a Sampler. "
-            f"Received: sampler={identifier!r}"
-        )
-    name = identifier["class_name"]
-    if identifier.get("registered_name"):
-        return keras.saving.deserialize_keras_object(identifier)
-    if name not in REGISTRY:
-        known = ", ".join(sorted(REGISTRY))
-        raise ValueError(f"`sampler` must be one of: {known}. Received: sampler={name!r}")
-    config = {**defaults, **(identifier.get("config") or {})}
-    unknown = sorted(set(config) - _arguments(REGISTRY[name]))
-    if unknown:
-        raise ValueError(
-            f"`sampler` {name!r} has no argument {', '.join(unknown)}. Received: {sorted(config)}"
-        )
-    try:
-        return REGISTRY[name](**config)
-    except TypeError as error:
-        raise ValueError(
-            f"`sampler` {name!r} does not take this config: {error}. Received: {sorted(config)}"
-        ) from error
-
-
-def _arguments(cls: type) -> set[str]:
-    """Names that the constructors of a sampler class and its bases take."""
-    found = {"name", "dtype", "trainable"}
-    for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
-        if "__init__" in vars(base):
-            found |= set(inspect.signature(base.__init__).parameters)
-    return found - {"self", "kwargs"}
-
-
-def serialize(sampler: Sampler) -> dict:
-    """A config dict that `get` turns into an equal sampler."""
-    for name, cls in REGISTRY.items():
-        if type(sampler) is cls:
-            return {"class_name": name, "config": sampler.get_config()}
-    return keras.saving.serialize_keras_object(sampler)

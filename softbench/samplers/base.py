@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 
 class Samples(NamedTuple):

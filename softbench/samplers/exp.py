@@ -6,12 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from softbench.common import PACKAGE, Tensor
 from softbench.ops import READ_COPIES
-from softbench.rows import PACKAGE
 from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.sum_tree import descend, partial_sums, take_entries
-
-Tensor = Any
 
 CHUNK = 8192  # classes scored at once, see `_all_scores`
 LARGEST_SCORES = 2**24  # held at once for the mixture of a batch

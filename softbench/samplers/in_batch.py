@@ -7,12 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.common import PACKAGE, Tensor, check_counts, check_length
 from softbench.ops import gather_rows, read, scatter_add
-from softbench.rows import PACKAGE
 from softbench.samplers.base import Sampler, Samples, all_ids
-from softbench.samplers.unigram import check_counts, check_length
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from softbench.rows import PACKAGE
+from softbench.common import PACKAGE
 from softbench.samplers.static import StaticSampler
 
 

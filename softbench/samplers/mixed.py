@@ -6,11 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench.checks import check_number
-from softbench.rows import PACKAGE
+from softbench.common import PACKAGE, check_number
 from softbench.samplers.base import Sampler, Samples
-
-Tensor = Any
+from softbench.samplers.registry import get, serialize
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -44,14 +42,13 @@ class Mixed(Sampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        from softbench import samplers  # its registry holds this class
 
         check_number(0, exclusive=True, weight=weight)
         if weight >= 1:
             raise ValueError(f"`weight` must be below 1. Received: weight={weight}")
         shared = {} if share_draws is None else {"share_draws": share_draws}
         both = [
-            samplers.get(part, seed=None if seed is None else seed + index, **shared)
+            get(part, seed=None if seed is None else seed + index, **shared)
             for index, part in enumerate((first, second))
         ]
         given = {part.share_draws for part in both} | set(shared.values())
@@ -135,11 +132,10 @@ class Mixed(Sampler):
             part.refresh(table)
 
     def get_config(self) -> dict:
-        from softbench import samplers
 
         return {
             **super().get_config(),
-            "first": samplers.serialize(self.first),
-            "second": samplers.serialize(self.second),
+            "first": serialize(self.first),
+            "second": serialize(self.second),
             "weight": self.weight,
         }

@@ -6,15 +6,13 @@ of them in place of log2(n) single entries, in a quarter of the operations.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from softbench.common import Tensor
 from softbench.ops import gather_rows
-
-Tensor = Any
 
 GROUP = 16
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from softbench.common import Tensor
 from softbench.constants import add_constant
 from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.samplers.search_table import search, search_levels
-
-Tensor = Any
 
 LARGEST_TOTAL = 2**31 - 1
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-Tensor = Any
+from softbench.common import Tensor
 
 BRANCHING = 16
 

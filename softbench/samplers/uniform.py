@@ -5,11 +5,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from softbench.rows import PACKAGE
+from softbench.common import PACKAGE, Tensor
 from softbench.samplers.base import Sampler
 from softbench.samplers.static import LARGEST_TOTAL, StaticSampler
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -6,34 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from softbench.rows import PACKAGE
+from softbench.common import PACKAGE, check_counts, check_length
 from softbench.samplers.static import StaticSampler
-
-
-def check_counts(counts: Sequence[float], name: str = "counts") -> np.ndarray:
-    """Counts as float64 (n,), or a ValueError that names what is wrong with argument `name`."""
-    array = np.asarray(counts, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"`{name}` must be one number per class. Received shape: {array.shape}")
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ValueError(
-            f"`{name}` must be finite and not negative. Received a minimum of {array.min()} and "
-            f"{int((~np.isfinite(array)).sum())} values that are not finite"
-        )
-    if not array.any():
-        raise ValueError(
-            f"`{name}` must not be all zero. Received {len(array)} counts that sum to 0"
-        )
-    return array
-
-
-def check_length(counts: np.ndarray, units: int, name: str = "counts") -> None:
-    """Raise a ValueError unless there is one count for each class."""
-    if len(counts) != units:
-        raise ValueError(
-            f"`{name}` must have one entry for each of the {units} classes. "
-            f"Received: {len(counts)} entries"
-        )
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -1,0 +1,1 @@
+"""Training a method on a problem: the task `train`."""

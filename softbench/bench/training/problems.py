@@ -1,0 +1,242 @@
+"""Problems: a data set, the encoder for it, how its batches are read and how it is evaluated."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from softbench import datasets, metrics, models
+from softbench.bench.training import build, side_inputs
+from softbench.bench.training.evaluation import evaluate
+
+TOP_K = (1, 3, 5)
+# A and B of the propensity model, for the sets that its paper fits it to.
+PROPENSITY = {
+    "xmc/wikilshtc-325k": (0.5, 0.4),
+    "xmc/wikipedia-500k": (0.5, 0.4),
+    "xmc/amazon-670k": (0.6, 2.6),
+}
+PROBE_BATCH = 3  # by then the carried state of a language model knows some text
+
+
+class Problem(NamedTuple):
+    """What training needs, besides the head.
+
+    Attributes:
+        num_classes: n.
+        counts: (n,) occurrences of each class in the training data.
+        encoder: model from inputs to hidden vectors (..., d).
+        head_kwargs: arguments of the head that belong to the model: initial weights.
+        train: batches (x, y).
+        examples: labels per training step: tokens of a language, rows of a multi-label set.
+        shuffle: whether `fit` may change the order of the batches.
+        callbacks: makes the callbacks of one `fit` or `evaluate`.
+        optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
+        evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
+            `softbench.metrics.RankingTotals`; of the most frequent classes if the model is None.
+        probe: encoder or None -> its outputs on a fixed validation batch, an array (B, d) or a dict
+            of arrays, and a label of each (B,); -1 for an example that has none. None is `encoder`.
+        tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
+        num_rows: N of the training set, if its rows have numbers and no order, else None.
+    """
+
+    num_classes: int
+    counts: np.ndarray
+    encoder: keras.Model
+    head_kwargs: dict
+    train: build.Batches
+    examples: int
+    shuffle: bool
+    callbacks: Callable[[], list]
+    optimizer: Callable[[dict, int], dict]
+    evaluate: Callable[[keras.Model | None, str], dict]
+    probe: Callable[..., tuple[Any, np.ndarray]]
+    tree: side_inputs.TreeInputs | None = None
+    num_rows: int | None = None
+
+
+def load(config: dict, data_dir: str | None) -> Problem:
+    """Loads the cell's data and builds its encoder."""
+    dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
+    name = dataset.pop("name")
+    data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
+    makers = {
+        datasets.LanguageData: _language,
+        datasets.MultiLabelData: _multi_label,
+        datasets.TripleData: _triples,
+    }
+    return makers[type(data)](data, config)
+
+
+def _language(data: datasets.LanguageData, config: dict) -> Problem:
+    options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
+    row_optimizer = build.row_optimizer(options.pop("row_optimizer", None))
+    preset = models.get_preset(options.pop("preset", "small"))._replace(**options)
+    encoder = models.lstm_language_model(
+        data.num_classes, preset, seed=config["seed"], row_optimizer=row_optimizer
+    )
+    batch, steps = preset.batch_size, preset.num_steps
+    held_out = {
+        split: datasets.evaluation_batches(getattr(data, split), batch, steps)
+        for split in ("valid", "test")
+    }
+
+    def optimizer(spec: dict, epoch: int) -> dict:
+        if spec.get("schedule") != "zaremba":
+            return spec
+        # The paper's rate and clip norm are those of the loss summed over the unrolled steps;
+        # the loss here is the mean. lr clip(T g, c) = (T lr) clip(g, c / T).
+        rate = models.zaremba_learning_rate(preset, epoch) * steps
+        return {**spec, "learning_rate": rate, "global_clipnorm": preset.clip_norm / steps}
+
+    def score(model: keras.Model | None, split: str) -> dict:
+        models.reset_states(encoder)
+        scores = evaluate(model, held_out[split], TOP_K, data.counts)
+        models.reset_states(encoder)
+        return scores
+
+    def probe(_: keras.Model | None = None) -> tuple[np.ndarray, np.ndarray]:
+        valid = held_out["valid"]
+        models.reset_states(encoder)
+        for index in range(min(PROBE_BATCH + 1, len(valid))):
+            x, labels, weight = valid[index]
+            hidden = encoder(keras.ops.convert_to_tensor(x), training=False)
+        models.reset_states(encoder)
+        return keras.ops.convert_to_numpy(hidden)[weight > 0], labels[weight > 0]
+
+    scale = preset.init_scale
+    uniform = keras.initializers.RandomUniform(-scale, scale, seed=config["seed"])
+    train = datasets.CarriedBatches(data.train, batch, steps)
+    return Problem(
+        num_classes=data.num_classes,
+        counts=data.counts,
+        encoder=encoder,
+        head_kwargs={"kernel_initializer": uniform, "bias_initializer": uniform.clone()},
+        train=build.Batches(train, config["steps_per_epoch"]),
+        examples=batch * steps,
+        shuffle=False,
+        callbacks=lambda: [models.CarryState()],
+        optimizer=optimizer,
+        evaluate=score,
+        probe=probe,
+    )
+
+
+def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
+    model = config["model"]
+    batch, dense = model["batch_size"], model["name"] == "linear"
+    options = {"max_features": model.get("max_features"), "dense": dense}
+    train = datasets.BagBatches(data, "train", batch, seed=config["seed"], **options)
+    if dense:
+        encoder = models.linear_encoder(data.num_features, model.get("dim"))
+    else:
+        row_optimizer = build.row_optimizer(model.get("row_optimizer"))
+        encoder = models.sparse_bag_encoder(
+            data.num_features,
+            model["dim"],
+            model.get("normalize", False),
+            row_optimizer,
+            (batch, train.max_features) if row_optimizer else (None, None),
+        )
+
+    def held_out(split: str) -> datasets.base.Batches:
+        return wrapped(datasets.BagBatches(data, split, batch, training=False, **options), config)
+
+    inverse_propensity = metrics.inverse_propensities(
+        data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
+    )
+    single = max(np.diff(part.indptr).max(initial=0) for part in (data[2], data[4], data[6])) == 1
+
+    def score(trained: keras.Model | None, split: str) -> dict:
+        scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)
+        return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
+
+    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
+        inputs, labels, mask = held_out("valid")[0]
+        first = datasets.padded_labels(labels)[:, 0]
+        return _outputs(other or encoder, inputs, mask > 0), first[mask > 0]
+
+    tree = side_inputs.bag_inputs(data, dense)
+    return _independent_rows(data, config, encoder, train, score, probe, tree)
+
+
+def _triples(data: datasets.TripleData, config: dict) -> Problem:
+    model = config["model"]
+    batch = model["batch_size"]
+    limit = model.get("held_out_rows")
+    data = data._replace(valid=_some(data.valid, limit), test=_some(data.test, limit))
+    encoder = models.pair_encoder(
+        data.num_classes,
+        data.num_relations,
+        model["dim"],
+        model.get("hidden_units"),
+        model.get("dropout", 0.0),
+        build.row_optimizer(model.get("row_optimizer")),
+        batch,
+    )
+
+    def score(trained: keras.Model | None, split: str) -> dict:
+        held_out = datasets.TripleBatches(data, split, batch, training=False)
+        scores = evaluate(trained, wrapped(held_out, config), TOP_K, data.counts)
+        return scores | {"accuracy": scores["precision_at_1"]}
+
+    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
+        inputs, tails, mask = wrapped(datasets.TripleBatches(data, "valid", batch), config)[0]
+        return _outputs(other or encoder, inputs, mask > 0), tails[mask > 0]
+
+    train = datasets.TripleBatches(data, "train", batch, seed=config["seed"])
+    tree = side_inputs.triple_inputs(data)
+    return _independent_rows(data, config, encoder, train, score, probe, tree)
+
+
+def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:
+    """All rows, or `limit` of them that are the same in every run."""
+    if limit is None or limit >= len(rows):
+        return rows
+    return rows[np.sort(np.random.default_rng(0).choice(len(rows), limit, replace=False))]
+
+
+def wrapped(batches: datasets.base.Batches, config: dict) -> datasets.base.Batches:
+    """The batches, with the numbers of their rows if a method asks for them."""
+    numbered = side_inputs.is_numbered(config.get("methods", {}))
+    return datasets.Numbered(batches) if numbered else batches
+
+
+def _outputs(encoder: keras.Model, inputs: Any, rows: np.ndarray) -> Any:
+    """The encoder's outputs, NumPy, of some of the rows; without numbers if it takes none."""
+    tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
+    tensors = tensors[: len(encoder.inputs)]
+    outputs = encoder(tensors if len(tensors) > 1 else tensors[0], training=False)
+    return keras.tree.map_structure(lambda x: keras.ops.convert_to_numpy(x)[rows], outputs)
+
+
+def _independent_rows(
+    data: Any,
+    config: dict,
+    encoder: keras.Model,
+    train: Any,
+    score: Callable,
+    probe: Callable,
+    tree: side_inputs.TreeInputs,
+) -> Problem:
+    """The problem of data without an order between its rows."""
+    prefetch = config["model"].get("prefetch", 0)
+    num_rows, train = train.num_numbers, wrapped(train, config)
+    return Problem(
+        num_classes=data.num_classes,
+        counts=data.counts,
+        encoder=encoder,
+        head_kwargs={},
+        train=build.Batches(
+            datasets.Prefetched(train, prefetch) if prefetch else train, config["steps_per_epoch"]
+        ),
+        examples=config["model"]["batch_size"],
+        shuffle=False,  # the batches reshuffle their rows themselves
+        callbacks=list,
+        optimizer=lambda spec, epoch: spec,
+        evaluate=score,
+        probe=probe,
+        tree=tree,
+        num_rows=num_rows,
+    )

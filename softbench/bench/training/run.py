@@ -1,0 +1,223 @@
+"""The task "train": a learning curve against wall-clock time, then the test set."""
+
+import itertools
+import math
+import sys
+import time
+
+import keras
+import numpy as np
+
+import softbench
+from softbench import diagnostics
+from softbench.bench import timing
+from softbench.bench.job import Job, NotFinite
+from softbench.bench.training import build, side_inputs
+from softbench.bench.training.problems import TOP_K, Problem, load
+
+_VERBOSE = 1 if sys.stdout.isatty() else 2
+
+
+def run(job: Job) -> None:
+    """Trains the cell's method, evaluating after every epoch; fills `job.result`."""
+    config, result = job.config, job.result
+    (method,) = config["methods"].values()
+    problem = load(config, job.data_dir)
+    chance = problem.evaluate(None, "test")
+    result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
+    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
+    spec = {**config["optimizer"], **method.get("optimizer", {})}
+    model = fit(job, {**method, "kwargs": kwargs}, problem, spec)
+    head = model.head
+    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
+    repetitions = config["timing"]["head_repetitions"]
+    if repetitions and not isinstance(model.encoder.output, dict):
+        result["head_ms"] = _head_time(head, problem, spec, repetitions)
+
+
+def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
+    """Trains an encoder and a method's head; fills `job.result` with curve and step times.
+
+    Args:
+        job: of the cell.
+        method: {"head", "kwargs"}, see `build.head`.
+        problem: what to train on.
+        spec: of the optimizer.
+    """
+    config, result = job.config, job.result
+    timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))
+    method, encoder = _with_side_inputs(job, method, problem, timer)
+    head = build.head(method, problem.num_classes, problem.counts, config["seed"])
+    head.build(problem.encoder.output.shape)
+    model = softbench.Classifier(encoder, head, top_k=TOP_K)
+    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
+    result |= {"curve": [], "steps_per_epoch": len(problem.train)}
+    try:
+        _epochs(job, model, problem, timer, spec)
+    finally:
+        result |= _step_times(timer, problem.examples)
+    return model
+
+
+def _with_side_inputs(
+    job: Job, method: dict, problem: Problem, timer: timing.StepTimer
+) -> tuple[dict, keras.Model]:
+    """The method and the encoder with what the head needs beside the hidden vectors.
+
+    A tree is fitted here; the timer's clock starts after the seconds that it took.
+    """
+    encoder, kwargs = problem.encoder, dict(method.get("kwargs", {}))
+    seed = job.config["seed"]
+    tree, seconds = side_inputs.fit_tree(method, problem.tree, problem.num_classes, seed)
+    if tree is not None:
+        encoder = side_inputs.with_tree(encoder, tree, problem.tree)
+        kwargs["sampler"] = tree
+        timer.clock = seconds
+        scores = side_inputs.tree_scores(tree, problem.tree, problem.counts)
+        job.result["tree"] = {"fit_seconds": round(seconds, 3), **scores}
+        job.progress(job.result["tree"])
+    if side_inputs.is_numbered({"": method}):
+        encoder = side_inputs.numbered(encoder)
+        kwargs["num_examples"] = problem.num_rows
+    return {**method, "kwargs": kwargs}, encoder
+
+
+def _epochs(
+    job: Job, model: keras.Model, problem: Problem, timer: timing.StepTimer, spec: dict
+) -> None:
+    epochs, seconds = job.config["epochs"], job.config.get("max_train_seconds", 0.0)
+    for epoch in range(epochs) if epochs else itertools.count():
+        until = seconds * (epoch + 1) / epochs if epochs else seconds
+        if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
+            continue  # spent on fitting a tree
+        model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
+        train_loss = _train(model, problem, timer, epoch, until, bool(epochs))
+        point = {"epoch": epoch + 1, "step": timer.steps}
+        point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
+        if math.isfinite(train_loss):
+            start = time.perf_counter()
+            scores = problem.evaluate(model, "valid")
+            point |= {f"valid_{key}": value for key, value in scores.items()}
+            point |= diagnose(model.head, problem, scores["nll"], model.encoder)
+            point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
+        job.result["curve"].append(point)
+        job.progress(point)
+        if not math.isfinite(point.get("valid_nll", math.nan)):
+            raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
+        if not epochs and timer.clock >= until:
+            break
+
+
+def _train(
+    model: keras.Model,
+    problem: Problem,
+    timer: timing.StepTimer,
+    epoch: int,
+    until: float,
+    again: bool,
+) -> float:
+    """Trains for an epoch; if `until` is not 0, at most until the timer's clock is there.
+
+    With `again`, not less than that either: further passes begin until it is.
+
+    Returns:
+        The training loss, a mean over the epoch or over the last pass of it.
+    """
+    while True:
+        problem.train.go_to(timer.steps)
+        ends = [_EndAt(timer, until)] if until else []
+        history = model.fit(
+            problem.train,
+            initial_epoch=epoch,
+            epochs=epoch + 1,
+            shuffle=problem.shuffle,
+            callbacks=[*problem.callbacks(), timer, *ends, keras.callbacks.TerminateOnNaN()],
+            verbose=_VERBOSE,
+        )
+        loss = float(history.history.get("loss", [math.nan])[-1])
+        if not again or timer.clock >= until or not math.isfinite(loss):
+            return loss
+
+
+class _EndAt(keras.callbacks.Callback):
+    """Ends training when the timer's clock reaches a time in seconds."""
+
+    def __init__(self, timer: timing.StepTimer, seconds: float) -> None:
+        super().__init__()
+        self._timer, self._seconds = timer, seconds
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if self._timer.clock >= self._seconds:
+            self.model.stop_training = True
+
+
+def diagnose(
+    head: keras.layers.Layer, problem: Problem, nll: float, encoder: keras.Model | None = None
+) -> dict[str, float]:
+    """Quality of the proposal on a fixed validation batch, and the mutual information.
+
+    The quality is that on at most 2^24 / n examples of the batch.
+    """
+    found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
+    if hasattr(head, "sampler"):
+        outputs = problem.probe(encoder)[0]
+        outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
+        part = slice(max(1, diagnostics.LARGEST_SCORES // problem.num_classes))
+        features = outputs.get("sampler_inputs")
+        quality = diagnostics.proposal_quality(
+            head, outputs["hidden"][part], None if features is None else features[part]
+        )
+        found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
+    return found
+
+
+def _final(last: dict, test: dict) -> dict:
+    """Returns the record's `final`: the last epoch's weights on both held-out sets."""
+    kept = ("valid_", "proposal_", "mutual_information")
+    valid = {key: value for key, value in last.items() if key.startswith(kept)}
+    final = valid | {f"test_{key}": value for key, value in test.items()}
+    return final | {"log_likelihood": -test["nll"]}
+
+
+def _step_times(timer: timing.StepTimer, examples: int) -> dict:
+    step = timing.summary(timer.seconds)
+    median = step["median"]
+    return {
+        "synchronised": True,
+        "compile_seconds": timer.compile_seconds(),
+        "step_ms": step,
+        "examples_per_second": round(examples * 1000 / median, 1) if median else None,
+    }
+
+
+def _head_time(
+    head: keras.layers.Layer, problem: Problem, spec: dict, repetitions: int
+) -> dict[str, float]:
+    """Times the trained head alone, forward, backward and update, on random hidden vectors."""
+    shape = tuple(problem.encoder.output.shape[1:])
+    _, labels = problem.train[0][:2]
+    batch = len(labels)
+    hidden = keras.Input(shape, batch_size=batch)
+    # The scale makes the gradient with respect to the hidden vectors part of the work.
+    scaled = _Scale()(hidden)
+    label_input = keras.Input(labels.shape[1:], batch_size=batch, dtype="int32")
+    model = keras.Model([hidden, label_input], head(scaled, label_input))
+    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    values = np.random.default_rng(0).normal(size=(batch, *shape)).astype("float32")
+    inputs = (values, np.asarray(labels, "int32"))
+
+    timer = timing.StepTimer(warmup=3)
+    repeated = build.Batches([(inputs,)] * (repetitions + 3))
+    model.fit(repeated, epochs=1, callbacks=[timer], shuffle=False, verbose=0)
+    return timing.summary(timer.seconds)
+
+
+class _Scale(keras.layers.Layer):
+    """Multiplies by a trainable vector (d,)."""
+
+    def build(self, inputs_shape: tuple) -> None:
+        self.scale = self.add_weight(shape=(inputs_shape[-1],), initializer="ones", name="scale")
+
+    def call(self, inputs: object) -> object:
+        return inputs * self.scale

@@ -1,0 +1,67 @@
+"""What the three commands share: absl flags, and mistakes that are one line. Needs no Keras."""
+
+import signal
+import sys
+from collections.abc import Callable
+
+from absl import app, flags
+
+
+class ConfigError(ValueError):
+    """A user's mistake in a flag or a config: shown as one line, without a traceback."""
+
+
+def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagValues:
+    """Returns the flags with the values of a command line; `--help` prints them and ends.
+
+    Args:
+        values: the command's flags, defined.
+        argv: the command line, the program's name first.
+        usage: what stands above the flags in the help.
+
+    Raises:
+        ConfigError: for an unknown flag, a missing or wrong value, or an argument that is no flag.
+    """
+    flags.DEFINE_bool("help", False, "Shows this help.", short_name="h", flag_values=values)
+    try:
+        rest = values(argv)
+    except flags.Error as error:
+        if "--help" in argv or "-h" in argv:  # required flags may then be missing
+            rest, values.help = argv[:1], True
+        else:
+            raise ConfigError(str(error)) from None
+    if values.help:
+        print(f"{usage}\n\n{values.main_module_help()}{values.get_help()}")
+        raise SystemExit(0)
+    if len(rest) > 1:
+        raise ConfigError(f"Only flags are expected. Received: {rest[1:]}")
+    return values
+
+
+def run(name: str, main: Callable[[list[str]], int], stopped: str) -> None:
+    """Runs a command under `absl.app`: the entry point of its console script.
+
+    Args:
+        name: of the command.
+        main: command line -> exit status. A ConfigError or OSError that it raises is a mistake of
+            the user's: one line, exit status 2.
+        stopped: what Ctrl-C and `kill` print, with exit status 130.
+    """
+
+    def parsed(argv: list[str]) -> list[str]:
+        flags.FLAGS(argv[:1])  # each command has flags of its own
+        return argv
+
+    def guarded(argv: list[str]) -> int:
+        # So that `kill` takes the same way out as Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            return main(argv)
+        except (ConfigError, OSError) as error:
+            print(f"{name}: error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print(f"{name}: stopped; {stopped}", file=sys.stderr)
+            return 130
+
+    app.run(guarded, flags_parser=parsed)

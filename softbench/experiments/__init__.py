@@ -1,0 +1,12 @@
+"""Experiments that are neither plain training nor part of the harness: a folder each.
+
+A folder `softbench/experiments/<task>/` holds `run.py`, whose `run(job)` fills the record of a
+cell (it may import Keras), and `page.py`, free of Keras, which shows its records:
+
+    tables(plan, records) -> list of `softbench.report.tables.Table`
+    plots(plan, records) -> {file name: (caption, data)}, see `softbench.report.plots`; optional
+    front(pages) -> `softbench.report.costs.Section`, a part of the front page; optional
+
+One line in `softbench.bench.tasks.TASKS` registers it: by that name the bench and the report load
+it. `nce/` is no experiment: it is what two of them share.
+"""

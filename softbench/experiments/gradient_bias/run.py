@@ -1,0 +1,172 @@
+"""The task "gradient_bias": how far each sampler's law is from one trained head's softmax.
+
+Shape letters: B validation contexts, n classes, d features, D random features.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from softbench import diagnostics
+from softbench.bench.job import Job
+from softbench.bench.training import build
+from softbench.bench.training import run as train
+from softbench.bench.training.problems import load
+from softbench.experiments.gradient_bias import theorem
+
+_TRAINED = "full"
+_CLASSES = 1024  # whose features are held at a time
+
+
+class Trained(NamedTuple):
+    """A trained head, and the validation contexts that the samplers are asked about.
+
+    Attributes:
+        kernel: (n, d).
+        hidden, labels: (B, d), (B,).
+        counts: (n,) of the training labels.
+        valid_nll: of the model, over the whole validation set.
+    """
+
+    kernel: np.ndarray
+    hidden: np.ndarray
+    labels: np.ndarray
+    counts: np.ndarray
+    valid_nll: np.ndarray
+
+
+def run(job: Job) -> None:
+    """Measures every sampler of the cell on the trained head; fills `job.result`."""
+    config, result = job.config, job.result
+    trained = _load_or_train(job)
+    nll, options = float(trained.valid_nll), job.options
+    contexts = _spread(len(trained.labels), options["contexts"])
+    result |= {"num_classes": len(trained.kernel), "valid_perplexity": float(np.exp(nll))}
+    result["mutual_information"] = diagnostics.mutual_information(trained.counts, nll)
+    result["batch"], result["contexts"] = len(trained.labels), len(contexts)
+    result["samplers"] = {}
+    for name, method in config["methods"].items():
+        if name != _TRAINED:
+            head = _head(method, trained, config["seed"])
+            found = proposal(head, trained)
+            found["bias"] = {
+                str(size): gradient_bias(
+                    head, trained, contexts, int(size), repeats, config["seed"]
+                )
+                for size, repeats in options["repetitions"].items()
+            }
+            result["samplers"][name] = found
+            job.progress({"sampler": name, **found})
+
+
+def _load_or_train(job: Job) -> Trained:
+    """The trained head: from the cache of an earlier run, or trained now."""
+    config = job.config
+    parts = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
+    key = {part: config[part] for part in parts} | {"full": config["methods"][_TRAINED]}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+    path = None if job.cache is None else Path(job.cache) / f"trained-{digest}.npz"
+    if path is not None and path.is_file():
+        with np.load(path) as arrays:
+            job.result["from_cache"] = True
+            return Trained(**arrays)
+    problem = load(config, job.data_dir)
+    method = config["methods"][_TRAINED]
+    method = {**method, "kwargs": {**problem.head_kwargs, **method["kwargs"]}}
+    model = train.fit(job, method, problem, config["optimizer"])
+    hidden, labels = problem.probe()
+    trained = Trained(
+        keras.ops.convert_to_numpy(model.head.table.kernel),
+        hidden,
+        labels,
+        problem.counts,
+        np.array(job.result["curve"][-1]["valid_nll"]),
+    )
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **trained._asdict())
+    return trained
+
+
+def _spread(size: int, wanted: int) -> np.ndarray:
+    """`wanted` positions spread over a batch of `size`."""
+    return np.unique(np.linspace(0, size - 1, min(wanted, size)).astype(int))
+
+
+def _head(method: dict, trained: Trained, seed: int) -> keras.layers.Layer:
+    """A method's head with the trained kernel, and its sampler built from that."""
+    head = build.head(method, len(trained.kernel), trained.counts, seed)
+    head.table.kernel_initializer = lambda shape, dtype=None: trained.kernel
+    head.build((None, trained.kernel.shape[1]))
+    return head
+
+
+def proposal(head: keras.layers.Layer, trained: Trained) -> dict:
+    """KL, ESS, the range of p / q, and the share of negative kernel estimates, over the batch."""
+    quality = diagnostics.proposal_quality(head, trained.hidden)
+    hidden = keras.ops.convert_to_tensor(trained.hidden)
+    log_q = keras.ops.convert_to_numpy(head.sampler.log_prob(head.table, hidden))
+    log_p = keras.ops.convert_to_numpy(keras.ops.log_softmax(head.prediction_scores(hidden)))
+    log_ratio = log_p.astype(np.float64) - log_q
+    places = {"min": np.min, "median": np.median, "max": np.max}
+    ratio = {k: float(np.exp(np.median(f(log_ratio, axis=-1)))) for k, f in places.items()}
+    found = {"kl": quality.kl, "ess": quality.ess, "ratio": ratio}
+    return found | {"negative_share": negative_share(head, hidden)}
+
+
+def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
+    """The share of contexts and classes whose kernel estimate is below 0; None without a kernel."""
+    parts = [head.sampler, *(getattr(head.sampler, part, None) for part in ("first", "second"))]
+    kernels = [part for part in parts if hasattr(part, "features")]
+    if not kernels:
+        return None
+    features, table = kernels[0].features, head.table
+    vectors = table.normalized(hidden)
+    queries, negative = features.queries(vectors), 0
+    for start in range(0, table.units, _CLASSES):
+        rows = table.normalized(table.kernel[start : start + _CLASSES])
+        found = keras.ops.convert_to_numpy(features.products(queries, rows, vectors))
+        negative += int((found < 0).sum())
+    return negative / (len(hidden) * table.units)
+
+
+def gradient_bias(
+    head: keras.layers.Layer,
+    trained: Trained,
+    contexts: np.ndarray,
+    num_sampled: int,
+    repetitions: int,
+    seed: int,
+) -> dict:
+    """Theorem 1 at some contexts: each one's worst coordinate, and whether all are in bounds.
+
+    Returns:
+        Means over contexts: `worst`, the largest |bias| of a coordinate; `error`, its standard
+        error; `lower` and `upper`, the bounds at that coordinate. `inside`: of how many contexts
+        every coordinate is within the bounds, give or take 4 standard errors.
+    """
+    hidden = keras.ops.convert_to_tensor(trained.hidden[contexts])
+    labels = trained.labels[contexts]
+    convert = keras.ops.convert_to_tensor(labels.astype("int32"))
+    law = head.sampler.log_prob(head.table, hidden, labels=convert)
+    law = np.exp(keras.ops.convert_to_numpy(law).astype(np.float64))
+    scores = keras.ops.convert_to_numpy(head.table.scores(hidden)).astype(np.float64)
+    rows = []
+    for logits, q, label in zip(scores, law, labels, strict=True):
+        q = np.where(np.arange(len(q)) == label, 0.0, q)  # shared draws: the head masks hits
+        q = q / q.sum()
+        rng = np.random.default_rng([seed, int(label), num_sampled])
+        found = theorem.bias(logits, q, int(label), num_sampled, repetitions, rng)
+        limits = theorem.bounds(logits, q, int(label), num_sampled)
+        slack = 4 * found.error + 1e-6  # q is float32
+        within = (found.mean >= limits.lower - slack) & (found.mean <= limits.upper + slack)
+        worst = int(np.argmax(np.abs(found.mean)))
+        at = (np.abs(found.mean[worst]), found.error[worst], limits.lower, limits.upper[worst])
+        rows.append((*at, float(within.all())))
+    means = np.mean(rows, axis=0).tolist()
+    found = dict(zip(("worst", "error", "lower", "upper"), means[:4], strict=True))
+    return found | {"inside": round(means[4] * len(rows)), "repetitions": repetitions}

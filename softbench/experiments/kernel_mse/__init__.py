@@ -1,0 +1,1 @@
+"""The error of feature maps as estimates of an exponential kernel."""

@@ -1,0 +1,115 @@
+"""The task "kernel_mse": error of feature maps as estimates of exp(tau <h, c>) on pairs of images.
+
+Shape letters: P pairs, d pixels, D random features.
+"""
+
+import functools
+
+import keras
+import numpy as np
+
+from softbench.bench.job import Job
+from softbench.datasets.digits import generated_digits, load_usps
+from softbench.samplers.kernel import maclaurin, positive, rff, sorf
+
+# Maps of more features are built and averaged in parts of this many.
+_PART = 1024
+_MAPS = {
+    "rff": rff.RandomFourier,
+    "sorf": sorf.StructuredFourier,
+    "maclaurin": maclaurin.RandomMaclaurin,
+    "positive": positive.PositiveRandom,
+}
+
+
+def run(job: Job) -> None:
+    """Measures every map of the cell; fills `job.result`."""
+    config, result = job.config, job.result
+    images = generated_digits() if job.data_dir is None else load_usps(job.data_dir)
+    result["source"] = "generated" if job.data_dir is None else "usps"
+    rng = np.random.default_rng(config["seed"])
+    options = job.options
+    hidden, rows = (
+        unit_vectors(images[rng.integers(len(images), size=options["pairs"])]) for _ in range(2)
+    )
+    result["pairs"], result["errors"] = len(hidden), {}
+    for index, (name, method) in enumerate(config["methods"].items()):
+        found = {}
+        for tau in options["taus"]:
+            rng = np.random.default_rng([config["seed"], index, int(1000 * tau)])
+            found[str(tau)] = errors(method, hidden, rows, tau, options["features"], rng)
+        result["errors"][name] = found
+        job.progress({"map": name, **found})
+
+
+def unit_vectors(images: np.ndarray) -> np.ndarray:
+    """Pixels moved from [0, 1] to [-1, 1], and each image divided by its norm."""
+    moved = 2.0 * images.astype(np.float64) - 1.0
+    return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
+
+
+def errors(
+    method: dict,
+    hidden: np.ndarray,
+    rows: np.ndarray,
+    tau: float,
+    num_features: int,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Mean squared errors of one map on pairs hidden (P, d), rows (P, d).
+
+    Args:
+        method: {"map", "num_features"}.
+        tau: of the target exp(tau <h, c>).
+        num_features: independent maps are measured, and the mean error taken, until they have
+            this many features together.
+        rng: of the maps' seeds.
+
+    Returns:
+        `mse` on the target; `relative`, that over the mean squared target; and `gaussian`, the
+        mean squared error on exp(tau (<h, c> - 1)).
+    """
+    inner = np.sum(hidden * rows, axis=-1)
+    target = np.exp(tau * inner)
+    if method["map"] == "quadratic":
+        mse = np.mean(np.square(best_quadratic(inner, target) - target))
+    else:
+        size = method["num_features"]
+        estimates = (
+            estimate(method["map"], hidden, rows, tau, size, rng)
+            for _ in range(max(1, num_features // size))
+        )
+        mse = np.mean([np.mean(np.square(found - target)) for found in estimates])
+    relative = mse / np.mean(np.square(target))
+    return {
+        "mse": float(mse),
+        "relative": float(relative),
+        "gaussian": float(mse * np.exp(-2 * tau)),
+    }
+
+
+def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """alpha <h, c>^2 + beta at the alpha and beta of the least squared error."""
+    design = np.stack([np.square(inner), np.ones_like(inner)], axis=-1)
+    return design @ np.linalg.lstsq(design, target, rcond=None)[0]
+
+
+def estimate(
+    name: str,
+    hidden: np.ndarray,
+    rows: np.ndarray,
+    tau: float,
+    num_features: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """phi(h).phi(c) of the pairs (P,), as a mean over parts of the features."""
+    make = functools.partial(_MAPS[name], nu=float(tau))
+    total = np.zeros(len(hidden))
+    for start in range(0, num_features, _PART):
+        size = min(_PART, num_features - start)
+        part = make(num_features=size, seed=int(rng.integers(2**31)))
+        part.build((None, hidden.shape[-1]))
+        pair = (keras.ops.convert_to_tensor(x.astype("float32")) for x in (hidden, rows))
+        first, second = (part.features(x) for x in pair)
+        total += size * keras.ops.convert_to_numpy(keras.ops.sum(first * second, axis=-1))
+    return total / num_features

@@ -1,0 +1,1 @@
+"""Bounds on mutual information where it is known (Stratos)."""

@@ -1,0 +1,143 @@
+"""The task "mutual_information": the bounds of Stratos' note where I(X, Y) is known.
+
+Global NCE (InfoNCE, ranking) with noise p(y): B = log N - loss is at most min(I(X, Y), log N)
+(Corollary 1.2), whatever the critic. Local NCE (binary) has the optimum log p(y|x) / p(y)
+- log(N - 1), and with N = 2 its least loss is log 4 - 2 JSD (Corollary 2.2).
+
+Shape letters: S samples, N candidates of each, the first one the label.
+"""
+
+import math
+
+import keras
+import numpy as np
+from scipy import optimize
+
+from softbench import losses
+from softbench.bench.job import Job
+from softbench.experiments import distributions as laws
+from softbench.experiments.mutual_information import joints
+from softbench.ops import gradients_and_aux
+
+_CHUNK = 2**20  # candidates that are held at once
+_OBJECTIVES = {"ranking": losses.nce_ranking, "binary": losses.nce_binary}
+Joint = joints.Table | joints.Gaussian
+
+
+def run(job: Job) -> None:
+    """Measures every critic at every N; fills `job.result`."""
+    config, result = job.config, job.result
+    options = job.options
+    joint = joints.build(config["dataset"], config["seed"])
+    result["mutual_information"] = joint.information
+    result["samples"], result["critics"] = options["samples"], {}
+    exact = hasattr(joint, "local_optimum")
+    sizes = options["candidates"]
+    result["local_optimum"] = {str(n): joint.local_optimum(n) for n in sizes if exact}
+    for number, size in enumerate(sizes):
+        for name, method in config["methods"].items():
+            training, test = (np.random.default_rng([config["seed"], number, k]) for k in (0, 1))
+            weights, found = joint.optimum, {"iterations": 0}
+            if method["critic"] == "trained":
+                weights, steps = train(
+                    joint, method["objective"], size, options["train_samples"], training
+                )
+                found["iterations"] = steps
+            found |= measure(joint, weights, size, options["samples"], test)
+            if exact:
+                found |= joint.recovery(weights)
+            result["critics"].setdefault(name, {})[str(size)] = found
+            job.progress({"critic": name, "candidates": size, **found})
+
+
+def measure(
+    joint: Joint, weights: np.ndarray, candidates: int, samples: int, rng: np.random.Generator
+) -> dict:
+    """The bound B and the loss of local NCE of one critic, on new samples.
+
+    Returns:
+        {"bound": log N - E[loss of global NCE]; "local": E[loss of local NCE]; "critic_rms": root
+        mean square of f - log p(y|x) / p(y) over p(x, y), constants in x included; "bound_error"
+        and "local_error": standard errors}, in nats.
+    """
+    values: dict[str, list] = {name: [] for name in (*_OBJECTIVES, "square")}
+    for x, y in _chunks(joint, candidates, samples, rng):
+        scores = joint.scores(weights, x, y)
+        for name in _OBJECTIVES:
+            values[name].append(_losses(name, scores, joint.log_noise(y))[0])
+        wrong = joint.scores(weights - joint.optimum, x, y[:, :1])
+        values["square"].append(np.square(wrong[:, 0]))
+    ranking, local, square = (
+        laws.estimate(np.concatenate(values[key])) for key in ("ranking", "binary", "square")
+    )
+    return {
+        "bound": math.log(candidates) - ranking.mean,
+        "bound_error": ranking.error,
+        "local": local.mean,
+        "local_error": local.error,
+        "critic_rms": math.sqrt(square.mean),
+    }
+
+
+def train(
+    joint: Joint, objective: str, candidates: int, samples: int, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
+    """The weights of the critic with the least loss on samples, by L-BFGS (the loss is convex).
+
+    Args:
+        joint: law of (x, y).
+        objective: "ranking" or "binary".
+        candidates: N.
+        samples: S, kept through the training.
+        rng: source of the samples.
+
+    Returns:
+        The weights, shaped like `joint.optimum`, and the number of iterations.
+    """
+    data = list(_chunks(joint, candidates, samples, rng))
+    shape = joint.optimum.shape
+
+    def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights, total, pulled = flat.reshape(shape), 0.0, np.zeros(shape)
+        for x, y in data:
+            found = _losses(objective, joint.scores(weights, x, y), joint.log_noise(y))
+            total += found[0].sum()
+            pulled += joint.pull(x, y, found[1])
+        return total / samples, pulled.ravel() / samples
+
+    options = {"maxiter": 200, "ftol": 1e-8, "gtol": 1e-5}  # the loss is in float32
+    start = np.zeros(joint.optimum.size)
+    found = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(shape), int(found.nit)
+
+
+def _chunks(joint: Joint, candidates: int, samples: int, rng: np.random.Generator):
+    """Samples of x and of N candidates, a part of them at a time."""
+    step = max(1, _CHUNK // candidates)
+    for start in range(0, samples, step):
+        yield joint.sample(rng, min(step, samples - start), candidates)
+
+
+def _losses(
+    objective: str, scores: np.ndarray, log_noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The library's losses (S,) of f (S, N), and their gradient (S, N).
+
+    The objectives take log p(y|x) and subtract the log expected count of the noise themselves.
+    """
+    counts = log_noise + math.log(scores.shape[1] - 1)
+    logits = scores + log_noise
+    true, sampled, of_true, of_sampled = (
+        keras.ops.convert_to_tensor(np.asarray(a, "float32"))
+        for a in (logits[:, 0], logits[:, 1:], counts[:, 0], counts[:, 1:])
+    )
+
+    def loss(true: object, sampled: object) -> tuple:
+        found = _OBJECTIVES[objective](true, sampled, of_true, of_sampled)
+        return keras.ops.sum(found), found
+
+    gradients, values = gradients_and_aux(loss, [true, sampled])
+    to_true, to_sampled, values = (
+        keras.ops.convert_to_numpy(a).astype(float) for a in (*gradients, values)
+    )
+    return values, np.concatenate([to_true[:, None], to_sampled], -1)

@@ -1,0 +1,1 @@
+"""What the experiments with exact noise-contrastive estimation share."""

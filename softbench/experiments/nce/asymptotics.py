@@ -1,0 +1,132 @@
+"""Asymptotic covariances of maximum likelihood and of noise-contrastive estimation. Needs no Keras.
+
+Ma & Collins 2018, section 4.4 and appendix B, for scores that are linear in their parameters:
+sqrt(N) (estimate - truth) => Normal(0, covariance). Inputs are uniform.
+
+Shape letters: X inputs, Y classes, K draws of noise, P parameters. F is d s / d parameters
+(X Y, P), the rows of one input after those of the other.
+"""
+
+from collections.abc import Iterator
+from math import lgamma
+
+import numpy as np
+from scipy import sparse
+
+from softbench.experiments.nce.objectives import Design
+
+
+def fisher(design: Design, law: np.ndarray) -> np.ndarray:
+    """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse.
+
+    Args:
+        design: F.
+        law: p(y|x) (X, Y).
+    """
+    means = conditional_means(design, law)
+    return second_moment(design, law) - means.T @ means / len(law)
+
+
+def _information(design: Design, weights: list[np.ndarray]) -> np.ndarray:
+    """1/X sum_x F_x^T weights_x F_x (P, P) of X weights (Y, Y)."""
+    return _dense(design.T @ (sparse.block_diag(weights, "csr") @ design)) / len(weights)
+
+
+def _dense(matrix: Design) -> np.ndarray:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
+
+
+def second_moment(design: Design, weight: np.ndarray) -> np.ndarray:
+    """1/X sum_xy weight(x, y) F(x, y) F(x, y)^T (P, P) of a weight (X, Y)."""
+    return _dense(design.T @ (sparse.diags(weight.ravel()) @ design)) / len(weight)
+
+
+def conditional_means(design: Design, weight: np.ndarray) -> np.ndarray:
+    """sum_y weight(x, y) F(x, y) (X, P) of a weight (X, Y): of p(y|x), the gradient of log Z(x)."""
+    return _dense(sparse.block_diag(list(weight[:, None, :]), "csr") @ design)
+
+
+def ranking_information(
+    design: Design, law: np.ndarray, noise: np.ndarray, num_noise: int
+) -> np.ndarray:
+    """I_{R,K} (P, P), exact: the covariance of ranking is its inverse (Lemma B.7).
+
+    I_{R,K} = E[Var_q of the gradient of s over {y_0, ..., y_K}], q the softmax of s_bar over the
+    set. The expectation is a sum over all multisets of K + 1 classes, so Y must be small.
+
+    Args:
+        design: F.
+        law: p(y|x) (X, Y).
+        noise: p_N (Y,).
+        num_noise: K.
+    """
+    counts = np.array(list(_multisets(num_noise + 1, len(noise))), dtype=float)
+    ways = lgamma(num_noise + 2) - np.array([sum(lgamma(c + 1) for c in row) for row in counts])
+    chance = np.exp(ways + counts @ np.log(noise))
+    weights = []
+    for p in law:
+        ratio = p / noise
+        total = counts @ ratio
+        # The place of the true class in the set is any of K + 1: sum_j p(y_j) / p_N(y_j) / (K + 1).
+        share = chance * total / (num_noise + 1)
+        q = counts * ratio / total[:, None]
+        weights.append(np.diag(share @ q) - (q.T * share) @ q)
+    return _information(design, weights)
+
+
+def _multisets(size: int, kinds: int) -> Iterator[tuple[int, ...]]:
+    if kinds == 1:
+        yield (size,)
+        return
+    for first in range(size + 1):
+        for rest in _multisets(size - first, kinds - 1):
+            yield (first, *rest)
+
+
+def sampled_ranking_information(
+    design: Design,
+    law: np.ndarray,
+    noise: np.ndarray,
+    num_noise: int,
+    num_sets: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """I_{R,K} (P, P) from `num_sets` random sets for each input, for many classes.
+
+    Args:
+        design, law, noise, num_noise: as in `ranking_information`.
+        num_sets: sets {y_0, ..., y_K} drawn for each input.
+        rng: of the draws.
+    """
+    weights = []
+    for p in law:
+        true = rng.choice(len(noise), size=(num_sets, 1), p=p)
+        drawn = rng.choice(len(noise), size=(num_sets, num_noise), p=noise)
+        ids = np.concatenate([true, drawn], axis=-1)
+        share = (p / noise)[ids]
+        share /= share.sum(-1, keepdims=True)
+        q = np.zeros((num_sets, len(noise)))
+        np.add.at(q, (np.arange(num_sets)[:, None], ids), share)
+        weights.append(np.diag(q.mean(0)) - q.T @ q / num_sets)
+    return _information(design, weights)
+
+
+def binary_covariance(
+    design: Design, law: np.ndarray, noise: np.ndarray, num_noise: int
+) -> np.ndarray:
+    """Covariance (P, P) of binary NCE where s = log p(y|x) at the truth (Lemma B.14).
+
+    W^-1 (W - (1 + 1/K) E_X[mu_x mu_x^T]) W^-1, W = E[(1 - sigma) g g^T] and
+    mu_x = E_{Y|X}[(1 - sigma) g], with g the gradient of s and 1 - sigma = K p_N / (p + K p_N). The
+    log-partition, or one b_x for each input, is among the parameters.
+
+    Args:
+        design: F, with the columns of gamma or b_x.
+        law, noise, num_noise: as in `ranking_information`.
+    """
+    weight = law * (num_noise * noise / (law + num_noise * noise))
+    hessian = second_moment(design, weight)
+    means = conditional_means(design, weight)
+    variance = hessian - (1 + 1 / num_noise) * means.T @ means / len(law)
+    inverse = np.linalg.inv(hessian)
+    return inverse @ variance @ inverse

@@ -1,0 +1,1 @@
+"""The cost of a whole training step against n."""

@@ -1,0 +1,1 @@
+"""What fitting an adversarial tree costs, and how good it is."""

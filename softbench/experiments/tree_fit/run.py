@@ -1,0 +1,102 @@
+"""The task "tree_fit": what fitting an adversarial tree costs, how good it is, and what draws cost.
+
+A problem with a generated data set fits a tree by every method. A problem of data set "random"
+times the compiled draw from trees with random nodes over each number of classes in `sizes`.
+Shape letters: B batch, k components, n classes, m samples.
+"""
+
+import time
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from softbench import datasets
+from softbench.bench import records, timing
+from softbench.bench.job import Job
+from softbench.ops import steps as compiled_steps
+from softbench.samplers import AdversarialTree
+from softbench.samplers.tree.fit import Tree, tree_depth
+
+
+def run(job: Job) -> None:
+    """Fits or times every tree of the cell; fills `job.result`."""
+    config, result = job.config, job.result
+    if config["dataset"]["name"] == "random":
+        result["draws"] = draw_times(config["dataset"]["sizes"], config)
+        job.progress(records.finite(result["draws"]))
+        return
+    start = time.perf_counter()
+    sizes = {k: v for k, v in config["dataset"].items() if k not in ("name", "label")}
+    data = datasets.load(config["dataset"]["name"], seed=config["seed"], **sizes)
+    splits = {
+        name: pairs(getattr(data, f"{name}_features"), getattr(data, f"{name}_labels"))
+        for name in ("train", "test")
+    }
+    result |= {"num_classes": data.num_classes, "num_points": len(splits["train"][1])}
+    result["generation_seconds"] = time.perf_counter() - start
+    share = (data.counts + 1) / (data.counts + 1).sum()
+    result["frequency"] = {name: float(np.log(share)[y].mean()) for name, (_, y) in splits.items()}
+    result["fits"] = {}
+    for name, method in config["methods"].items():
+        options = {**config["model"], **method}
+        options = {k: v for k, v in options.items() if k not in ("name", "label")}
+        result["fits"][name] = fit(options, splits, data.num_classes, config["seed"])
+        job.progress({"fitted": name, **records.finite(result["fits"][name])})
+
+
+def pairs(features: Any, labels: Any) -> tuple:
+    """Returns (features, labels) with a row for each pair of an example and one of its labels."""
+    rows, classes = labels.nonzero()
+    return features[rows], classes
+
+
+def fit(options: dict, splits: dict, num_classes: int, seed: int) -> dict:
+    """Returns seconds (wall and processor), mean log p_n, and how each level went."""
+    tree = AdversarialTree(**options, seed=seed)
+    start, processor = time.perf_counter(), time.process_time()
+    tree.fit(*splits["train"], num_classes, verbose=0)
+    found = {
+        "seconds": time.perf_counter() - start,
+        "processor_seconds": time.process_time() - processor,
+    }
+    found["log_likelihood"] = {name: tree.log_likelihood(*own) for name, own in splits.items()}
+    found["levels"] = [level._asdict() for level in tree.levels]
+    found["objective"] = sum(level.objective for level in tree.levels)
+    return found
+
+
+def random_tree(num_classes: int, width: int, seed: int) -> AdversarialTree:
+    """A tree with normal nodes and classes at random leaves."""
+    generator = np.random.default_rng(seed)
+    leaves = 2 ** tree_depth(num_classes)
+    tree = AdversarialTree(None, num_classes=num_classes, num_features=width, seed=seed)
+    nodes = 0.5 * generator.normal(size=(leaves, width + 1))
+    # Every pair of leaves has a class, so that no padding is beside padding.
+    places = np.concatenate([np.arange(0, leaves, 2), np.arange(1, leaves, 2)])[:num_classes]
+    tree.keep(None, Tree(nodes, generator.permutation(places), []))
+    tree.build((num_classes, width))
+    return tree
+
+
+def draw_times(sizes: list[int], config: dict) -> dict[str, dict]:
+    """Returns {n: compile seconds and milliseconds of a draw that leaves the label out}."""
+    model, options = config["model"], config["timing"]
+    steps, calls = {}, compiled_steps.Calls([])
+    for size in sizes:
+        tree = random_tree(size, model["dim"], config["seed"])
+        calls.add(tree.variables)
+        batches = timing.make_batches(model, size, config["seed"])
+        steps[str(size)] = _draw_step(tree, calls, batches, model["num_sampled"])
+    return timing.rounds(steps, options["rounds"], options["block"], options["max_seconds"])
+
+
+def _draw_step(tree: AdversarialTree, calls: Any, batches: list, num_sampled: int) -> timing.Steps:
+    def draw(hidden: Any, labels: Any) -> tuple:
+        found = tree.sample(None, hidden, num_sampled, labels)
+        return found.ids, found.log_expected_count
+
+    call = calls.compile(draw)
+    feed = cycle([tuple(map(ops.convert_to_tensor, batch)) for batch in batches])
+    return timing.Steps(lambda: call(*next(feed)), calls.wait)

@@ -1,0 +1,1 @@
+"""The cost of a sampler's draw, loss and update against n."""

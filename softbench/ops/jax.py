@@ -1,0 +1,207 @@
+"""Backend operations on JAX; `softbench.ops` describes them.
+
+Shape letters: B batch, d features, n classes, m samples, N row ids with duplicates, U row ids
+without.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import keras
+
+from softbench.common import Tensor
+
+SCATTER_UNDER_JIT = True
+READ_COPIES = False
+
+
+def read(variable: keras.Variable) -> Tensor:
+    """The value of a variable as a tensor."""
+    return variable.value
+
+
+def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
+    """Rows `ids` of `variable`; ids past the end read the last row."""
+    return jnp.take(variable.value, ids, axis=0, mode="clip")
+
+
+def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
+    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
+    return jnp.matmul(a, b.T)
+
+
+def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:
+    """Rows [g size, (g + 1) size) of `variable` (V, D) for every group g: (..., size, D)."""
+    value = variable.value
+    grouped = jnp.reshape(value, (-1, size, value.shape[-1]))
+    return jnp.take(grouped, groups, axis=0, mode="clip")
+
+
+# cos(2 pi sqrt(u)) on [0, 1/4], fitted at Chebyshev points: within 4e-7.
+_COSINE = (
+    0.999999989,
+    -19.7392045,
+    64.9391175,
+    -85.4501395,
+    60.167631,
+    -25.9675992,
+    6.52865816,
+)
+
+
+def cosine(turns: Tensor) -> Tensor:
+    """cos(2 pi turns) (XLA's own takes 18 times as long on a CPU)."""
+    square = jnp.square(turns - jnp.round(turns))
+    result = _COSINE[-1]
+    for coefficient in _COSINE[-2::-1]:
+        result = result * square + coefficient
+    return result
+
+
+def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
+    """`later` (U, ...), for use after `rows` (U, d) were read.
+
+    XLA copies a variable that is updated unless every read of its old value comes before the
+    update by what it computes; so the update is made to depend on the rows.
+    """
+    nothing = 0.0 * rows[:, 0]
+    nothing = jnp.where(nothing == 0, nothing, 0.0)  # of infinite rows too
+    return [x + nothing.reshape((-1,) + (1,) * (x.ndim - 1)).astype(x.dtype) for x in later]
+
+
+def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
+    """`variable[ids] += updates`; ids past the end are dropped, duplicated ids add up."""
+    value = variable.value
+    variable.assign(value.at[ids].add(updates.astype(value.dtype), mode="drop"))
+
+
+def scatter_update(variable: keras.Variable, ids: Tensor, rows: Tensor) -> None:
+    """`variable[ids] = rows`; ids past the end are dropped, the others must be distinct."""
+    value = variable.value
+    variable.assign(value.at[ids].set(rows.astype(value.dtype), mode="drop"))
+
+
+def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute: Callable) -> None:
+    """Assign the tensors of `compute()` to `variables` if `condition`, a boolean scalar."""
+    present = [variable.value for variable in variables]
+    values = jax.lax.cond(condition, lambda: list(compute()), lambda: present)
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> tuple:
+    """`ids` (N,) and `values` (N, ...) of a row update that is made if `condition`, else none.
+
+    None is N ids past the end, which updates drop.
+    """
+    return jnp.where(condition, ids, num_rows), values
+
+
+def sum_duplicates(
+    ids: Tensor, values: Sequence[Tensor], num_rows: int
+) -> tuple[Tensor, list[Tensor]]:
+    """Distinct ids (N,), in the other places `num_rows`, and the sums of `values` there.
+
+    An id stands where it is first in sorted order. Sorting the ids and bisecting for each is
+    several times faster on a CPU than `jnp.unique`, which sorts pairs. Of no more rows than ids
+    each has its own place, and there are `num_rows` in place of N.
+    """
+    size = ids.shape[0]
+    if num_rows <= size:
+        seen = jnp.zeros((num_rows,), bool).at[ids].set(True, mode="drop")
+        places = jnp.arange(num_rows, dtype=ids.dtype)
+        sums = [jax.ops.segment_sum(v, ids, num_rows) for v in values]
+        return jnp.where(seen, places, num_rows), sums
+    ordered = jnp.sort(ids)
+    shifted = jnp.concatenate([jnp.full((1,), -1, ordered.dtype), ordered])
+    distinct = jnp.where(ordered == shifted[:-1], num_rows, ordered)
+    length = padded_size(size + 1)
+    padded = jnp.pad(shifted, (0, length - size - 1), constant_values=num_rows)
+    first = bisect(lambda p: padded[p], length, ids - 1)
+    return distinct, [jax.ops.segment_sum(v, first, size) for v in values]
+
+
+def apply_adagrad(
+    variable: keras.Variable,
+    accumulator: keras.Variable,
+    ids: Tensor,
+    gradient: Tensor,
+    learning_rate: Tensor,
+    epsilon: float,
+) -> None:
+    """a += g^2; c -= learning_rate * g / (sqrt(a) + epsilon) on the distinct rows `ids`."""
+    sums = gather_rows(accumulator, ids) + jnp.square(gradient)
+    scatter_update(accumulator, ids, sums)
+    scatter_add(variable, ids, -learning_rate * gradient / (jnp.sqrt(sums) + epsilon))
+
+
+def gradients_and_aux(function: Callable, arrays: Sequence[Tensor]) -> tuple:
+    """Of `scalar, aux = function(*arrays)`: the gradients of the scalar, and aux.
+
+    What `function` closes over can still be differentiated through aux.
+    """
+    return jax.grad(function, argnums=tuple(range(len(arrays))), has_aux=True)(*arrays)
+
+
+def share_backward(function: Callable) -> Callable:
+    """`function` itself: XLA computes once what two backward passes have in common."""
+    return function
+
+
+def is_concrete(x: Tensor) -> bool:
+    """Whether the values of `x` can be looked at now."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, maximum)`, `maximum` (int32) broadcast against `shape`.
+
+    64 random bits are scaled, so a probability is off by at most 2**-33 of itself; the
+    remainder of 32 bits (as both backends' own `randint` takes) can be off by a factor of 2.
+    """
+    high, low = jax.random.bits(seed, (2, *shape), jnp.uint32)
+    maximum = jnp.asarray(maximum).astype(jnp.uint32)
+    carried = _high_word(low, maximum)
+    bottom = high * maximum + carried
+    scaled = _high_word(high, maximum) + (bottom < carried).astype(jnp.uint32)
+    return scaled.astype(jnp.int32)
+
+
+def _high_word(a: Tensor, b: Tensor) -> Tensor:
+    """The upper 32 bits of the 64-bit product of two uint32 (JAX has no 64-bit integers)."""
+    a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
+    middle = a_high * b_low + ((a_low * b_low) >> 16)
+    other = a_low * b_high + (middle & 0xFFFF)
+    return a_high * b_high + (middle >> 16) + (other >> 16)
+
+
+def on_cpu() -> bool:
+    """Whether computations run on a CPU."""
+    return jax.default_backend() == "cpu"
+
+
+def device_memory_peak() -> int | None:
+    """Peak bytes held on the accelerator, or None on a CPU."""
+    statistics = jax.devices()[0].memory_stats()
+    return None if not statistics else int(statistics["peak_bytes_in_use"])
+
+
+def bisect(gather: Callable[[Tensor], Tensor], size: int, values: Tensor) -> Tensor:
+    """The last position p in `[0, size)` with `gather(p) <= values`, elementwise.
+
+    `gather` reads a non-decreasing table whose entry 0 is <= every value and whose size is a power
+    of two: log2(size) gathers of the shape of `values`. (It takes half to nine tenths of the time
+    of `jnp.searchsorted` on a CPU.)
+    """
+    position = jnp.zeros_like(values, dtype="int32")
+    for power in reversed(range(int(math.log2(size)))):
+        candidate = position + 2**power
+        position = jnp.where(gather(candidate) <= values, candidate, position)
+    return position
+
+
+def padded_size(size: int) -> int:
+    """The least power of two that is at least `size`, as `bisect` needs it."""
+    return 1 << max(size - 1, 0).bit_length()

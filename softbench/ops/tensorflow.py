@@ -1,0 +1,193 @@
+"""Backend operations on TensorFlow; `softbench.ops` describes them.
+
+Shape letters: B batch, d features, n classes, m samples, N row ids with duplicates, U row ids
+without.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from softbench.common import Tensor
+
+# `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
+SCATTER_UNDER_JIT = False
+# A variable that a scatter has updated is copied whenever all of it is read.
+READ_COPIES = True
+
+
+def read(variable: keras.Variable) -> Tensor:
+    """The value of a variable as a tensor."""
+    return tf.convert_to_tensor(variable.value)
+
+
+def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
+    """Rows `ids` of `variable`, without reading the others; the gradient is dense.
+
+    TensorFlow's own gradient of a gather is a list of slices with duplicates, whose squares
+    Keras' optimizers add up one by one: Adagrad and Adam would not see the summed gradient.
+    """
+    if not variable.trainable:
+        return tf.gather(variable.value, ids)
+
+    @tf.custom_gradient
+    def gather(table: Tensor) -> tuple[Tensor, Callable]:
+        def gradient(upstream: Tensor) -> Tensor:
+            return tf.math.unsorted_segment_sum(upstream, ids, variable.shape[0])
+
+        return tf.gather(table, ids), gradient
+
+    return gather(read(variable))
+
+
+def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
+    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
+    return tf.matmul(a, b, transpose_b=True)
+
+
+def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:
+    """Rows [g size, (g + 1) size) of `variable` (V, D) for every group g: (..., size, D)."""
+    ids = tf.expand_dims(groups, -1) * size + tf.range(size)
+    return tf.gather(variable.value, ids)
+
+
+def cosine(turns: Tensor) -> Tensor:
+    """cos(2 pi turns)."""
+    return tf.cos(turns * (2 * math.pi))
+
+
+def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
+    """`later`, for use after `rows` (U, d) were read; a graph keeps that order by itself."""
+    return list(later)
+
+
+def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:
+    """`variable[ids] += updates`, in place; duplicated ids add up."""
+    variable.value.scatter_add(tf.IndexedSlices(updates, ids))
+
+
+def scatter_update(variable: keras.Variable, ids: Tensor, rows: Tensor) -> None:
+    """`variable[ids] = rows`, in place; `ids` must be distinct."""
+    variable.value.scatter_update(tf.IndexedSlices(rows, ids))
+
+
+def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute: Callable) -> None:
+    """Assign the tensors of `compute()` to `variables` if `condition`, a boolean scalar."""
+
+    def assign() -> Tensor:
+        for variable, value in zip(variables, compute(), strict=True):
+            variable.assign(value)
+        return tf.constant(True)
+
+    tf.cond(condition, assign, lambda: tf.constant(False))
+
+
+def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> tuple:
+    """`ids` (N,) and `values` (N, ...) of a row update that is made if `condition`, else none.
+
+    None is no rows at all.
+    """
+    size = tf.where(condition, tf.shape(ids)[0], 0)
+    return ids[:size], values[:size]
+
+
+def sum_duplicates(
+    ids: Tensor, values: Sequence[Tensor], num_rows: int
+) -> tuple[Tensor, list[Tensor]]:
+    """Distinct ids (U,), and the sums of `values` (N, ...) over equal ids, each (U, ...)."""
+    distinct, position = tf.unique(ids)
+    count = tf.size(distinct)
+    return distinct, [tf.math.unsorted_segment_sum(v, position, count) for v in values]
+
+
+def apply_adagrad(
+    variable: keras.Variable,
+    accumulator: keras.Variable,
+    ids: Tensor,
+    gradient: Tensor,
+    learning_rate: Tensor,
+    epsilon: float,
+) -> None:
+    """a += g^2; c -= learning_rate * g / (sqrt(a) + epsilon) on the distinct rows `ids`."""
+    tf.raw_ops.ResourceSparseApplyAdagradV2(
+        var=variable.value.handle,
+        accum=accumulator.value.handle,
+        lr=learning_rate,
+        epsilon=epsilon,
+        grad=gradient,
+        indices=ids,
+    )
+
+
+def gradients_and_aux(function: Callable, arrays: Sequence[Tensor]) -> tuple:
+    """Of `scalar, aux = function(*arrays)`: the gradients of the scalar, and aux.
+
+    What `function` closes over can still be differentiated through aux.
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(arrays)
+        value, aux = function(*arrays)
+    return tape.gradient(value, arrays), aux
+
+
+def share_backward(function: Callable) -> Callable:
+    """`function` with a backward pass that is computed once, however often it is asked for.
+
+    For losses (B,) of arrays (B, ...), each loss of its own entries alone: the gradients
+    of their sum are taken at once, and every later backward pass scales them.
+    """
+
+    @tf.custom_gradient
+    def shared(*arrays: Tensor) -> tuple[Tensor, Callable]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(arrays)
+            losses = function(*arrays)
+            total = tf.reduce_sum(losses)
+        slopes = tape.gradient(total, arrays)
+
+        def backward(upstream: Tensor) -> list[Tensor | None]:
+            column = upstream[:, None]
+            return [
+                None if g is None else g * (upstream if len(g.shape) == 1 else column)
+                for g in slopes
+            ]
+
+        return losses, backward
+
+    return shared
+
+
+def is_concrete(x: Tensor) -> bool:
+    """Whether the values of `x` can be looked at now."""
+    return hasattr(x, "numpy") or not tf.is_tensor(x)
+
+
+def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, maximum)`, `maximum` (int32) broadcast against `shape`.
+
+    From 62 random bits or more, so a probability is off by at most 2**-31 of itself; the
+    remainder of 32 bits (as both backends' own `randint` takes) can be off by a factor of 2.
+    """
+    if isinstance(maximum, int):
+        wide = tf.random.stateless_uniform(shape, seed, 0, maximum, tf.int64)
+        return tf.cast(wide, tf.int32)
+    words = tf.random.stateless_uniform([2, *shape], seed, None, None, tf.int32)
+    words = tf.bitwise.bitwise_and(tf.cast(words, tf.int64), 2**31 - 1)
+    maximum = tf.cast(maximum, tf.int64)
+    low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))
+    scaled = tf.bitwise.right_shift(words[0] * maximum + low, tf.constant(31, tf.int64))
+    return tf.cast(scaled, tf.int32)
+
+
+def on_cpu() -> bool:
+    """Whether computations run on a CPU."""
+    return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))
+
+
+def device_memory_peak() -> int | None:
+    """Peak bytes held on the accelerator, or None on a CPU."""
+    if not tf.config.list_physical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -1,0 +1,1 @@
+"""Pages, plots and tables from records: imports neither Keras nor a backend."""

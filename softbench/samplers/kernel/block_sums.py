@@ -1,0 +1,154 @@
+"""Sums of class features over blocks of classes, in levels, kept equal to the class table.
+
+Level 0 holds the leaf blocks: node v is the classes [v b, (v + 1) b). Each further level joins a
+fixed number of nodes of the one below, until at most `top_size` are left. Shape letters: n classes,
+D length of a feature vector, b classes in a leaf block, N class ids, U distinct ones, V nodes.
+
+Drift: a sum follows its rows by differences, each rounded to float32. At every change a
+1 / REFRESH_PERIOD share of the leaf blocks, and the sums above them, are computed afresh, in turn;
+so no sum is ever older than REFRESH_PERIOD changes, however long the run.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.common import Tensor
+from softbench.ops import gather_groups, gather_rows, read, scatter_add, scatter_update
+
+REFRESH_PERIOD = 4096
+CHUNK = 2**23  # numbers held at a time while rebuilding
+
+
+class BlockSums(keras.layers.Layer):
+    """The levels of sums, and how many classes each node holds.
+
+    Args:
+        units: n.
+        block_size: b.
+        top_size: the last level has at most this many nodes.
+        branching: nodes that one above joins.
+        prior: float64 (n,), a weight for each class of which 0 takes it out of all blocks; or None.
+
+    Attributes:
+        spans: classes in a node of each level, from the leaves up.
+        sums: for each level a variable (V, D); below the top, V is a multiple of `branching`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        block_size: int,
+        top_size: int,
+        prior: np.ndarray | None,
+        branching: int = 16,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units, self.prior, self.branching = units, prior, branching
+        self.spans = [block_size]
+        while -(-units // self.spans[-1]) > top_size:
+            self.spans.append(self.spans[-1] * branching)
+        nodes = [-(-units // span) for span in self.spans]
+        self.nodes = [-(-v // branching) * branching for v in nodes[:-1]] + nodes[-1:]
+
+    def build(self, dim: int, features: Callable[[Tensor], Tensor]) -> None:
+        """`features` gives the weighted features (N, D) of class ids (N,), zero where id >= n."""
+        self.dim, self.features = dim, features
+        self.sums, self.prior_sums, below = [], [], None
+        for level, span in enumerate(self.spans):
+            below = self._add(f"sums_{span}", (self.nodes[level], dim), self._fill(level, below))
+            self.sums.append(below)
+            if self.prior is not None:
+                self.prior_sums.append(self._add_prior(level))
+        self.cursor = self.add_weight(
+            name="cursor", shape=(), initializer="zeros", dtype="int32", trainable=False
+        )
+
+    def _add(self, name: str, shape: tuple, initializer: Callable) -> keras.Variable:
+        options = {"trainable": False, "autocast": False, "dtype": "float32"}
+        return self.add_weight(name=name, shape=shape, initializer=initializer, **options)
+
+    def _fill(self, level: int, below: keras.Variable | None) -> Callable:
+        if level == 0:
+            return lambda shape, dtype=None: self._leaves()
+        return lambda shape, dtype=None: self._parents(read(below), level)
+
+    def _add_prior(self, level: int) -> keras.Variable:
+        """(V, 2): prior weight of each node, and how many of its classes have any."""
+        span, nodes = self.spans[level], self.nodes[level]
+        padded = np.zeros(nodes * span)
+        padded[: self.units] = self.prior
+        blocks = padded.reshape(nodes, span)
+        values = np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)
+        return self._add(
+            f"prior_{span}",
+            values.shape,
+            lambda shape, dtype=None: ops.convert_to_tensor(values, dtype),
+        )
+
+    def size(self, level: int, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Prior weight of `nodes` and their number of classes with any, float32, as `nodes`."""
+        if self.prior is not None:
+            both = gather_rows(self.prior_sums[level], nodes)
+            return both[..., 0], both[..., 1]
+        span = self.spans[level]
+        count = ops.cast(ops.clip(self.units - nodes * span, 0, span), "float32")
+        return count, count
+
+    def _leaf_sums(self, nodes: Tensor) -> Tensor:
+        """Fresh sums (V, D) of the leaf blocks `nodes` (V,)."""
+        span = self.spans[0]
+        ids = ops.expand_dims(nodes, -1) * span + ops.arange(span, dtype="int32")
+        found = self.features(ops.reshape(ids, (-1,)))
+        return found if span == 1 else ops.sum(ops.reshape(found, (-1, span, self.dim)), axis=1)
+
+    def _leaves(self) -> Tensor:
+        nodes = self.nodes[0]
+        size = max(1, min(nodes, CHUNK // (self.spans[0] * self.dim)))
+        chunks = -(-nodes // size)
+        if chunks == 1:
+            return self._leaf_sums(ops.arange(nodes, dtype="int32"))
+        starts = ops.arange(chunks, dtype="int32") * size
+        found = ops.map(lambda s: self._leaf_sums(s + ops.arange(size, dtype="int32")), starts)
+        return ops.reshape(found, (chunks * size, self.dim))[:nodes]
+
+    def _parents(self, below: Tensor, level: int) -> Tensor:
+        sums = ops.sum(ops.reshape(below, (-1, self.branching, self.dim)), axis=1)
+        return ops.pad(sums, ((0, self.nodes[level] - sums.shape[0]), (0, 0)))
+
+    def compute(self) -> list[Tensor]:
+        """All levels, computed afresh from the table."""
+        levels = [self._leaves()]
+        for level in range(1, len(self.spans)):
+            levels.append(self._parents(levels[-1], level))
+        return levels
+
+    def change(self, ids: Tensor, difference: Tensor) -> None:
+        """Add `difference` (U, D) to every block that holds `ids` (U,); then refresh a share.
+
+        Ids of n or more must come with differences of zero.
+        """
+        ids = ops.minimum(ids, self.units - 1)
+        for span, sums in zip(self.spans, self.sums, strict=True):
+            scatter_add(sums, ids // span, difference)
+        self._refresh_share()
+
+    def _refresh_share(self) -> None:
+        count = -(-self.nodes[0] // REFRESH_PERIOD)
+        start = read(self.cursor)
+        nodes = ops.mod(start + ops.arange(count, dtype="int32"), self.nodes[0])
+        scatter_update(self.sums[0], nodes, self._leaf_sums(nodes))
+        for below, sums in zip(self.sums[:-1], self.sums[1:], strict=True):
+            nodes = nodes // self.branching
+            children = gather_groups(below, nodes, self.branching)
+            scatter_update(sums, nodes, ops.sum(children, axis=1))
+        self.cursor.assign(ops.mod(start + count, self.nodes[0]))
+
+    def children(self, nodes: Tensor) -> Tensor:
+        """The nodes one level below, (..., branching)."""
+        steps = ops.arange(self.branching, dtype="int32")
+        return ops.expand_dims(nodes, -1) * self.branching + steps

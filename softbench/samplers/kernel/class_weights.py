@@ -1,0 +1,68 @@
+"""The weight of a class in a kernel sampler besides its kernel: prior and bias."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.common import Tensor
+from softbench.ops import gather_rows
+
+LARGEST_BIAS = 40.0
+
+
+class ClassWeights(keras.layers.Layer):
+    """w_i = prior_i e^(b_i), b the table's bias, both left out where there is none.
+
+    Args:
+        units: n.
+        prior: float64 (n,), or None for 1.
+
+    Attributes:
+        applied: the variable (n,) of the weights that the sums were made with; None if there is no
+            bias, as they then never change.
+    """
+
+    def __init__(self, units: int, prior: np.ndarray | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units, self.prior_values = units, prior
+        self.constant = self.applied = None
+
+    def build(self, table: Any) -> None:
+        """`table` is the `ClassTable` whose bias is followed."""
+        if self.prior_values is not None:
+            self.constant = self._add("prior", lambda: self.prior_values)
+        if table.bias is not None:
+            self.applied = self._add("applied", lambda: self.live(table))
+
+    def _add(self, name: str, value: Any) -> keras.Variable:
+        def initializer(shape: tuple, dtype: Any = None) -> Tensor:
+            return ops.convert_to_tensor(value(), dtype=dtype)
+
+        options = {"dtype": "float32", "trainable": False, "autocast": False}
+        return self.add_weight(name=name, shape=(self.units,), initializer=initializer, **options)
+
+    def prior(self, ids: Tensor) -> Tensor:
+        """Prior weight of any ids, 0 for those of n or more."""
+        if self.constant is None:
+            return ops.cast(ids < self.units, "float32")
+        return self._known(self.constant, ids)
+
+    def stored(self, ids: Tensor) -> Tensor:
+        """Weight that the sums have of any ids, 0 for those of n or more."""
+        return self.prior(ids) if self.applied is None else self._known(self.applied, ids)
+
+    def live(self, table: Any, ids: Tensor | None = None) -> Tensor:
+        """Weight by the table of now, of any ids or (None) of all classes."""
+        if ids is None:
+            ids = ops.arange(self.units, dtype="int32")
+        if table.bias is None:
+            return self.prior(ids)
+        bias = gather_rows(table.bias, ops.minimum(ids, self.units - 1))
+        bias = ops.clip(ops.cast(bias, "float32"), -LARGEST_BIAS, LARGEST_BIAS)
+        return self.prior(ids) * ops.exp(bias)
+
+    def _known(self, variable: keras.Variable, ids: Tensor) -> Tensor:
+        found = gather_rows(variable, ops.minimum(ids, self.units - 1))
+        return ops.where(ids < self.units, found, 0.0)

@@ -1,0 +1,76 @@
+"""Random Fourier features as proposal: RF-softmax.
+
+Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.common import PACKAGE, Tensor
+from softbench.constants import add_constant
+from softbench.ops import cosine, read
+from softbench.samplers.kernel.exponential import (
+    LARGEST_EXPONENT,
+    ExponentialKernelSampler,
+    ExponentialMap,
+)
+from softbench.samplers.kernel.features import FeatureMap
+
+
+class RandomFourier(ExponentialMap):
+    """Random Fourier features (Rahimi & Recht 2007; Rawat et al. 2019, eq. 17).
+
+    phi(x) = exp(nu |x|^2 / 2) / sqrt(D) [cos(w_j.x), sin(w_j.x)]_j, w_j ~ N(0, nu I): dim = 2 D.
+    (The main text of the paper has N(0, I / nu); its appendix, and the kernel, have nu I.) The
+    factor exp(nu |x|^2 / 2) turns the Gaussian kernel exp(-nu |h - c|^2 / 2) into exp(nu <h, c>);
+    among normalised rows it is a constant.
+    """
+
+    signed = True
+
+    def build(self, x_shape: tuple) -> None:
+        self.dim = 2 * self.num_features
+        draws = np.random.default_rng(self.seed).normal(size=(x_shape[-1], self.num_features))
+        self.directions = add_constant(self, "directions", math.sqrt(self.nu) * draws)
+
+    def fresh(self, noise: Tensor) -> Tensor:
+        return math.sqrt(self.nu) * noise
+
+    def project(self, x: Tensor) -> Tensor:
+        """w_j.x (N, D)."""
+        return ops.matmul(x, read(self.directions))
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        turns = self.project(hidden) / (2 * math.pi)
+        waves = ops.concatenate([cosine(turns), cosine(turns - 0.25)], axis=-1)
+        return waves / math.sqrt(self.num_features)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.queries(x) * self._factor(x)
+
+    def _factor(self, x: Tensor) -> Tensor:
+        return ops.exp(ops.minimum(self._half_square(x), LARGEST_EXPONENT))
+
+    def products(self, queries: Tensor, rows: Tensor, hidden: Tensor | None = None) -> Tensor:
+        if hidden is None or len(rows.shape) == 2:
+            return super().products(queries, rows, hidden)
+        # cos a cos b + sin a sin b = cos(a - b): half the waves
+        turns = self.project(ops.reshape(rows, (-1, rows.shape[-1]))) / (2 * math.pi)
+        turns = ops.reshape(turns, (*ops.shape(rows)[:-1], self.num_features))
+        own = ops.expand_dims(self.project(hidden) / (2 * math.pi), 1)
+        return ops.mean(cosine(turns - own), axis=-1) * self._factor(rows)[..., 0]
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RandomFourierKernel(ExponentialKernelSampler):
+    """q(i | h) proportional to phi(h).phi(c_i) with random Fourier features (Rawat et al. eq. 19).
+
+    Meant for `normalize=True`. An estimate can be negative; see `floor`. The arguments are those of
+    `ExponentialKernelSampler` and `KernelSampler`.
+    """
+
+    def make_features(self, temperature: float) -> FeatureMap:
+        return RandomFourier(self.num_features, self.kernel_nu(temperature), seed=self.seed)

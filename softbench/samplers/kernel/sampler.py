@@ -1,0 +1,292 @@
+"""Sampling in proportion to a kernel, in O(D log n) a draw, from sums that follow the table."""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from softbench.common import Tensor, check_counts, check_length, check_number, check_positive
+from softbench.ops import assign_when, gather_rows, read, scatter_update
+from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.kernel.block_sums import BlockSums
+from softbench.samplers.kernel.class_weights import ClassWeights
+from softbench.samplers.kernel.distribution import KernelLaw, Query
+from softbench.samplers.kernel.features import FeatureMap
+from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
+
+SIGNED_FLOOR = 0.1
+SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
+
+
+class KernelSampler(Sampler):
+    """q(i | h) proportional to w_i phi(h).phi(c_i), from sums of w phi over blocks of classes.
+
+    w_i = counts_i^prior_power e^(b_i): the prior if there is one, and the table's bias. A subclass
+    gives the feature map phi (`make_features`). Estimates that are negative or very small are
+    raised to a floor, and `log_prob` is of the law that results: see `KernelLaw`.
+
+    Sums are kept for leaf blocks of b classes and, k to 1, for the levels above: k = 16, or 4 where
+    D > 512. A draw takes one matrix product with the top level (shared by the m draws), then reads
+    k sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the
+    batch shares m draws from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the
+    features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
+    example. (With the floor, q_bar is the clamped law of phi_bar.)
+
+    Of any law q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q),
+    with I the mutual information of example and class within the batch. Where a batch is so large
+    (log B far above the I of the data) that its I is the data's, no shared law is much closer to
+    the softmax than the class frequencies are: draws per example follow the input, shared ones are
+    fast.
+
+    Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
+    for which n D / b is at most 4 n d or 2^27 (n d or 2^25 if phi is exact), and with
+    `within_block="exact"` at least 32.
+
+    Maintenance: with a `row_optimizer` the sums follow every step in O(touched rows * D). Otherwise
+    they, and the weights, are computed afresh at every `refresh_every`-th training step; in between
+    they are those of an older table, and `log_prob` is still exactly of what is drawn. After the
+    table is assigned by hand, call `refresh(table)`.
+
+    Args:
+        prior: counts of the classes (n,), or None. A class with count 0 is never drawn. Meant for a
+            table without bias: a bias that has learned the frequencies would count them twice.
+        prior_power: of the counts.
+        within_block: "features": the share of a class in its block is the map's own (the law of
+            the papers); "exact": it is the softmax of the scores, closer to the target. For
+            a large n and many features that is cheaper; where n is so small that a block of the
+            papers' law is one class, it is dearer.
+        block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
+        floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
+        refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
+            initial norm turn quickly when they are normalised, and a stale proposal is a poor one.
+        share_draws, seed: as for every sampler; the seed is that of the feature map too.
+
+    Raises:
+        ValueError: if an argument is not in its range, or the counts do not fit the table.
+    """
+
+    def __init__(
+        self,
+        prior: Sequence[float] | None = None,
+        prior_power: float = 1.0,
+        within_block: str = "features",
+        block_size: int | None = None,
+        floor: float | None = None,
+        refresh_every: int = 10,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # The map follows from the seed, and a sampler that is loaded must have the same map.
+        super().__init__(seed=random.randint(1, 10**9) if seed is None else seed, **kwargs)
+        if within_block not in ("features", "exact"):
+            raise ValueError(
+                "`within_block` must be 'features' or 'exact'. "
+                f"Received: within_block={within_block!r}"
+            )
+        check_positive(refresh_every=refresh_every)
+        if block_size is not None:
+            check_positive(block_size=block_size)
+        if floor is not None:
+            check_number(0, floor=floor)
+        self.prior = None if prior is None else check_counts(prior, "prior")
+        self.prior_power = prior_power
+        self.within_block = within_block
+        self.block_size = block_size
+        self.floor = floor
+        self.refresh_every = int(refresh_every)
+
+    def make_features(self, temperature: float) -> FeatureMap:
+        """The feature map for a table of this temperature, not built yet."""
+        raise NotImplementedError
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
+        super().build(table_shape, num_sampled, table)
+        if table is None:
+            raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
+        self.features = self.make_features(table.temperature)
+        self.features.build((None, table_shape[-1]))
+        prior = self._prior_weights()
+        self.class_weights = ClassWeights(self.units, prior)
+        self.class_weights.build(table)
+        size = self.block_size or default_block_size(
+            self.units,
+            table_shape[-1],
+            self.features,
+            self.share_draws,
+            num_sampled or 1,
+            self.within_block == "exact",
+        )
+        self.span = min(size, self.units)
+        self.blocks = None
+        if self.span < self.units:
+            leaves, width = -(-self.units // self.span), self.features.dim
+            top, branching = shape_of_levels(leaves, width, self.share_draws, num_sampled or 1)
+            self.blocks = BlockSums(self.units, self.span, top, prior, branching)
+            self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
+        if table.row_optimizer is None:
+            self.steps = self.add_weight(
+                name="steps", shape=(), initializer="zeros", dtype="int32", trainable=False
+            )
+
+    def _prior_weights(self) -> np.ndarray | None:
+        """counts^power over its maximum, float64 (n,)."""
+        if self.prior is None:
+            return None
+        check_length(self.prior, self.units, "prior")
+        seen = self.prior > 0
+        return np.where(
+            seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0
+        )
+
+    def _weighted(self, table: Any, ids: Tensor) -> Tensor:
+        """w phi (N, D) of ids (N,) by the table of now; zero for ids of n or more."""
+        rows = table.rows(ops.minimum(ids, self.units - 1))
+        return self._features_of(table, rows, self.class_weights.live(table, ids))
+
+    def _features_of(self, table: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        """weight * phi (N, D) of rows (N, d) as they are stored; zero where weight (N,) is 0."""
+        weight = ops.expand_dims(weight, -1)
+        found = self.features.features(table.normalized(rows))
+        return ops.where(weight > 0, found * weight, 0.0)
+
+    def _followers(self) -> list:
+        """The variables that are computed from the table."""
+        sums = [] if self.blocks is None else list(self.blocks.sums)
+        applied = self.class_weights.applied
+        return sums if applied is None else [*sums, applied]
+
+    def _computed(self, table: Any) -> list[Tensor]:
+        """The values of `_followers` by the table of now."""
+        sums = [] if self.blocks is None else self.blocks.compute()
+        weights = self.class_weights
+        return sums if weights.applied is None else [*sums, weights.live(table)]
+
+    def refresh(self, table: Any) -> None:
+        self._check_built(table)
+        for variable, value in zip(self._followers(), self._computed(table), strict=True):
+            variable.assign(value)
+
+    def _refresh_when_due(self, table: Any) -> None:
+        """Count a training step under an ordinary optimizer, and refresh at its turn."""
+        if table.row_optimizer is not None:
+            return
+        step = read(self.steps)
+        due = ops.equal(ops.mod(step, self.refresh_every), 0)
+        self._before_refresh(due)
+        if self._followers():
+            assign_when(due, self._followers(), lambda: self._computed(table))
+        self.steps.assign(step + 1)
+
+    def _before_refresh(self, due: Tensor) -> None:
+        """What else happens if `due`, before the sums are computed."""
+
+    def rows_changed(self, table, ids, old_rows, new_rows):
+        weights = self.class_weights
+        old_weight, new_weight = weights.stored(ids), weights.live(table, ids)
+        if weights.applied is not None:
+            scatter_update(weights.applied, ids, new_weight)
+        if self.blocks is None:
+            return
+        new = self._features_of(table, new_rows, new_weight)
+        if self.span == 1:
+            stored = gather_rows(self.blocks.sums[0], ops.minimum(ids, self.units - 1))
+            old = ops.where(ops.expand_dims(ids < self.units, -1), stored, 0.0)
+        else:
+            old = self._features_of(table, old_rows, old_weight)
+        self.blocks.change(ids, new - old)
+
+    def _law(self, table: Any) -> KernelLaw:
+        floor = self.floor
+        if floor is None:
+            floor = SIGNED_FLOOR if self.features.signed else 0.0
+        return KernelLaw(
+            table,
+            self.features,
+            self.blocks,
+            self.span,
+            floor,
+            self.within_block == "exact",
+            self.class_weights.stored,
+            self.class_weights.prior,
+        )
+
+    def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
+        """The query of a batch (B, d), with labels (B,) to leave out or None."""
+        check_width(table, hidden)
+        hidden = ops.stop_gradient(hidden)
+        vectors = table.normalized(hidden)
+        features = self.features.queries(vectors)
+        if self.share_draws:
+            total = ops.expand_dims(self._total_mass(table, features, vectors), -1)
+            mean = ops.mean(ops.abs(total))
+            total = ops.maximum(total, ops.where(mean > 0, SMALLEST_TOTAL * mean, 1.0))
+            members = features / total
+            return Query(ops.mean(members, axis=0, keepdims=True), None, hidden, members)
+        if labels is None:
+            return Query(features, vectors, hidden)
+        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
+        own = None
+        if self.blocks is not None and self.span == 1:
+            rows = gather_rows(self.blocks.sums[0], labels[:, 0])
+            own = ops.sum(features * rows, axis=-1, keepdims=True)
+        elif self.blocks is not None:
+            rows = table.normalized(table.rows(labels))
+            own = self.features.products(features, rows, vectors) * self.class_weights.stored(
+                labels
+            )
+        return Query(features, vectors, hidden, labels=labels, own=own)
+
+    def _total_mass(self, table: Any, features: Tensor, vectors: Tensor) -> Tensor:
+        """<phi(h_b), sum of w phi> (B,)."""
+        if self.blocks is not None:
+            root = ops.sum(read(self.blocks.sums[-1]), axis=0)
+            return ops.squeeze(ops.matmul(features, ops.expand_dims(root, -1)), -1)
+        ids = ops.arange(self.units, dtype="int32")
+        mass = self.features.products(features, table.normalized(table.rows(ids)), vectors)
+        return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        self._check_built(table, num_sampled)
+        self._refresh_when_due(table)
+        law, log_size = self._law(table), math.log(num_sampled)
+        excluded = labels if exclude_labels and self.per_example else None
+        query = self._query(table, hidden, excluded)
+        ids, log_q = law.draw(query, num_sampled, self.seed_generator)
+        log_q, true = ops.stop_gradient(log_q), None
+        if labels is not None and excluded is None:
+            labels = ops.cast(labels, "int32")
+            asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
+            own = ops.stop_gradient(law.log_prob(query, asked))
+            true = ops.reshape(own, (-1,)) + log_size
+        if self.share_draws:
+            ids, log_q = ids[0], log_q[0]
+        return Samples(ids, log_q + log_size, true)
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        self._check_built(table)
+        if self.share_draws and ids is None:
+            log_q = self.shared_log_prob(table, hidden)[None]
+            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
+        query = self._query(table, hidden, labels if self.per_example else None)
+        law = self._law(table)
+        if not self.share_draws:
+            return law.log_prob_all(query) if ids is None else law.log_prob(query, ids)
+        return ops.reshape(law.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+
+    def shared_log_prob(self, table, hidden):
+        self._check_built(table)
+        return self._law(table).log_prob_all(self._query(table, hidden, None))[0]
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "prior": None if self.prior is None else self.prior.tolist(),
+            "prior_power": self.prior_power,
+            "within_block": self.within_block,
+            "block_size": self.block_size,
+            "floor": self.floor,
+            "refresh_every": self.refresh_every,
+        }

@@ -1,0 +1,1 @@
+"""The adversarial tree: a decision tree over the classes, fitted to data."""

@@ -1,0 +1,51 @@
+"""Models that an earlier version saved load in this one, and return what they returned then.
+
+The files of `tests/data` were written by commit bb1849f, before the samplers moved to folders of
+their own: `kernel_tensorflow` with TensorFlow (normalised vectors; half unigram, half random
+Fourier features; RowAdam), `tree_jax` with JAX (a `Classifier` with negative sampling from an
+adversarial tree; RowAdagrad). The .npz beside each holds data and what the model returned.
+"""
+
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from softbench import Classifier, NegativeSampling, SampledSoftmax
+
+DATA = Path(__file__).parent / "data"
+
+
+def load(name, tmp_path):
+    path = shutil.copy(DATA / f"{name}.keras", tmp_path)
+    with np.load(DATA / f"{name}.npz") as arrays:
+        return keras.models.load_model(path), dict(arrays)
+
+
+def test_kernel_model(tmp_path):
+    model, known = load("kernel_tensorflow", tmp_path)
+    inputs = [known["x"], known["y"]]
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), known["predicted"], rtol=1e-4)
+    assert model.evaluate(inputs, verbose=0) == pytest.approx(float(known["loss"]), rel=1e-5)
+    head = next(layer for layer in model.layers if isinstance(layer, SampledSoftmax))
+    # The mixture of both samplers, its sums and its random directions included, is the saved one.
+    kernel = head.sampler.second
+    sums = [np.array(part) for part in kernel.blocks.sums]
+    kernel.refresh(head.table)
+    for before, after in zip(sums, kernel.blocks.sums, strict=True):
+        np.testing.assert_allclose(before, np.array(after), rtol=1e-3, atol=1e-4)
+    model.fit(inputs, batch_size=50, epochs=1, verbose=0)
+
+
+def test_tree_model(tmp_path):
+    model, known = load("tree_jax", tmp_path)
+    assert isinstance(model, Classifier) and isinstance(model.head, NegativeSampling)
+    np.testing.assert_allclose(
+        model.predict(known["x"], verbose=0), known["predicted"], rtol=1e-4, atol=1e-5
+    )
+    found = model.evaluate(known["x"], known["y"], verbose=0, return_dict=True)
+    for name in ("loss", "perplexity", "precision_at_1", "precision_at_3"):
+        assert found[name] == pytest.approx(float(known[name]), rel=1e-5), name
+    model.fit(known["x"], known["y"], batch_size=50, epochs=1, verbose=0)
