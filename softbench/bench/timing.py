@@ -13,7 +13,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-_NUM_BATCHES = 16
+NUM_BATCHES = 16
 
 
 class Steps(NamedTuple):
@@ -138,5 +138,5 @@ def make_batches(model: dict, num_classes: int, seed: int) -> list[tuple]:
             generator.normal(size=(batch, dim)).astype("float32"),
             generator.integers(num_classes, size=batch).astype("int32"),
         )
-        for _ in range(_NUM_BATCHES)
+        for _ in range(NUM_BATCHES)
     ]

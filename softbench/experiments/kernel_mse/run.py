@@ -3,32 +3,23 @@
 Shape letters: P pairs, d pixels, D random features.
 """
 
-import functools
-
 import keras
 import numpy as np
 
+from softbench import samplers
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
-from softbench.samplers.kernel import maclaurin, positive, rff, sorf
 
 # Maps of more features are built and averaged in parts of this many.
 _PART = 1024
-_MAPS = {
-    "rff": rff.RandomFourier,
-    "sorf": sorf.StructuredFourier,
-    "maclaurin": maclaurin.RandomMaclaurin,
-    "positive": positive.PositiveRandom,
-}
 
 
 def run(job: Job) -> None:
     """Measures every map of the cell; fills `job.result`."""
-    config, result = job.config, job.result
+    config, options, result = job.config, job.options, job.result
     images = generated_digits() if job.data_dir is None else load_usps(job.data_dir)
     result["source"] = "generated" if job.data_dir is None else "usps"
     rng = np.random.default_rng(config["seed"])
-    options = job.options
     hidden, rows = (
         unit_vectors(images[rng.integers(len(images), size=options["pairs"])]) for _ in range(2)
     )
@@ -80,12 +71,9 @@ def errors(
             for _ in range(max(1, num_features // size))
         )
         mse = np.mean([np.mean(np.square(found - target)) for found in estimates])
-    relative = mse / np.mean(np.square(target))
-    return {
-        "mse": float(mse),
-        "relative": float(relative),
-        "gaussian": float(mse * np.exp(-2 * tau)),
-    }
+    found = {"mse": mse, "relative": mse / np.mean(np.square(target))}
+    found["gaussian"] = mse * np.exp(-2 * tau)
+    return {name: float(value) for name, value in found.items()}
 
 
 def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -103,11 +91,11 @@ def estimate(
     rng: np.random.Generator,
 ) -> np.ndarray:
     """phi(h).phi(c) of the pairs (P,), as a mean over parts of the features."""
-    make = functools.partial(_MAPS[name], nu=float(tau))
     total = np.zeros(len(hidden))
     for start in range(0, num_features, _PART):
         size = min(_PART, num_features - start)
-        part = make(num_features=size, seed=int(rng.integers(2**31)))
+        options = {"num_features": size, "nu": float(tau), "seed": int(rng.integers(2**31))}
+        part = samplers.get(name, **options).make_features(temperature=1.0)
         part.build((None, hidden.shape[-1]))
         pair = (keras.ops.convert_to_tensor(x.astype("float32")) for x in (hidden, rows))
         first, second = (part.features(x) for x in pair)
