@@ -266,7 +266,7 @@ def test_an_unknown_field_of_an_experiment_is_an_error():
 def test_command_hides_places():
     argv = ["softbench", "--config", "/a/b/configs/x.py", "--data_dir=/d", "--config.epochs=2"]
     expected = "softbench --config=configs/x.py --config.epochs=2"
-    assert app._command([*argv, "--workdir", "/w"]) == expected
+    assert app._command(app.resolved([*argv, "--workdir", "/w"])) == expected
 
 
 def test_summary_of_times():
@@ -286,7 +286,7 @@ def test_rounds_take_turns_and_respect_the_limit():
         return timing.Steps(run, lambda result: None)
 
     steps = {"quick": step("quick", 0.0), "slow": step("slow", 0.05)}
-    result = timing.rounds(steps, num_rounds=2, block=2, max_seconds=0.04)
+    result = timing.in_turn(steps, rounds=2, block=2, max_seconds=0.04)
     assert calls[:4] == ["quick"] * 2 + ["slow"] * 2
     turns = "".join(name[0] for name in calls[4:])
     assert turns in ("qqqssqqq", "ssqqqqqq")
@@ -297,7 +297,7 @@ def test_rounds_take_turns_and_respect_the_limit():
 def test_rounds_are_in_random_order():
     calls = []
     steps = {name: timing.Steps(lambda name=name: calls.append(name), id) for name in "abc"}
-    timing.rounds(steps, num_rounds=30, block=1, max_seconds=1.0)
+    timing.in_turn(steps, rounds=30, block=1, max_seconds=1.0)
     rounds = {"".join(calls[start : start + 6 : 2]) for start in range(6, len(calls), 6)}
     assert len(rounds) > 3 and all(sorted(order) == list("abc") for order in rounds)
 
