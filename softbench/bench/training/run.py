@@ -124,32 +124,24 @@ def _train(
     Returns:
         The training loss, a mean over the epoch or over the last pass of it.
     """
+
+    def end(batch: int, logs: dict | None = None) -> None:
+        model.stop_training |= timer.clock >= until
+
+    ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if until else []
     while True:
         problem.train.go_to(timer.steps)
-        ends = [_EndAt(timer, until)] if until else []
         history = model.fit(
             problem.train,
             initial_epoch=epoch,
             epochs=epoch + 1,
-            shuffle=problem.shuffle,
+            shuffle=False,
             callbacks=[*problem.callbacks(), timer, *ends, keras.callbacks.TerminateOnNaN()],
             verbose=_VERBOSE,
         )
         loss = float(history.history.get("loss", [math.nan])[-1])
         if not again or timer.clock >= until or not math.isfinite(loss):
             return loss
-
-
-class _EndAt(keras.callbacks.Callback):
-    """Ends training when the timer's clock reaches a time in seconds."""
-
-    def __init__(self, timer: timing.StepTimer, seconds: float) -> None:
-        super().__init__()
-        self._timer, self._seconds = timer, seconds
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if self._timer.clock >= self._seconds:
-            self.model.stop_training = True
 
 
 def diagnose(
