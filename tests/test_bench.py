@@ -67,9 +67,9 @@ def smoke(name, out, *options):
     return records.read_all(out)
 
 
-def cli(*arguments):
-    """Runs the command as a user does; returns exit code and standard error."""
-    command = [sys.executable, "-m", "softbench", *arguments]
+def cli(*arguments, module="softbench"):
+    """Runs a command as a user does; returns exit code and standard error."""
+    command = [sys.executable, "-m", module, *arguments]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         command, capture_output=True, text=True, env=environ, cwd=ROOT, check=False
@@ -240,6 +240,8 @@ def test_ptb_config_holds_the_papers_numbers():
         (["--config.seeds=()"], "--config.seeds must hold one seed or more"),
         (["--nonsense=1"], "Unknown command line flag 'nonsense'"),
         (["stray"], "Only flags are expected. Received: ['stray']"),
+        (["--workdir"], "Missing value for flag --workdir"),
+        (["--config=no_such_name"], "--config must be a path or one of: adversarial, bnews, "),
     ],
 )
 def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
@@ -256,6 +258,28 @@ def test_missing_config_file_is_named():
     assert errors == (
         "softbench: error: --config must name a readable file. Received: configs/nowhere.py\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("prepare", "softbench.datasets.prepare_app"), ("report", "softbench.report.app")],
+)
+def test_the_other_commands_do_the_same(name, module):
+    for arguments in (["--nonsense=1"], [], ["stray"]):
+        code, errors = cli(*arguments, module=module)
+        assert (code, errors.startswith(f"softbench-{name}: error: ")) == (2, True)
+        assert len(errors.splitlines()) == 1
+    assert cli("--help", module=module) == (0, "")
+
+
+def test_no_config_and_help():
+    code, errors = cli("--list")
+    assert (code, errors) == (
+        2,
+        "softbench: error: --config must name an experiment; --config= lists them.\n",
+    )
+    for flag in ("--help", "-h"):
+        assert cli(flag) == (0, "")
 
 
 def test_an_unknown_field_of_an_experiment_is_an_error():

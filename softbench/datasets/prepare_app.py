@@ -27,7 +27,6 @@ def _define() -> flags.FlagValues:
     values = flags.FlagValues()
     for name, text in _REQUIRED.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.mark_flags_as_required(_REQUIRED, values)
     flags.DEFINE_multi_string("option", [], "NAME=VALUE, of the reader.", flag_values=values)
     return values
 
@@ -49,6 +48,9 @@ def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit status."""
     places = "\n".join(f"  {name}: {entry.about}" for name, entry in catalog.ENTRIES.items())
     values = commands.parse(_define(), argv, _USAGE + places)
+    for name in _REQUIRED:
+        if values[name].value is None:
+            raise ConfigError(f"--{name} must be given. Received: none")
     options = _options(values.option)
     try:
         manifest = prepared.prepare(values.dataset, values.data_dir, values.out, **options)
