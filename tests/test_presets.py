@@ -239,8 +239,8 @@ def test_no_name_lists_the_configs(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == CONFIGS
     assert lines[CONFIGS.index("tree_fit")] == (
-        "tree_fit: The adversarial tree: seconds of its fit, its likelihood, and the cost of a draw "
-        "against n"
+        "tree_fit: The adversarial tree: seconds of its fit, its likelihood, and the cost of a "
+        "draw against n"
     )
 
 

@@ -112,25 +112,18 @@ def plain(value: object) -> object:
     return value
 
 
-def method_names(methods: str | tuple | list, table: Mapping) -> list[str]:
-    """Returns the chosen method names in the order asked for, checked against the table.
-
-    Args:
-        methods: Comma-separated names or a sequence of them; empty means all.
-        table: The config's `method_table`.
+def method_names(methods: str, table: Mapping) -> list[str]:
+    """Returns comma-separated names of methods, all of the table if there are none, as a list.
 
     Raises:
         ConfigError: For a name that the table does not have.
     """
-    if isinstance(methods, str):
-        methods = [name.strip() for name in methods.split(",") if name.strip()]
-    unknown = [name for name in methods if name not in table]
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = [name for name in names if name not in table]
     if unknown:
-        raise ConfigError(
-            f"--config.methods must name methods of this config: {', '.join(table)}. "
-            f"Received: {', '.join(unknown)}"
-        )
-    return list(methods) or list(table)
+        known = ", ".join(table)
+        raise _wrong(f"--config.methods must name methods of this config: {known}", unknown)
+    return names or list(table)
 
 
 def method_table(config: Mapping) -> dict[str, dict]:
@@ -139,10 +132,7 @@ def method_table(config: Mapping) -> dict[str, dict]:
 
 
 def problems(config: Mapping) -> list[dict]:
-    """Returns one dict per problem: dataset, model, optimizer, epochs, methods, ...
-
-    Args:
-        config: A plain config, see `plain`.
+    """Returns one dict per problem of a plain config: dataset, model, optimizer, epochs, ...
 
     Raises:
         ConfigError: For a problem with an unknown field or task, or what its task does not read.

@@ -53,15 +53,11 @@ class _MoreLabels(keras.layers.Layer):
         return self.head.prediction_scores(hidden, labels, **_side(features))
 
 
-def _side(features: Any, name: str = "features") -> dict[str, Any]:
-    return {} if features is None else {name: features}
-
-
 class Evaluator:
     """Scores batches of a `Classifier`; classes are streamed by the head, rows by the caller.
 
     Args:
-        model: the classifier. Its evaluators are made once.
+        model: the classifier.
         k: ranked ids, at most n.
     """
 
@@ -97,8 +93,7 @@ class Evaluator:
             scores = score[:, None]
         else:
             slots = -(-width // _SLOTS) * _SLOTS
-            filled = np.zeros((len(padded), slots), np.int32)
-            filled[:, :width] = np.maximum(padded, 0)
+            filled = np.maximum(padded_labels(labels, slots), 0)
             parts = np.split(filled, slots // _SLOTS, axis=1)
             scores = [self._more.predict_on_batch([*encoded, part]) for part in parts]
             scores = np.concatenate(scores, axis=1)[:, :width]
@@ -121,12 +116,16 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
     return lambda inputs, labels, shape: (np.tile(top, (labels.shape[0], 1)), nll[labels.indices])
 
 
-def evaluator(model: keras.Model, k: int) -> Evaluator:
-    """Returns the evaluator of a model, made once for each k."""
+def _evaluator(model: keras.Model, k: int) -> Evaluator:
+    """The evaluator of a model, made once for each k."""
     cache = model.__dict__.setdefault("_evaluators", {})
     if k not in cache:
         cache[k] = Evaluator(model, k)
     return cache[k]
+
+
+def _side(features: Any, name: str = "features") -> dict[str, Any]:
+    return {} if features is None else {name: features}
 
 
 def evaluate(
@@ -149,7 +148,7 @@ def evaluate(
     n = len(counts)
     ks = tuple(k for k in ks if k <= n)
     totals = metrics.RankingTotals(ks, counts, inverse_propensity)
-    scorer = most_frequent(counts, max(ks)) if model is None else evaluator(model, max(ks))
+    scorer = most_frequent(counts, max(ks)) if model is None else _evaluator(model, max(ks))
     for x, labels, mask in batches:
         shape = mask.shape
         if not sp.issparse(labels):

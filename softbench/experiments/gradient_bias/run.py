@@ -84,7 +84,6 @@ def _load_or_train(job: Job) -> Trained:
             job.result["from_cache"] = True
             return Trained(**arrays)
     problem = load(config, job.data_dir)
-    method = {**method, "kwargs": {**problem.head_kwargs, **method["kwargs"]}}
     model = train.fit(job, method, problem, config["optimizer"])
     hidden, labels = problem.probe()
     trained = Trained(

@@ -7,6 +7,7 @@ Shape letters: X inputs, Y classes, K draws of noise, P parameters. F is d s / d
 (X Y, P), the rows of one input after those of the other.
 """
 
+from collections.abc import Callable
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -15,13 +16,34 @@ from scipy import sparse, stats
 from softbench.experiments.nce.objectives import Design
 
 
-def fisher(design: Design, conditional: np.ndarray) -> np.ndarray:
-    """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse.
+def covariance(
+    kind: str,
+    design: Design,
+    conditional: np.ndarray,
+    noise: np.ndarray,
+    num_noise: int | None,
+    information: Callable | None = None,
+) -> np.ndarray:
+    """Asymptotic covariance (P, P) of an estimate.
 
     Args:
-        design: F.
+        kind: "likelihood", "ranking" or "binary".
+        design: F; of binary NCE with the columns of gamma or b_x.
         conditional: p(y|x) (X, Y).
+        noise: p_N (Y,).
+        num_noise: K.
+        information: of ranking; None is `ranking_information`.
     """
+    if kind == "binary":
+        return binary_covariance(design, conditional, noise, num_noise)
+    if kind == "likelihood":
+        return np.linalg.inv(fisher(design, conditional))
+    information = information or ranking_information
+    return np.linalg.inv(information(design, conditional, noise, num_noise))
+
+
+def fisher(design: Design, conditional: np.ndarray) -> np.ndarray:
+    """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse."""
     means = conditional_means(design, conditional)
     return second_moment(design, conditional) - means.T @ means / len(conditional)
 
@@ -52,12 +74,6 @@ def ranking_information(
 
     I_{R,K} = E[Var_q of the gradient of s over {y_0, ..., y_K}], q the softmax of s_bar over the
     set. The expectation is a sum over all multisets of K + 1 classes, so Y must be small.
-
-    Args:
-        design: F.
-        conditional: p(y|x) (X, Y).
-        noise: p_N (Y,).
-        num_noise: K.
     """
     size, kinds = num_noise + 1, len(noise)
     sets = combinations_with_replacement(range(kinds), size)
@@ -82,13 +98,7 @@ def sampled_ranking_information(
     num_sets: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """I_{R,K} (P, P) from `num_sets` random sets for each input, for many classes.
-
-    Args:
-        design, conditional, noise, num_noise: as in `ranking_information`.
-        num_sets: sets {y_0, ..., y_K} drawn for each input.
-        rng: of the draws.
-    """
+    """I_{R,K} (P, P) from `num_sets` random sets {y_0, ..., y_K} for each input, for many Y."""
     weights = []
     for p in conditional:
         true = rng.choice(len(noise), size=(num_sets, 1), p=p)
@@ -110,10 +120,6 @@ def binary_covariance(
     W^-1 (W - (1 + 1/K) E_X[mu_x mu_x^T]) W^-1, W = E[(1 - sigma) g g^T] and
     mu_x = E_{Y|X}[(1 - sigma) g], with g the gradient of s and 1 - sigma = K p_N / (p + K p_N). The
     log-partition, or one b_x for each input, is among the parameters.
-
-    Args:
-        design: F, with the columns of gamma or b_x.
-        conditional, noise, num_noise: as in `ranking_information`.
     """
     weight = conditional * (num_noise * noise / (conditional + num_noise * noise))
     hessian = second_moment(design, weight)

@@ -112,11 +112,7 @@ def likelihood(positive: np.ndarray) -> Objective:
 def ranking(sample: Sample, log_noise: np.ndarray) -> Objective:
     """-1/N sum_i log exp(s_bar(x_i, y_i)) / sum_k exp(s_bar(x_i, y_ik)), s_bar = s - log p_N.
 
-    The sum is over the true class and the K draws (Ma & Collins 2018, figure 1).
-
-    Args:
-        sample: the points and their draws.
-        log_noise: log p_N (Y,).
+    The sum is over the true class and the K draws (Ma & Collins 2018, figure 1); `log_noise` (Y,).
     """
     size, sets, positive = len(sample.inputs), _candidates(sample), positives(sample)
     back, rows = sets.T.tocsr(), positive.sum(-1, keepdims=True)
@@ -161,16 +157,7 @@ def binary(
 
 
 def objective(kind: str, sample: Sample, log_noise: np.ndarray) -> Objective:
-    """The objective "likelihood", "ranking" or "binary" on data.
-
-    Args:
-        kind: its name.
-        sample: the points and their draws.
-        log_noise: log p_N (Y,).
-
-    Raises:
-        ValueError: for another objective.
-    """
+    """The objective `kind` on data: "likelihood", "ranking" or "binary"; `log_noise` (Y,)."""
     if kind == "likelihood":
         return likelihood(positives(sample))
     if kind == "ranking":
@@ -223,7 +210,7 @@ def fits(
     negatives: list[int],
     sample: Sample,
     noise: np.ndarray,
-    design_of: Callable[[Mapping], Design],
+    designs: Mapping[str, Design],
     offset: np.ndarray,
 ) -> Iterator[tuple[str, str, Fit]]:
     """Minimises every method's objective at every K: its name, the key of K, and the minimum.
@@ -233,15 +220,14 @@ def fits(
         negatives: K; the first K draws of each point are the method's.
         sample: the points and the most draws.
         noise: p_N (Y,).
-        design_of: method -> d s / d its parameters (X Y, P).
+        designs: {name: d s / d parameters (X Y, P)}.
         offset: (X, Y), see `minimise`.
     """
     for name, method in methods.items():
-        design = design_of(method)
         for key, num_noise in sizes(method, negatives).items():
             part = sample._replace(noise=sample.noise[:, :num_noise])
             function = objective(method["objective"], part, np.log(noise))
-            yield name, key, minimise(function, design, offset)
+            yield name, key, minimise(function, designs[name], offset)
 
 
 def divergence(conditional: np.ndarray, scores: np.ndarray) -> float:

@@ -107,15 +107,11 @@ def estimates(
     Raises:
         NotFinite: where an objective has no minimum.
     """
-
-    def design_of(method: Mapping) -> np.ndarray:
-        binary = method["objective"] == "binary"
-        return _with_gamma(model.design) if binary else model.design
-
     sample = objectives.draw(model.conditional, model.noise, size, max(negatives), rng)
     found: dict[str, dict[str, np.ndarray]] = {name: {} for name in methods}
+    designs = {name: design_of(model, method) for name, method in methods.items()}
     for name, key, fit in objectives.fits(
-        methods, negatives, sample, model.noise, design_of, model.offset
+        methods, negatives, sample, model.noise, designs, model.offset
     ):
         if not fit.converged:
             raise NotFinite(f"{name} has no minimum at N = {size}, K = {key}.")
@@ -123,8 +119,11 @@ def estimates(
     return found
 
 
-def _with_gamma(design: np.ndarray) -> np.ndarray:
-    return np.concatenate([design, -np.ones((len(design), 1))], axis=-1)
+def design_of(model: Model, method: Mapping) -> np.ndarray:
+    """d s / d parameters (X Y, P), for binary NCE with a last column for gamma."""
+    if method["objective"] != "binary":
+        return model.design
+    return np.concatenate([model.design, -np.ones((len(model.design), 1))], axis=-1)
 
 
 def exact(model: Model, methods: Mapping, negatives: list[int]) -> dict:
@@ -139,34 +138,22 @@ def exact(model: Model, methods: Mapping, negatives: list[int]) -> dict:
     means = asymptotics.conditional_means(model.design, truth)
     spread = np.cov(means.T, bias=True).reshape(dim, dim)
     shrunk = np.linalg.inv(information + spread)
-    with_gamma = _with_gamma(model.design)
 
     def mean_variance(covariance: np.ndarray) -> float:
         return float(np.trace(covariance[:dim, :dim]) / dim)
 
-    def at(kind: str, num_noise: int | None) -> float:
-        if kind == "likelihood":
-            return fisher
-        if kind == "binary":
-            return mean_variance(
-                asymptotics.binary_covariance(with_gamma, truth, model.noise, num_noise)
-            )
-        seen = asymptotics.ranking_information(model.design, truth, model.noise, num_noise)
-        return mean_variance(np.linalg.inv(seen))
-
     fisher = mean_variance(np.linalg.inv(information))
     limits = {"ranking": fisher, "binary": mean_variance(shrunk @ information @ shrunk)}
-    kinds = {name: method["objective"] for name, method in methods.items()}
-    return {
-        "fisher": fisher,
-        "limits": {name: limits[kind] for name, kind in kinds.items() if kind in limits},
-        "methods": {
-            name: {
-                key: at(kinds[name], k) for key, k in objectives.sizes(method, negatives).items()
-            }
-            for name, method in methods.items()
-        },
-    }
+    found = {"fisher": fisher, "limits": {}, "methods": {}}
+    for name, method in methods.items():
+        kind, design = method["objective"], design_of(model, method)
+        if kind in limits:
+            found["limits"][name] = limits[kind]
+        found["methods"][name] = {
+            key: mean_variance(asymptotics.covariance(kind, design, truth, model.noise, k))
+            for key, k in objectives.sizes(method, negatives).items()
+        }
+    return found
 
 
 def summary(

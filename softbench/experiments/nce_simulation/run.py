@@ -6,6 +6,7 @@ minimum of its objective by L-BFGS, and its error KL(p(y|x) || softmax of the sc
 Shape letters: X inputs, Y classes, N data points, K draws of noise, d features of an input.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -134,12 +135,9 @@ def fits(
     problem: Problem, methods: Mapping, negatives: list[int], sample: objectives.Sample
 ) -> Iterator[tuple[str, str, objectives.Fit]]:
     """The minimum of every method's objective at every K, see `objectives.fits`."""
-
-    def design_of(method: Mapping) -> sparse.csr_matrix:
-        return design(problem, method.get("bias"))
-
+    designs = {name: design(problem, method.get("bias")) for name, method in methods.items()}
     zeros = np.zeros(sample.shape)
-    return objectives.fits(methods, negatives, sample, problem.noise, design_of, zeros)
+    return objectives.fits(methods, negatives, sample, problem.noise, designs, zeros)
 
 
 def scores_of(problem: Problem, bias: str | None, parameters: np.ndarray) -> np.ndarray:
@@ -158,16 +156,22 @@ def limits(
     b_x, the trace is that of E[g g^T] instead of I, g the gradient of s.
     """
     found, unnormalised = {}, {}
-    rng = np.random.default_rng([seed, 1])
+    sampled = functools.partial(
+        asymptotics.sampled_ranking_information,
+        num_sets=_LIMIT_SETS,
+        rng=np.random.default_rng([seed, 1]),
+    )
     for name, method in methods.items():
-        bias = method.get("bias")
+        kind, bias = method["objective"], method.get("bias")
         columns, found[name] = _identified(problem, bias), {}
         information = asymptotics.fisher(columns, problem.conditional)
-        for key, num_noise in objectives.sizes(method, negatives).items():
+        for key, k in objectives.sizes(method, negatives).items():
             if bias == "shared":
-                found[name][key] = _binary_bias(problem, num_noise)
+                found[name][key] = _binary_bias(problem, k)
                 continue
-            covariance = _covariance(problem, method, columns, num_noise, rng)
+            covariance = asymptotics.covariance(
+                kind, columns, problem.conditional, problem.noise, k, sampled
+            )
             found[name][key] = float(np.sum(information * covariance))
             if bias == "input":
                 moment = asymptotics.second_moment(columns, problem.conditional)
@@ -182,24 +186,6 @@ def _identified(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     of_theta = problem.parameters.size
     first = np.arange(0, of_theta, len(problem.parameters))
     return columns[:, np.setdiff1d(np.arange(columns.shape[1]), first)]
-
-
-def _covariance(
-    problem: Problem,
-    method: Mapping,
-    columns: sparse.csr_matrix,
-    num_noise: int | None,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    truth = problem.conditional, problem.noise
-    if num_noise is None:
-        return np.linalg.inv(asymptotics.fisher(columns, problem.conditional))
-    if method["objective"] == "binary":
-        return asymptotics.binary_covariance(columns, *truth, num_noise)
-    information = asymptotics.sampled_ranking_information(
-        columns, *truth, num_noise, _LIMIT_SETS, rng
-    )
-    return np.linalg.inv(information)
 
 
 def _binary_bias(problem: Problem, num_noise: int) -> float:
@@ -217,14 +203,11 @@ def library_distance(problem: Problem, seed: int) -> dict[str, dict[str, float]]
     log_noise = np.log(problem.noise)
     sample = problem.draw(_LIBRARY_POINTS, _LIBRARY_NOISE, rng)
     table = np.log(problem.conditional) + rng.normal(size=sample.shape)
-    return {
-        kind: distance(
-            objectives.objective(kind, sample, log_noise),
-            library_objective(kind, sample, log_noise),
-            table,
-        )
-        for kind in library.NCE
-    }
+    found = {}
+    for kind in library.NCE:
+        ours = objectives.objective(kind, sample, log_noise)
+        found[kind] = distance(ours, library_objective(kind, sample, log_noise), table)
+    return found
 
 
 def library_objective(
