@@ -34,7 +34,7 @@ COUNTS = "train + 1"
 FLAT = {"counts": COUNTS, "power": 0.75, "share_draws": True, "unique": True}
 # 20 minutes of the full softmax are some hundred steps: too few to learn what counting tells. Of
 # zero table rows this makes log Z = 0, which binary NCE needs from the start.
-BIAS = LOG_FREQUENCIES
+BIAS = {"bias_initializer": LOG_FREQUENCIES}
 
 
 def get_config():

@@ -386,7 +386,7 @@ def test_training_counts_go_wherever_a_config_names_them():
 def test_a_bias_may_begin_at_the_class_frequencies(method):
     """Then a class table of zeros predicts the training data's frequencies, log Z is 0, and a class
     that was not seen counts as seen once."""
-    kwargs = {**method["kwargs"], "bias_initializer": build.LOG_FREQUENCIES}
+    kwargs = {**method["kwargs"], "bias_initializer": "log frequencies"}
     kwargs["kernel_initializer"] = "zeros"
     head = build.head({**method, "kwargs": kwargs}, 3, np.array([0.0, 2.0, 5.0]), 0)
     scores = np.array(head(np.ones((1, 4), "float32")))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 FLAT_COUNTS = {"counts": "train", "power": 0.75}
 FLAT_PRIOR = {"prior": "train", "prior_power": 0.75}
-LOG_FREQUENCIES = {"bias_initializer": "log frequencies"}
+LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")

@@ -46,17 +46,9 @@ def _path(cell: Cell, workdir: Path) -> Path:
 def run_cells(
     cells: list[Cell], workdir: Path, data_dir: str | None, command: str, retry_failed: bool
 ) -> list[str]:
-    """Runs every cell that is pending and prints one line for each.
+    """Runs every cell that is pending and prints one line for each; returns their statuses.
 
-    Args:
-        cells: The matrix.
-        workdir: Results folder.
-        data_dir: Folder of the data sets, or None.
-        command: The command line that records and report show.
-        retry_failed: Runs cells again whose record is not "ok".
-
-    Returns:
-        The status of every cell, in order.
+    `command` is the command line that records and report show.
     """
     statuses = []
     for index, cell in enumerate(cells, 1):

@@ -90,12 +90,6 @@ def in_turn(
     that no step always follows the one that passes over the largest table. A step that has used
     up `max_seconds` sits the later rounds out.
 
-    Args:
-        steps: The compiled steps by name.
-        rounds: Rounds.
-        block: Counted calls of each step in a round.
-        max_seconds: Limit of one step over all rounds.
-
     Returns:
         {name: {"compile_seconds": s, "step_ms": summary}}.
     """

@@ -19,6 +19,7 @@ PROPENSITY = {
     "xmc/wikipedia-500k": (0.5, 0.4),
     "xmc/amazon-670k": (0.6, 2.6),
 }
+_PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
 
@@ -61,12 +62,11 @@ def load(config: dict, data_dir: str | None) -> Problem:
     dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
-    makers = {
-        datasets.LanguageData: _language,
-        datasets.MultiLabelData: _multi_label,
-        datasets.TripleData: _triples,
-    }
-    return makers[type(data)](data, config)
+    if isinstance(data, datasets.LanguageData):
+        return _language(data, config)
+    if isinstance(data, datasets.TripleData):
+        return _triples(data, config)
+    return _multi_label(data, config)
 
 
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
@@ -131,14 +131,10 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
     else:
         row_optimizer = build.row_optimizer(model.get("row_optimizer"))
+        shape = (batch, train.max_features) if row_optimizer else (None, None)
         encoder = models.sparse_bag_encoder(
-            data.num_features,
-            model["dim"],
-            model.get("normalize", False),
-            row_optimizer,
-            (batch, train.max_features) if row_optimizer else (None, None),
+            data.num_features, model["dim"], model.get("normalize", False), row_optimizer, shape
         )
-
     inverse_propensity = metrics.inverse_propensities(
         data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
     )
@@ -163,11 +159,8 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
     encoder = models.pair_encoder(
         data.num_classes,
         data.num_relations,
-        model["dim"],
-        model.get("hidden_units"),
-        model.get("dropout", 0.0),
-        build.row_optimizer(model.get("row_optimizer")),
-        batch,
+        row_optimizer=build.row_optimizer(model.get("row_optimizer")),
+        **{key: model[key] for key in _PAIR if key in model},
     )
 
     return _independent_rows(
@@ -202,11 +195,9 @@ def _independent_rows(
 
     Args:
         data: gives n and counts.
-        config: of the cell.
-        encoder: inputs of a batch -> hidden vectors (B, d).
+        config, encoder, tree: see `Problem`.
         train: training batches; they reshuffle their rows themselves.
         held_out: "valid" or "test" -> evaluation batches.
-        tree: how a tree is fitted and fed.
         inverse_propensity: (n,), or None.
         single: whether every row has one label, so that precision@1 is the accuracy.
     """

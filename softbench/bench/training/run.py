@@ -45,11 +45,7 @@ def run(job: Job) -> None:
 def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     """Trains an encoder and a method's head; fills `job.result` with curve and step times.
 
-    Args:
-        job: of the cell.
-        method: {"head", "kwargs"}, see `build.head`.
-        problem: what to train on.
-        spec: of the optimizer.
+    The method is {"head", "kwargs"}, see `build.head`; `spec` is that of the optimizer.
     """
     config, result = job.config, job.result
     timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))

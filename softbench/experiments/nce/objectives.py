@@ -94,8 +94,7 @@ def _candidates(sample: Sample) -> sparse.csr_matrix:
 def likelihood(positive: np.ndarray) -> Objective:
     """-1/N sum_i log p(y_i | x_i), p the softmax of the scores.
 
-    Args:
-        positive: counts (X, Y) of the data points, or their probabilities.
+    `positive` (X, Y) are the counts of the data points, or their probabilities.
     """
     size, rows = positive.sum(), positive.sum(-1, keepdims=True)
 
@@ -215,13 +214,8 @@ def fits(
 ) -> Iterator[tuple[str, str, Fit]]:
     """Minimises every method's objective at every K: its name, the key of K, and the minimum.
 
-    Args:
-        methods: {name: {"objective", ...}}.
-        negatives: K; the first K draws of each point are the method's.
-        sample: the points and the most draws.
-        noise: p_N (Y,).
-        designs: {name: d s / d parameters (X Y, P)}.
-        offset: (X, Y), see `minimise`.
+    The first K draws of each point are those of a method; `noise` is p_N (Y,), `designs` are
+    {name: d s / d parameters (X Y, P)}, and `offset` (X, Y) is that of `minimise`.
     """
     for name, method in methods.items():
         for key, num_noise in sizes(method, negatives).items():

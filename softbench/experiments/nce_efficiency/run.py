@@ -54,13 +54,14 @@ def run(job: Job) -> None:
     result["log_partition"] = np.log(np.exp(model.scores).sum(-1))
     result["exact"] = exact(model, methods, options["negatives"])
     rng = np.random.default_rng(config["seed"])
-    thetas: dict[str, dict[str, list]] = {name: {} for name in methods}
-    for _ in range(options["data_sets"]):
-        for name, row in estimates(
-            model, methods, options["negatives"], options["size"], rng
-        ).items():
-            for key, theta in row.items():
-                thetas[name].setdefault(key, []).append(theta)
+    found = [
+        estimates(model, methods, options["negatives"], options["size"], rng)
+        for _ in range(options["data_sets"])
+    ]
+    thetas = {
+        name: {key: [each[name][key] for each in found] for key in row}
+        for name, row in found[0].items()
+    }
     result["size"], result["data_sets"] = options["size"], options["data_sets"]
     reference = next(name for name, m in methods.items() if m["objective"] == "likelihood")
     result["measured"] = summary(thetas, model.truth, options["size"], reference)
