@@ -43,10 +43,11 @@ def run(job: Job) -> None:
     config, result = job.config, job.result
     trained = _load_or_train(job)
     nll, options = float(trained.valid_nll), job.options
-    contexts = _spread(len(trained.labels), options["contexts"])
+    places = _spread(len(trained.labels), options["contexts"])
+    contexts = trained._replace(hidden=trained.hidden[places], labels=trained.labels[places])
     result |= {"num_classes": len(trained.kernel), "valid_perplexity": float(np.exp(nll))}
     result["mutual_information"] = diagnostics.mutual_information(trained.counts, nll)
-    result["batch"], result["contexts"] = len(trained.labels), len(contexts)
+    result["batch"], result["contexts"] = len(trained.labels), len(places)
     result["samplers"] = {}
     for name, method in config["methods"].items():
         if method["head"] == "FullSoftmax":
@@ -54,7 +55,7 @@ def run(job: Job) -> None:
         head = _head(method, trained, config["seed"])
         found = proposal(head, trained)
         found["bias"] = {
-            str(size): gradient_bias(head, trained, contexts, int(size), repeats, config["seed"])
+            str(size): gradient_bias(head, contexts, int(size), repeats, config["seed"])
             for size, repeats in options["repetitions"].items()
         }
         result["samplers"][name] = found
@@ -142,12 +143,7 @@ def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
 
 
 def gradient_bias(
-    head: keras.layers.Layer,
-    trained: Trained,
-    contexts: np.ndarray,
-    num_sampled: int,
-    repetitions: int,
-    seed: int,
+    head: keras.layers.Layer, contexts: Trained, num_sampled: int, repetitions: int, seed: int
 ) -> dict:
     """Theorem 1 at some contexts: each one's worst coordinate, and whether all are in bounds.
 
@@ -156,14 +152,13 @@ def gradient_bias(
         error; `lower` and `upper`, the bounds at that coordinate. `inside`: of how many contexts
         every coordinate is within the bounds, give or take 4 standard errors.
     """
-    hidden = keras.ops.convert_to_tensor(trained.hidden[contexts])
-    labels = trained.labels[contexts]
-    left_out = keras.ops.convert_to_tensor(labels.astype("int32"))
+    hidden = keras.ops.convert_to_tensor(contexts.hidden)
+    left_out = keras.ops.convert_to_tensor(contexts.labels.astype("int32"))
     log_q = head.sampler.log_prob(head.table, hidden, labels=left_out)
     proposals = np.exp(keras.ops.convert_to_numpy(log_q).astype(np.float64))
     scores = keras.ops.convert_to_numpy(head.table.scores(hidden)).astype(np.float64)
     rows, inside = [], 0
-    for logits, q, label in zip(scores, proposals, labels, strict=True):
+    for logits, q, label in zip(scores, proposals, contexts.labels, strict=True):
         q = np.where(np.arange(len(q)) == label, 0.0, q)  # shared draws: the head masks hits
         q = q / q.sum()
         rng = np.random.default_rng([seed, int(label), num_sampled])

@@ -20,15 +20,14 @@ def run(job: Job) -> None:
     images = generated_digits() if job.data_dir is None else load_usps(job.data_dir)
     result["source"] = "generated" if job.data_dir is None else "usps"
     rng = np.random.default_rng(config["seed"])
-    hidden, rows = (
-        unit_vectors(images[rng.integers(len(images), size=options["pairs"])]) for _ in range(2)
-    )
-    result["pairs"], result["errors"] = len(hidden), {}
+    chosen = rng.integers(len(images), size=(2, options["pairs"]))
+    pairs = unit_vectors(images[chosen])
+    result["pairs"], result["errors"] = options["pairs"], {}
     for index, (name, method) in enumerate(config["methods"].items()):
         found = {}
         for tau in options["taus"]:
             rng = np.random.default_rng([config["seed"], index, int(1000 * tau)])
-            found[str(tau)] = errors(method, hidden, rows, tau, options["features"], rng)
+            found[str(tau)] = errors(method, pairs, tau, options["features"], rng)
         result["errors"][name] = found
         job.progress({"map": name, **found})
 
@@ -40,17 +39,13 @@ def unit_vectors(images: np.ndarray) -> np.ndarray:
 
 
 def errors(
-    method: dict,
-    hidden: np.ndarray,
-    rows: np.ndarray,
-    tau: float,
-    num_features: int,
-    rng: np.random.Generator,
+    method: dict, pairs: np.ndarray, tau: float, num_features: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Mean squared errors of one map on pairs hidden (P, d), rows (P, d).
+    """Mean squared errors of one map on pairs of h and c.
 
     Args:
         method: {"map", "num_features"}.
+        pairs: (2, P, d).
         tau: of the target exp(tau <h, c>).
         num_features: independent maps are measured, and the mean error taken, until they have
             this many features together.
@@ -60,16 +55,13 @@ def errors(
         `mse` on the target; `relative`, that over the mean squared target; and `gaussian`, the
         mean squared error on exp(tau (<h, c> - 1)).
     """
-    inner = np.sum(hidden * rows, axis=-1)
+    inner = np.sum(pairs[0] * pairs[1], axis=-1)
     target = np.exp(tau * inner)
     if method["map"] == "quadratic":
         mse = np.mean(np.square(best_quadratic(inner, target) - target))
     else:
-        size = method["num_features"]
-        estimates = (
-            estimate(method["map"], hidden, rows, tau, size, rng)
-            for _ in range(max(1, num_features // size))
-        )
+        repetitions = range(max(1, num_features // method["num_features"]))
+        estimates = (estimate(method, pairs, tau, rng) for _ in repetitions)
         mse = np.mean([np.mean(np.square(found - target)) for found in estimates])
     found = {"mse": mse, "relative": mse / np.mean(np.square(target))}
     found["gaussian"] = mse * np.exp(-2 * tau)
@@ -82,22 +74,16 @@ def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
     return design @ np.linalg.lstsq(design, target, rcond=None)[0]
 
 
-def estimate(
-    name: str,
-    hidden: np.ndarray,
-    rows: np.ndarray,
-    tau: float,
-    num_features: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def estimate(method: dict, pairs: np.ndarray, tau: float, rng: np.random.Generator) -> np.ndarray:
     """phi(h).phi(c) of the pairs (P,), as a mean over parts of the features."""
-    total = np.zeros(len(hidden))
+    num_features, total = method["num_features"], np.zeros(pairs.shape[1])
     for start in range(0, num_features, _PART):
         size = min(_PART, num_features - start)
         options = {"num_features": size, "nu": float(tau), "seed": int(rng.integers(2**31))}
-        part = samplers.get(name, **options).make_features(temperature=1.0)
-        part.build((None, hidden.shape[-1]))
-        pair = (keras.ops.convert_to_tensor(x.astype("float32")) for x in (hidden, rows))
-        first, second = (part.features(x) for x in pair)
+        part = samplers.get(method["map"], **options).make_features(temperature=1.0)
+        part.build((None, pairs.shape[-1]))
+        first, second = (
+            part.features(keras.ops.convert_to_tensor(x.astype("float32"))) for x in pairs
+        )
         total += size * keras.ops.convert_to_numpy(keras.ops.sum(first * second, axis=-1))
     return total / num_features

@@ -102,16 +102,13 @@ def monte_carlo(
     A class of probability p adds about 1 / p when it is drawn, so plain draws would miss most of
     the mean of a sharp noise. A fifth of the draws are therefore uniform, and samples are weighted.
     """
-    xi = np.log(data) - np.log(noise)
-    sigma = data / (data + noise)
-    hessian = (data + noise) * sigma * (1 - sigma)
     total = square = 0.0
     for start in range(0, num_samples, _CHUNK):
         size = min(_CHUNK, num_samples - start)
         x = rng.integers(len(data), size=size)
         y, of_y = draw(data, x, 1, rng)
         negatives, of_negatives = draw(noise, x, num_negatives, rng)
-        values = norms(xi, hessian, np.log(noise), x, y[:, 0], negatives)
+        values = norms(data, noise, x, np.concatenate([y, negatives], axis=-1))
         values = values * of_y[:, 0] * of_negatives.prod(-1)
         total, square = total + values.sum(), square + np.square(values).sum()
     mean = total / num_samples
@@ -128,25 +125,20 @@ def draw(
     return ids, (table / flat)[x[:, None], ids]
 
 
-def norms(
-    xi: np.ndarray,
-    hessian: np.ndarray,
-    log_noise: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    negatives: np.ndarray,
-) -> np.ndarray:
+def norms(data: np.ndarray, noise: np.ndarray, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """sum_y g_y^2 / H_y (S,) of samples; draws of one class add up before they are squared.
 
     Args:
-        xi, hessian, log_noise: (X, n).
-        x, y: (S,).
-        negatives: (S, m).
+        data, noise: p_D and p_n (X, n).
+        x: (S,).
+        ids: (S, 1 + m), the positive first.
     """
-    ids = np.concatenate([y[:, None], negatives], axis=-1)
-    counts = log_noise[x[:, None], ids] + np.log(negatives.shape[1])
-    found = library.evaluate(losses.negative_sampling, xi[x[:, None], ids], counts)
-    gradient = len(xi) * found.gradient
+    rows, xi = x[:, None], np.log(data) - np.log(noise)
+    sigma = data / (data + noise)
+    hessian = (data + noise) * sigma * (1 - sigma)
+    counts = np.log(noise)[rows, ids] + np.log(ids.shape[1] - 1)
+    found = library.evaluate(losses.negative_sampling, xi[rows, ids], counts)
+    gradient = len(data) * found.gradient
     same = ids[:, :, None] == ids[:, None, :]
     products = np.sum(same * gradient[:, :, None] * gradient[:, None, :], axis=-1)
-    return np.sum(products / hessian[x[:, None], ids], axis=-1)
+    return np.sum(products / hessian[rows, ids], axis=-1)
