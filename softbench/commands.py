@@ -26,7 +26,9 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
     try:
         rest = values(argv)
     except flags.Error as error:
-        raise ConfigError(" ".join(str(error).split())) from None
+        # A config file's own error is the last line of a traceback in the text.
+        line = str(error).strip().splitlines()[-1]
+        raise ConfigError(line.removeprefix(f"{__name__}.ConfigError: ")) from None
     if values.help:
         print(f"{usage}\n{values.get_help()}")
         raise SystemExit(0)

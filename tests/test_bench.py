@@ -252,6 +252,14 @@ def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
     assert len(errors.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["xmc", "adversarial", "ptb_rff"])
+def test_a_choice_that_a_config_does_not_have_is_one_line(name):
+    code, errors = cli(f"--config={name}:nope")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert errors.startswith("softbench: error: ") and errors.endswith("Received: 'nope'\n")
+    assert "Traceback" not in errors
+
+
 def test_missing_config_file_is_named():
     code, errors = cli("--config=configs/nowhere.py")
     assert code == 2
