@@ -4,10 +4,10 @@
     softbench --config=configs/adversarial.py:wd50k --backend=jax --data_dir=<folder with wd50k/>
     softbench --config=configs/adversarial.py:wikipedia-500k --data_dir=<prepared root>
 
-The six methods of the figure: negative sampling from the adversarial tree, from the uniform law and
-from the label frequencies, NCE with the tree as its noise, augment and reduce, and one-vs-each, all
-with one draw for each example, as in the paper. Where a tree is used, the clock starts after the
-seconds that it took to fit.
+The six methods of the figure: negative sampling from the adversarial tree, from the uniform
+distribution and from the label frequencies, NCE with the tree as its noise, augment and reduce, and
+one-vs-each, all with one draw for each example, as in the paper. Where a tree is used, the clock
+starts after the seconds that it took to fit.
 
 `hierarchy`, the default: the generated hierarchical set with n = 200,000 classes, one label for
 each example, an example's hidden vector the weighted sum of its features' embeddings. `wd50k`: the
@@ -28,15 +28,22 @@ are the rates of the class rows; the rows of the encoder have 0.1.
 """
 
 from softbench.bench.config import ConfigError, experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TRIPLES
+from softbench.bench.methods import (
+    SMALL_LABELS,
+    SMALL_TRIPLES,
+    adagrad,
+    biases,
+    row,
+    sampler,
+)
 
 # Where Adagrad's sums of squares start. The default 0.1 is far above the squares of a mean loss's
 # gradients here, and would leave steps of plain gradient descent at a tiny rate.
 ACCUMULATOR = 1e-8
 # A class that the noise never draws has probability 0 in prediction.
-UNIGRAM = {"class_name": "unigram", "config": {"counts": "train + 1"}}
+UNIGRAM = sampler("unigram", counts="train + 1")
 # Scores of NCE are log-probabilities: a class that no step has touched must not stand at 0.
-SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -11.5}}  # about -log n of both
+SELF_NORMALISED = biases(-11.5)  # about -log n of both
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0)
 SETS = {
     # rates of the methods, in the order of METHODS; ridge of the tree; seconds of training
@@ -51,44 +58,32 @@ SETS = {
 METHODS = ("adversarial", "uniform", "frequency", "nce", "augment_reduce", "one_vs_each")
 
 
-def heads(ridge):
-    """{method: (head, arguments)}, trees with this ridge."""
-    tree = {
-        "class_name": "adversarial",
-        "config": {
-            "num_components": 16,
-            "regularization": ridge,
-            "max_points_per_node": 20_000,
-            # of 10: on `hierarchy` mean log p_n falls by about 0.06, and the time by a quarter
-            "max_alternations": 3,
-        },
-    }
-    one = {"num_sampled": 1}
-    nce = {"objective": "binary", "bias_initializer": SELF_NORMALISED}
-    return {
-        "adversarial": ("NegativeSampling", {"sampler": tree, **one}),
-        "uniform": ("NegativeSampling", {"sampler": "uniform", **one}),
-        "frequency": ("NegativeSampling", {"sampler": UNIGRAM, **one}),
-        "nce": ("NoiseContrastive", {"sampler": tree, **one, **nce}),
-        "augment_reduce": ("AugmentReduce", {"sampler": "uniform", **one}),
-        "one_vs_each": ("OneVsEach", {"sampler": "uniform", **one}),
-    }
-
-
-def adagrad(rate):
-    """The optimizer of class rows and encoder."""
-    return {"name": "adagrad", "learning_rate": rate, "initial_accumulator_value": ACCUMULATOR}
-
-
-def method(head, kwargs, rate):
-    """A row of the table."""
-    own = {"row_optimizer": adagrad(rate), "kernel_initializer": "zeros"}
-    return {"head": head, "kwargs": {**kwargs, **own}, "optimizer": adagrad(rate)}
+def method(name, ridge, rate):
+    """A row of the table; trees have this ridge, class rows and encoder this rate."""
+    tree = sampler(
+        "adversarial",
+        num_components=16,
+        regularization=ridge,
+        max_points_per_node=20_000,
+        # of 10: on `hierarchy` mean log p_n falls by about 0.06, and the time by a quarter
+        max_alternations=3,
+    )
+    head, drawn, kwargs = {
+        "adversarial": ("NegativeSampling", tree, {}),
+        "uniform": ("NegativeSampling", "uniform", {}),
+        "frequency": ("NegativeSampling", UNIGRAM, {}),
+        "nce": ("NoiseContrastive", tree, {"objective": "binary", **SELF_NORMALISED}),
+        "augment_reduce": ("AugmentReduce", "uniform", {}),
+        "one_vs_each": ("OneVsEach", "uniform", {}),
+    }[name]
+    optimizer = adagrad(rate, ACCUMULATOR)
+    kwargs |= {"num_sampled": 1, "row_optimizer": optimizer, "kernel_initializer": "zeros"}
+    return {**row(head, sampler=drawn, **kwargs), "optimizer": optimizer}
 
 
 def problem(name):
     """Data set and model."""
-    bag = {"dim": 128, "batch_size": 512, "row_optimizer": adagrad(0.1)}
+    bag = {"dim": 128, "batch_size": 512, "row_optimizer": adagrad(0.1, ACCUMULATOR)}
     if name == "hierarchy":
         dataset = {
             "name": "synthetic_xmc",
@@ -124,9 +119,8 @@ def get_config(name=None):
             f"The data set after the colon must be one of {', '.join(SETS)}. Received: {name!r}"
         )
     rates, ridge, seconds = SETS[name]
-    rows = heads(ridge)
-    table = {m: method(*rows[m], rate) for m, rate in zip(METHODS, rates, strict=True)}
-    table |= {f"{m}_r{round(1000 * r)}": method(*rows[m], r) for m in METHODS for r in GRID}
+    table = {m: method(m, ridge, rate) for m, rate in zip(METHODS, rates, strict=True)}
+    table |= {f"{m}_r{round(1000 * r)}": method(m, ridge, r) for m in METHODS for r in GRID}
     return experiment(
         "adversarial",
         title="The adversarial softmax approximation (Bamler & Mandt, Figure 1)",

@@ -10,10 +10,18 @@ in `configs/ptb_rff.py`. The table of 64,000 words takes row updates in the samp
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
+from softbench.bench.methods import (
+    LANGUAGE_COLUMNS,
+    NORMALISED,
+    SMALL_LANGUAGE,
+    SMALL_TIMING,
+    adagrad,
+    full,
+    normalised,
+    with_row_updates,
+)
 
-NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
-ROWS = {"name": "adagrad", "learning_rate": 0.1}
+ROWS = adagrad(0.1)
 MODEL = {
     "name": "lstm",
     "preset": "medium",
@@ -25,15 +33,15 @@ MODEL = {
 }
 
 
-def sampled(name, absolute=False, **sampler):
-    """A `SampledSoftmax` row on normalised vectors, with row updates."""
-    kwargs = {"sampler": {"class_name": name, "config": sampler}, "num_sampled": 100}
-    kwargs |= {**NORMALISED, "absolute": absolute, "row_optimizer": ROWS}
-    return {"head": "SampledSoftmax", "kwargs": kwargs}
-
-
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
+    sampled = {
+        "exp": normalised("exp"),
+        "uniform": normalised("uniform"),
+        "quadratic": normalised("quadratic", absolute=True),
+        "rff_d2048": normalised("rff", num_features=2048, nu=4.0),
+        "rff_d8192": normalised("rff", num_features=8192, nu=4.0),
+    }
     return experiment(
         "bnews",
         title="BNEWS, 64,000 words: Rawat et al. 2019, Figure 4",
@@ -41,17 +49,13 @@ def get_config():
         model=MODEL,
         optimizer={"name": "adam", "learning_rate": 1e-3, "global_clipnorm": 5.0},
         method_table={
-            "full": {"head": "FullSoftmax", "kwargs": NORMALISED},
-            "exp": sampled("exp"),
-            "uniform": sampled("uniform"),
-            "quadratic": sampled("quadratic", absolute=True),
-            "rff_d2048": sampled("rff", num_features=2048, nu=4.0),
-            "rff_d8192": sampled("rff", num_features=8192, nu=4.0),
+            "full": full(**NORMALISED),
+            **{name: with_row_updates(method, ROWS) for name, method in sampled.items()},
         },
         epochs=10,
         steps_per_epoch=10_000,
         cell_timeout_s=7 * 86_400.0,
-        columns=("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+        columns=LANGUAGE_COLUMNS,
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,

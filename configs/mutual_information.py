@@ -2,10 +2,10 @@
 
     softbench --config=configs/mutual_information.py --backend=jax
 
-Two laws of (x, y): a table of 16 x 16 probabilities (I by summation), and 4 pairs of correlated
-normal variables (I = 2 nats in closed form). The critic is the optimum in closed form, or trained
-by L-BFGS on global (`ranking`) or local NCE (`binary`) with 6,000 samples of their own; every
-number is measured on 30,000 new samples by the library's objectives. About three minutes.
+Two distributions of (x, y): a table of 16 x 16 probabilities (I by summation), and 4 pairs of
+correlated normal variables (I = 2 nats in closed form). The critic is the optimum in closed form,
+or trained by L-BFGS on global (`ranking`) or local NCE (`binary`) with 6,000 samples of their own;
+every number is measured on 30,000 new samples by the library's objectives. About three minutes.
 
 The bound log N - loss never exceeds min(I, log N) by more than its standard error allows, and is
 within 10 % of I at N = 512.
@@ -17,7 +17,7 @@ from softbench.bench.config import experiment
 
 # I = -d/2 log(1 - rho^2) = 2 nats with d = 4.
 CORRELATION = math.sqrt(1 - math.exp(-1))
-LAWS = {
+DISTRIBUTIONS = {
     "table": {"num_inputs": 16, "num_classes": 16, "sharpness": 3.0, "uniform": 0.05},
     "gaussian": {"dim": 4, "correlation": CORRELATION},
 }
@@ -30,7 +30,9 @@ def get_config():
         title="Mutual information: the InfoNCE bound and local NCE (Stratos)",
         task="mutual_information",
         model={"name": "critic"},
-        problems={name: {"dataset": {"name": name, **law}} for name, law in LAWS.items()},
+        problems={
+            name: {"dataset": {"name": name, **fields}} for name, fields in DISTRIBUTIONS.items()
+        },
         method_table={
             "optimal": {"critic": "optimal"},
             "ranking": {"critic": "trained", "objective": "ranking"},

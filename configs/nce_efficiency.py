@@ -12,7 +12,7 @@ NCE needs:
   alone.
 
 Noise (0.4, 0.3, 0.2, 0.1), N = 4000, 300 data sets for each of 8 seeds; a seed is one cell.
-`counterexample`: the four-cell law of section 4.3 with N up to 100,000; truth and ranking give
+`counterexample`: the four-cell table of section 4.3 with N up to 100,000; truth and ranking give
 theta_1 / theta_2 = 1/3, binary NCE 3/7. About six minutes on one core.
 """
 

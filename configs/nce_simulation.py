@@ -20,8 +20,8 @@ from softbench.bench.config import experiment
 def problem(label, num_inputs, options, methods):
     """A problem: its |X|, its n and K, and what is estimated."""
     sizes = {"num_inputs": num_inputs, "num_classes": 100, "dim": 4, "components": 4}
-    law = {"centre": 1.0, "spread": 1.0, "noise": "uniform"}
-    dataset = {"name": "mixtures", "label": label, **sizes, **law}
+    points = {"centre": 1.0, "spread": 1.0, "noise": "uniform"}
+    dataset = {"name": "mixtures", "label": label, **sizes, **points}
     return {"dataset": dataset, "options": options, "methods": methods}
 
 

@@ -11,7 +11,7 @@ Model, batches and schedule are Zaremba et al. (2014): two LSTM layers, carried 
 1.0 with clipping at norm 5, halved every epoch after the fourth (small); rate and clip norm are
 those of the loss summed over the unrolled steps.
 
-The NCE rows draw K classes from the unigram law once per batch: all its tokens share them
+The NCE rows draw K classes from the unigram distribution once per batch: all its tokens share them
 (`share_draws`). The paper does not say; noise per token is `ranking_<K>_per_example` and
 `binary_<K>_per_example`, at B * T * K gathered rows a step. `exp` draws from the model's softmax
 per token, `exp_shared` from its mixture over the batch. The unigram rows of sampled softmax use
@@ -19,7 +19,16 @@ counts ** 0.75.
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
+from softbench.bench.methods import (
+    FLAT_COUNTS,
+    LANGUAGE_COLUMNS,
+    SMALL_LANGUAGE,
+    SMALL_TIMING,
+    biases,
+    full,
+    noise,
+    sampled,
+)
 
 EPOCHS = {"small": 13, "medium": 39, "large": 55}
 NOISE_SIZES = (200, 400, 800, 1600)
@@ -43,58 +52,31 @@ PAPER = {
 # The paper tunes alpha and does not print it; ours is not tuned.
 ALPHA = 0.1
 
-# Binary NCE wants log Z near 0 from the start, which biases of -log(10,000) give; the paper does
-# not say how it starts.
-SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -9.21}}
-
-
-def sampled(name, num_sampled, **sampler):
-    """A `SampledSoftmax` row."""
-    return {
-        "head": "SampledSoftmax",
-        "kwargs": {
-            "sampler": {"class_name": name, "config": sampler},
-            "num_sampled": num_sampled,
-        },
-    }
-
-
-def noise(objective, num_sampled, share_draws=True, **kwargs):
-    """A `NoiseContrastive` row with unigram noise."""
-    unigram = {"counts": "train", "power": 1.0, "share_draws": share_draws}
-    if objective == "binary":
-        kwargs["bias_initializer"] = SELF_NORMALISED
-    return {
-        "head": "NoiseContrastive",
-        "kwargs": {
-            "sampler": {"class_name": "unigram", "config": unigram},
-            "objective": objective,
-            "num_sampled": num_sampled,
-            **kwargs,
-        },
-    }
+# {objective: where the head starts}: -log(10,000); the paper does not say.
+OBJECTIVES = {"ranking": {}, "binary": biases(-9.21)}
 
 
 def method_table():
     """All rows, those of the paper and ours."""
-    flat = {"counts": "train", "power": 0.75, "share_draws": True}
+    flat = {**FLAT_COUNTS, "share_draws": True}
     table = {
-        "full": {"head": "FullSoftmax"},
+        "full": full(),
         "exp": sampled("exp", 100),
         "exp_shared": sampled("exp", 1000, share_draws=True),
         "unigram_shared": sampled("unigram", 1000, unique=True, **flat),
         "unigram_shared_replacement": sampled("unigram", 1000, **flat),
         "uniform_shared": sampled("uniform", 1000, share_draws=True),
     }
-    for objective in ("ranking", "binary"):
-        table |= {f"{objective}_{k}": noise(objective, k) for k in NOISE_SIZES}
-        table |= {
-            f"{objective}_{k}_per_example": noise(objective, k, share_draws=False)
-            for k in NOISE_SIZES
-        }
-    table["reg_mle"] = {"head": "FullSoftmax", "kwargs": {"regularizer_alpha": ALPHA}}
-    for objective in ("ranking", "binary"):
-        table[f"reg_{objective}_1600"] = noise(objective, 1600, regularizer_alpha=ALPHA)
+    for name, start in OBJECTIVES.items():
+        for suffix, shared in {"": True, "_per_example": False}.items():
+            table |= {
+                f"{name}_{k}{suffix}": noise(name, k, start, share_draws=shared)
+                for k in NOISE_SIZES
+            }
+    regularizer = {"regularizer_alpha": ALPHA}
+    table["reg_mle"] = full(**regularizer)
+    for name, start in OBJECTIVES.items():
+        table[f"reg_{name}_1600"] = noise(name, 1600, start | regularizer, share_draws=True)
     return table
 
 
@@ -120,7 +102,7 @@ def get_config():
             for row, numbers in PAPER.items()
             for preset in ("small", "medium", "large")
         },
-        columns=("epochs", "valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s"),
+        columns=("epochs", *LANGUAGE_COLUMNS),
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,

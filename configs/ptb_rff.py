@@ -26,7 +26,18 @@ after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for a
 """
 
 from softbench.bench.config import ConfigError, experiment
-from softbench.bench.methods import SMALL_LANGUAGE, SMALL_TIMING
+from softbench.bench.methods import (
+    FLAT_COUNTS,
+    FLAT_PRIOR,
+    HUGE_PAGES,
+    LANGUAGE_COLUMNS,
+    NORMALISED,
+    SMALL_LANGUAGE,
+    SMALL_TIMING,
+    full,
+    normalised,
+    sampler,
+)
 
 # Rows of Figures 1 to 3.
 FIGURES = (
@@ -37,78 +48,53 @@ EQUAL_TIME = (
     "full,exp,unigram_shared,unigram_shared_unique,rff_shared,rff_shared_prior,positive_shared,"
     "positive_shared_prior,mixed_shared"
 )
-COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")
-# The paper's logits: tau <h, c>, and no bias.
-NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
 
 
-def sampled(name, num_sampled=100, absolute=False, **sampler):
-    """A `SampledSoftmax` row on normalised vectors."""
-    return {
-        "head": "SampledSoftmax",
-        "kwargs": {
-            "sampler": {"class_name": name, "config": sampler},
-            "num_sampled": num_sampled,
-            **NORMALISED,
-            "absolute": absolute,
-        },
-    }
-
-
-def shared(name, **sampler):
+def shared(name, **config):
     """A row whose batch shares 1,000 draws."""
-    return sampled(name, 1000, share_draws=True, **sampler)
+    return normalised(name, 1000, share_draws=True, **config)
 
 
 def method_table():
     """All rows: those of the paper's figures, then the shared ones."""
-    full = {"head": "FullSoftmax", "kwargs": NORMALISED}
-    flat = {"counts": "train", "power": 0.75}
-    prior = {"prior": "train", "prior_power": 0.75}
-    table = {
-        "full": full,
-        "exp": sampled("exp"),
-        "uniform": sampled("uniform"),
-        "unigram": sampled("unigram", **flat),
-        "quadratic": sampled("quadratic", absolute=True),
-        "quadratic_plain": sampled("quadratic"),
-        "rff": sampled("rff", num_features=1024, nu=4.0),
-        "sorf": sampled("sorf", num_features=1024, nu=4.0),
-        "positive": sampled("positive", num_features=1024, nu=4.0),
-        "positive_prior": sampled("positive", num_features=512, nu=4.0, **prior),
-    }
-    for nu in (1, 2, 8, 11):
-        table[f"rff_nu{nu}"] = sampled("rff", num_features=1024, nu=11.1 if nu == 11 else float(nu))
-    for features in (64, 256, 4096):
-        table[f"rff_d{features}"] = sampled("rff", num_features=features, nu=4.0)
-    positive = {"num_features": 512, "nu": 4.0}
+    rff, positive = {"num_features": 1024, "nu": 4.0}, {"num_features": 512, "nu": 4.0}
     exact = {"within_block": "exact", "block_size": 16}
-    table["rff_exact16"] = sampled("rff", num_features=1024, nu=4.0, **exact)
-    table["positive_prior_exact16"] = sampled("positive", **positive, **prior, **exact)
-    table["rff_redraw"] = sampled("rff", num_features=1024, nu=4.0, redraw=True)
+    table = {
+        "full": full(**NORMALISED),
+        "exp": normalised("exp"),
+        "uniform": normalised("uniform"),
+        "unigram": normalised("unigram", **FLAT_COUNTS),
+        "quadratic": normalised("quadratic", absolute=True),
+        "quadratic_plain": normalised("quadratic"),
+        "rff": normalised("rff", **rff),
+        "sorf": normalised("sorf", **rff),
+        "positive": normalised("positive", **rff),
+        "positive_prior": normalised("positive", **positive, **FLAT_PRIOR),
+    }
+    for name, nu in {"nu1": 1.0, "nu2": 2.0, "nu8": 8.0, "nu11": 11.1}.items():
+        table[f"rff_{name}"] = normalised("rff", num_features=1024, nu=nu)
+    for features in (64, 256, 4096):
+        table[f"rff_d{features}"] = normalised("rff", num_features=features, nu=4.0)
     table |= {
+        "rff_exact16": normalised("rff", **rff, **exact),
+        "positive_prior_exact16": normalised("positive", **positive, **FLAT_PRIOR, **exact),
+        "rff_redraw": normalised("rff", **rff, redraw=True),
         "uniform_shared": shared("uniform"),
-        "unigram_shared": shared("unigram", **flat),
-        "unigram_shared_unique": shared("unigram", unique=True, **flat),
+        "unigram_shared": shared("unigram", **FLAT_COUNTS),
+        "unigram_shared_unique": shared("unigram", unique=True, **FLAT_COUNTS),
         "exp_shared": shared("exp"),
-        "rff_shared": shared("rff", num_features=1024, nu=4.0),
-        "rff_shared_prior": shared("rff", num_features=1024, nu=4.0, **prior),
+        "rff_shared": shared("rff", **rff),
+        "rff_shared_prior": shared("rff", **rff, **FLAT_PRIOR),
         "positive_shared": shared("positive", **positive),
-        "positive_shared_prior": shared("positive", **positive, **prior),
+        "positive_shared_prior": shared("positive", **positive, **FLAT_PRIOR),
         "positive_shared_prior_exact4": shared(
-            "positive", within_block="exact", block_size=4, **positive, **prior
+            "positive", **positive, **FLAT_PRIOR, within_block="exact", block_size=4
         ),
-        "positive_shared_prior_redraw": shared("positive", redraw=True, **positive, **prior),
+        "positive_shared_prior_redraw": shared("positive", **positive, **FLAT_PRIOR, redraw=True),
         "mixed_shared": shared(
             "mixed",
-            first={
-                "class_name": "unigram",
-                "config": {**flat, "share_draws": True, "unique": True},
-            },
-            second={
-                "class_name": "positive",
-                "config": {**positive, **prior, "share_draws": True},
-            },
+            first=sampler("unigram", **FLAT_COUNTS, share_draws=True, unique=True),
+            second=sampler("positive", **positive, **FLAT_PRIOR, share_draws=True),
             weight=0.5,
         ),
     }
@@ -119,12 +105,12 @@ def equal_time():
     """What differs when all rows train for the same seconds."""
     return {
         # Huge pages: 150 steps of `full` and of a shared row took 27 and 36 % less with them.
-        "environment": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+        "environment": HUGE_PAGES,
         "title": "Penn Treebank, normalised embeddings: equal time",
         "methods": EQUAL_TIME,
         "epochs": 0,
         "max_train_seconds": 1260.0,
-        "columns": COLUMNS,
+        "columns": LANGUAGE_COLUMNS,
     }
 
 
@@ -141,7 +127,7 @@ def get_config(part=None):
         "method_table": method_table(),
         "epochs": 1,
         "cell_timeout_s": 6 * 3600.0,
-        "columns": ("epochs", *COLUMNS),
+        "columns": ("epochs", *LANGUAGE_COLUMNS),
     }
     smoke = {
         "dataset": SMALL_LANGUAGE,

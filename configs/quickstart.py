@@ -10,41 +10,15 @@ classification set of 10,000 labels (sparse bag of features; precision@1/3/5). O
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_TIMING
-
-# Binary NCE needs log Z near 0 from the start: scores of -log(10,000) make it so.
-SELF_NORMALISED = {"class_name": "Constant", "config": {"value": -9.21}}
-
-
-def sampled(name, num_sampled=256, **sampler):
-    """A `SampledSoftmax` row."""
-    return {
-        "head": "SampledSoftmax",
-        "kwargs": {
-            "sampler": {"class_name": name, "config": sampler},
-            "num_sampled": num_sampled,
-        },
-    }
-
-
-def normalised(method, temperature=0.09):
-    """The row with normalised vectors, as Rawat et al. use random Fourier features."""
-    method["kwargs"] |= {"normalize": True, "temperature": temperature}
-    return method
-
-
-def noise(objective, num_sampled=256, **kwargs):
-    """A `NoiseContrastive` row, noise shared by the batch."""
-    unigram = {"counts": "train", "power": 1.0, "share_draws": True}
-    return {
-        "head": "NoiseContrastive",
-        "kwargs": {
-            "sampler": {"class_name": "unigram", "config": unigram},
-            "objective": objective,
-            "num_sampled": num_sampled,
-            **kwargs,
-        },
-    }
+from softbench.bench.methods import (
+    FLAT_COUNTS,
+    SMALL_SIZES,
+    SMALL_TIMING,
+    biases,
+    full,
+    noise,
+    sampled,
+)
 
 
 def problems(**sizes):
@@ -81,20 +55,21 @@ def problems(**sizes):
 
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
-    flat = {"counts": "train", "power": 0.75, "share_draws": True, "unique": True}
+    shared = {"share_draws": True}
     return experiment(
         "quickstart",
         title="Quickstart: every method on two generated data sets",
         problems=problems(),
         method_table={
-            "full": {"head": "FullSoftmax"},
-            "uniform": sampled("uniform", share_draws=True),
-            "unigram": sampled("unigram", **flat),
-            "exp": sampled("exp", share_draws=True),
-            "rff": normalised(sampled("rff", share_draws=True)),
-            "nce_binary": noise("binary", bias_initializer=SELF_NORMALISED),
-            "nce_ranking": noise("ranking"),
-            "in_batch": sampled("in_batch", counts="train"),
+            "full": full(),
+            "uniform": sampled("uniform", 256, **shared),
+            "unigram": sampled("unigram", 256, unique=True, **FLAT_COUNTS, **shared),
+            "exp": sampled("exp", 256, **shared),
+            # Normalised vectors, as Rawat et al. use random Fourier features.
+            "rff": sampled("rff", 256, {"normalize": True, "temperature": 0.09}, **shared),
+            "nce_binary": noise("binary", 256, biases(-9.21), **shared),  # -log(10,000)
+            "nce_ranking": noise("ranking", 256, **shared),
+            "in_batch": sampled("in_batch", 256, counts="train"),
         },
         cell_timeout_s=300.0,
         timing={"warmup_steps": 5, "head_repetitions": 10},
@@ -109,7 +84,7 @@ def get_config():
         ),
         presets={
             "smoke": {
-                "problems": problems(num_classes=300, num_train=2_000, num_valid=500, num_test=500),
+                "problems": problems(**SMALL_SIZES),
                 "methods": "full,uniform,in_batch",
                 "timing": SMALL_TIMING,
             },

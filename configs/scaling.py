@@ -17,21 +17,19 @@ then `tf.raw_ops.ResourceSparseApplyAdagradV2` on the touched rows, duplicates a
 """
 
 from softbench.bench.config import experiment
+from softbench.bench.methods import adagrad, full, sampled
 
-RATE = 0.05
+ADAGRAD = adagrad(0.05)
 
 
-def sampled(name, row_optimizer, share_draws, **sampler):
-    """A `SampledSoftmax` row."""
-    row = {"name": "adagrad", "learning_rate": RATE} if row_optimizer else None
-    return {
-        "head": "SampledSoftmax",
-        "kwargs": {
-            "sampler": {"class_name": name, "config": {"share_draws": share_draws, **sampler}},
-            "num_sampled": 100,
-            "row_optimizer": row,
-        },
-    }
+def drawn(name, share_draws, row_optimizer=ADAGRAD, **config):
+    """A row of 100 draws."""
+    return sampled(name, 100, {"row_optimizer": row_optimizer}, share_draws=share_draws, **config)
+
+
+def peer(deduplicate):
+    """A row of TensorFlow's own functions."""
+    return {"peer": "tf_sampled_softmax", "deduplicate": deduplicate, "num_sampled": 100}
 
 
 def problems(*sizes):
@@ -52,21 +50,17 @@ def get_config():
         task="step_time",
         problems=problems(10_000, 100_000, 1_000_000),
         model={"name": "dense", "dim": 128, "batch_size": 256},
-        optimizer={"name": "adagrad", "learning_rate": RATE},
+        optimizer=ADAGRAD,
         method_table={
-            "rows_uniform_shared": sampled("uniform", True, True),
-            "rows_uniform_per_example": sampled("uniform", True, False),
-            "rows_log_uniform_shared": sampled("log_uniform", True, True),
-            "rows_log_uniform_shared_unique": sampled("log_uniform", True, True, unique=True),
-            "rows_log_uniform_per_example": sampled("log_uniform", True, False),
-            "keras_log_uniform_shared": sampled("log_uniform", False, True),
-            "full": {"head": "FullSoftmax"},
-            "peer_tf": {"peer": "tf_sampled_softmax", "deduplicate": True, "num_sampled": 100},
-            "peer_tf_raw": {
-                "peer": "tf_sampled_softmax",
-                "deduplicate": False,
-                "num_sampled": 100,
-            },
+            "rows_uniform_shared": drawn("uniform", True),
+            "rows_uniform_per_example": drawn("uniform", False),
+            "rows_log_uniform_shared": drawn("log_uniform", True),
+            "rows_log_uniform_shared_unique": drawn("log_uniform", True, unique=True),
+            "rows_log_uniform_per_example": drawn("log_uniform", False),
+            "keras_log_uniform_shared": drawn("log_uniform", True, row_optimizer=None),
+            "full": full(),
+            "peer_tf": peer(deduplicate=True),
+            "peer_tf_raw": peer(deduplicate=False),
         },
         timing={"rounds": 30, "block": 5, "max_seconds": 15.0},
         cell_timeout_s=1200.0,

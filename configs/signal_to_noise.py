@@ -3,8 +3,8 @@
     softbench --config=configs/signal_to_noise.py
 
 p_D(y|x) of 20 inputs is the softmax of independent normal scores, times a sharpness of 1 or 3, over
-10 or 100 classes. The noise is a mixture of the uniform law and p_D, a power of p_D, or the
-frequency of the classes. Closed form (eq. 15) beside a Monte Carlo estimate from gradients of
+10 or 100 classes. The noise is a mixture of the uniform distribution and p_D, a power of p_D, or
+the frequency of the classes. Closed form (eq. 15) beside a Monte Carlo estimate from gradients of
 the objective itself; with several negatives, our extension of eq. 15. About two minutes.
 """
 

@@ -18,6 +18,7 @@ TensorFlow (paper: 20x), D = 1000 9.5x and 8.1x (13.5x), with exact shares in bl
 """
 
 from softbench.bench.config import experiment
+from softbench.bench.methods import sampler
 
 FEATURES = (50, 200, 500, 1000)
 # (D, classes in a block) of the rows whose share within a block is the softmax's own.
@@ -40,9 +41,9 @@ def problem(units, methods, batch_size=10, num_sampled=10, part=""):
     }
 
 
-def sampler(name, **config):
+def timed(name, **config):
     """A row of the table."""
-    return {"sampler": {"class_name": name, "config": config}}
+    return {"sampler": sampler(name, **config)}
 
 
 def get_config():
@@ -50,17 +51,18 @@ def get_config():
     kernels = ["quadratic", *(f"rff_{count}" for count in FEATURES)]
     exact = ["exp", "exp_product"]
     shared = ["exp_shared", "quadratic_shared", *(f"rff_{count}_shared" for count in FEATURES)]
-    table = {name: sampler(name) for name in ("exp", "quadratic")}
-    table |= {"exp_product": {"product": True}}
-    table |= {f"rff_{count}": sampler("rff", num_features=count) for count in FEATURES}
-    blocks = {f"rff_{count}_exact{size}": (count, size) for count, size in EXACT_BLOCKS}
-    table |= {
-        name: sampler("rff", num_features=count, within_block="exact", block_size=size)
-        for name, (count, size) in blocks.items()
+    table = {"exp": timed("exp"), "quadratic": timed("quadratic"), "exp_product": {"product": True}}
+    table |= {f"rff_{count}": timed("rff", num_features=count) for count in FEATURES}
+    blocks = {
+        f"rff_{count}_exact{size}": timed(
+            "rff", num_features=count, within_block="exact", block_size=size
+        )
+        for count, size in EXACT_BLOCKS
     }
-    table |= {f"{name}_shared": sampler(name, share_draws=True) for name in ("exp", "quadratic")}
+    table |= blocks
+    table |= {f"{name}_shared": timed(name, share_draws=True) for name in ("exp", "quadratic")}
     table |= {
-        f"rff_{count}_shared": sampler("rff", num_features=count, share_draws=True)
+        f"rff_{count}_shared": timed("rff", num_features=count, share_draws=True)
         for count in FEATURES
     }
     # Cells run in the order of these names.

@@ -20,10 +20,20 @@ are ours, the same for all methods.
 """
 
 from softbench.bench.config import ConfigError, experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING, SMALL_TRIPLES
+from softbench.bench.methods import (
+    HUGE_PAGES,
+    NORMALISED,
+    SMALL_LABELS,
+    SMALL_TIMING,
+    SMALL_TRIPLES,
+    adagrad,
+    full,
+    noise,
+    normalised,
+    with_row_updates,
+)
 
-NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
-ROWS = {"name": "adagrad", "learning_rate": 0.1}
+ROWS = adagrad(0.1)
 HERE = "delicious,bibtex,citeulike-t,wd50k"
 METHODS = ("full", "exp", "uniform", "quadratic", "rff", "sorf", "nce", "adversarial")
 COLUMNS = ("test_precision_at_1", "test_precision_at_3", "test_precision_at_5")
@@ -50,44 +60,25 @@ PAPER = {
 }
 
 
-def sampled(name, num_sampled=100, absolute=False, **sampler):
-    """A `SampledSoftmax` row on normalised vectors."""
-    config = {"class_name": name, "config": sampler}
-    kwargs = {"sampler": config, "num_sampled": num_sampled, **NORMALISED, "absolute": absolute}
-    return {"head": "SampledSoftmax", "kwargs": kwargs}
-
-
 def method_table():
     """The methods, and all but `full` again with row updates."""
 
-    def tree(ridge):
-        return sampled("adversarial", num_components=16, regularization=ridge)
-
-    unigram = {"counts": "train", "power": 1.0}
-    noise = {"class_name": "unigram", "config": unigram}
+    rff, tree = {"num_features": 1024, "nu": 4.0}, {"num_components": 16}
     table = {
-        "full": {"head": "FullSoftmax", "kwargs": NORMALISED},
-        "exp": sampled("exp"),
-        "uniform": sampled("uniform"),
-        "quadratic": sampled("quadratic", absolute=True),
-        "rff": sampled("rff", num_features=1024, nu=4.0),
-        "sorf": sampled("sorf", num_features=1024, nu=4.0),
-        "rff_exact": sampled("rff", num_features=1024, nu=4.0, within_block="exact"),
-        "rff_shared": sampled("rff", 1000, num_features=1024, nu=4.0, share_draws=True),
-        "adversarial": tree(1.0),
-        "adversarial_r10": tree(10.0),
-        "nce": {
-            "head": "NoiseContrastive",
-            "kwargs": {
-                "sampler": noise,
-                "objective": "ranking",
-                "num_sampled": 100,
-                **NORMALISED,
-            },
-        },
+        "full": full(**NORMALISED),
+        "exp": normalised("exp"),
+        "uniform": normalised("uniform"),
+        "quadratic": normalised("quadratic", absolute=True),
+        "rff": normalised("rff", **rff),
+        "sorf": normalised("sorf", **rff),
+        "rff_exact": normalised("rff", **rff, within_block="exact"),
+        "rff_shared": normalised("rff", 1000, **rff, share_draws=True),
+        "adversarial": normalised("adversarial", **tree, regularization=1.0),
+        "adversarial_r10": normalised("adversarial", **tree, regularization=10.0),
+        "nce": noise("ranking", 100, NORMALISED),
     }
     rows = {
-        f"{name}_rows": {**method, "kwargs": {**method["kwargs"], "row_optimizer": ROWS}}
+        f"{name}_rows": with_row_updates(method, ROWS)
         for name, method in table.items()
         if name != "full"
     }
@@ -159,7 +150,7 @@ def get_config(sets=None):
         optimizer={"name": "adam", "learning_rate": 5e-3},
         cell_timeout_s=6 * 3600.0,
         # Huge pages: scores of all classes, and rows of all draws, are gone through once a step.
-        environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+        environment=HUGE_PAGES,
         columns=(
             *COLUMNS,
             "test_ps_precision_at_1",

@@ -14,9 +14,17 @@ evaluating.
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
+from softbench.bench.methods import (
+    HUGE_PAGES,
+    NORMALISED,
+    SMALL_LABELS,
+    SMALL_TIMING,
+    adagrad,
+    sampled,
+)
 
-ROWS = {"name": "adagrad", "learning_rate": 0.1, "initial_accumulator_value": 1e-8}
+ROWS = adagrad(0.1, accumulator=1e-8)
+HEAD = {**NORMALISED, "row_optimizer": ROWS}
 BAG = {
     "name": "bag",
     "dim": 128,
@@ -31,19 +39,6 @@ WIKILSHTC = {
     "num_classes": 325_056,
     "num_features": 1_617_899,
 }
-
-
-def sampled(name, num_sampled=100, **sampler):
-    """A `SampledSoftmax` row on normalised vectors, with row updates."""
-    kwargs = {
-        "sampler": {"class_name": name, "config": sampler},
-        "num_sampled": num_sampled,
-        "normalize": True,
-        "temperature": 0.09,
-        "use_bias": False,
-        "row_optimizer": ROWS,
-    }
-    return {"head": "SampledSoftmax", "kwargs": kwargs}
 
 
 def problem(sizes, batch_size, methods=""):
@@ -71,14 +66,14 @@ def get_config():
         model=BAG,
         optimizer={"name": "adam", "learning_rate": 5e-3},
         method_table={
-            "uniform": sampled("uniform"),
-            "rff": sampled("rff", **features),
-            "rff_exact": sampled("rff", within_block="exact", **features),
-            "rff_shared": sampled("rff", 1000, share_draws=True, **features),
+            "uniform": sampled("uniform", 100, HEAD),
+            "rff": sampled("rff", 100, HEAD, **features),
+            "rff_exact": sampled("rff", 100, HEAD, within_block="exact", **features),
+            "rff_shared": sampled("rff", 1000, HEAD, share_draws=True, **features),
         },
         steps_per_epoch=60,
         # Huge pages: tables and sums of up to a GB are read and written at random rows.
-        environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+        environment=HUGE_PAGES,
         columns=("step_ms", "head_ms", "examples/s", "compile_s", "memory_mb"),
         presets={
             "smoke": {

@@ -26,12 +26,11 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
     try:
         rest = values(argv)
     except flags.Error as error:
-        if "--help" in argv or "-h" in argv:  # required flags may then be missing
-            rest, values.help = argv[:1], True
-        else:
-            raise ConfigError(str(error)) from None
+        # A config file's own error is the last line of a traceback in the text.
+        line = str(error).strip().splitlines()[-1]
+        raise ConfigError(line.removeprefix(f"{__name__}.ConfigError: ")) from None
     if values.help:
-        print(f"{usage}\n\n{values.main_module_help()}{values.get_help()}")
+        print(f"{usage}\n{values.get_help()}")
         raise SystemExit(0)
     if len(rest) > 1:
         raise ConfigError(f"Only flags are expected. Received: {rest[1:]}")

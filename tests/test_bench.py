@@ -67,9 +67,9 @@ def smoke(name, out, *options):
     return records.read_all(out)
 
 
-def cli(*arguments):
-    """Runs the command as a user does; returns exit code and standard error."""
-    command = [sys.executable, "-m", "softbench", *arguments]
+def cli(*arguments, module="softbench"):
+    """Runs a command as a user does; returns exit code and standard error."""
+    command = [sys.executable, "-m", module, *arguments]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         command, capture_output=True, text=True, env=environ, cwd=ROOT, check=False
@@ -240,6 +240,8 @@ def test_ptb_config_holds_the_papers_numbers():
         (["--config.seeds=()"], "--config.seeds must hold one seed or more"),
         (["--nonsense=1"], "Unknown command line flag 'nonsense'"),
         (["stray"], "Only flags are expected. Received: ['stray']"),
+        (["--workdir"], "Missing value for flag --workdir"),
+        (["--config=no_such_name"], "--config must be a path or one of: adversarial, bnews, "),
     ],
 )
 def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
@@ -250,12 +252,42 @@ def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
     assert len(errors.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["xmc", "adversarial", "ptb_rff"])
+def test_a_choice_that_a_config_does_not_have_is_one_line(name):
+    code, errors = cli(f"--config={name}:nope")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert errors.startswith("softbench: error: ") and errors.endswith("Received: 'nope'\n")
+    assert "Traceback" not in errors
+
+
 def test_missing_config_file_is_named():
     code, errors = cli("--config=configs/nowhere.py")
     assert code == 2
     assert errors == (
         "softbench: error: --config must name a readable file. Received: configs/nowhere.py\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("prepare", "softbench.datasets.prepare_app"), ("report", "softbench.report.app")],
+)
+def test_the_other_commands_do_the_same(name, module):
+    for arguments in (["--nonsense=1"], [], ["stray"]):
+        code, errors = cli(*arguments, module=module)
+        assert (code, errors.startswith(f"softbench-{name}: error: ")) == (2, True)
+        assert len(errors.splitlines()) == 1
+    assert cli("--help", module=module) == (0, "")
+
+
+def test_no_config_and_help():
+    code, errors = cli("--list")
+    assert (code, errors) == (
+        2,
+        "softbench: error: --config must name an experiment; --config= lists them.\n",
+    )
+    for flag in ("--help", "-h"):
+        assert cli(flag) == (0, "")
 
 
 def test_an_unknown_field_of_an_experiment_is_an_error():
@@ -266,7 +298,7 @@ def test_an_unknown_field_of_an_experiment_is_an_error():
 def test_command_hides_places():
     argv = ["softbench", "--config", "/a/b/configs/x.py", "--data_dir=/d", "--config.epochs=2"]
     expected = "softbench --config=configs/x.py --config.epochs=2"
-    assert app._command([*argv, "--workdir", "/w"]) == expected
+    assert app._command(app.resolved([*argv, "--workdir", "/w"])) == expected
 
 
 def test_summary_of_times():
@@ -286,7 +318,7 @@ def test_rounds_take_turns_and_respect_the_limit():
         return timing.Steps(run, lambda result: None)
 
     steps = {"quick": step("quick", 0.0), "slow": step("slow", 0.05)}
-    result = timing.rounds(steps, num_rounds=2, block=2, max_seconds=0.04)
+    result = timing.in_turn(steps, rounds=2, block=2, max_seconds=0.04)
     assert calls[:4] == ["quick"] * 2 + ["slow"] * 2
     turns = "".join(name[0] for name in calls[4:])
     assert turns in ("qqqssqqq", "ssqqqqqq")
@@ -297,7 +329,7 @@ def test_rounds_take_turns_and_respect_the_limit():
 def test_rounds_are_in_random_order():
     calls = []
     steps = {name: timing.Steps(lambda name=name: calls.append(name), id) for name in "abc"}
-    timing.rounds(steps, num_rounds=30, block=1, max_seconds=1.0)
+    timing.in_turn(steps, rounds=30, block=1, max_seconds=1.0)
     rounds = {"".join(calls[start : start + 6 : 2]) for start in range(6, len(calls), 6)}
     assert len(rounds) > 3 and all(sorted(order) == list("abc") for order in rounds)
 
@@ -362,7 +394,7 @@ def test_training_counts_go_wherever_a_config_names_them():
 def test_a_bias_may_begin_at_the_class_frequencies(method):
     """Then a class table of zeros predicts the training data's frequencies, log Z is 0, and a class
     that was not seen counts as seen once."""
-    kwargs = {**method["kwargs"], "bias_initializer": build.LOG_FREQUENCIES}
+    kwargs = {**method["kwargs"], "bias_initializer": "log frequencies"}
     kwargs["kernel_initializer"] = "zeros"
     head = build.head({**method, "kwargs": kwargs}, 3, np.array([0.0, 2.0, 5.0]), 0)
     scores = np.array(head(np.ones((1, 4), "float32")))

@@ -79,6 +79,16 @@ def test_a_second_run_trains_nothing(job):
     assert again.result["samplers"] == job.result["samplers"]
 
 
+def test_the_trained_head_is_the_exact_softmax_whatever_its_name(job):
+    methods = {"base": METHODS["full"], "uniform": METHODS["uniform"]}
+    again = job._replace(result={}, config={**job.config, "methods": methods})
+    gradient_bias.run(again)
+    assert again.result["from_cache"] and list(again.result["samplers"]) == ["uniform"]
+    alone = job._replace(config={**job.config, "methods": {"uniform": METHODS["uniform"]}})
+    with pytest.raises(ValueError, match=r"`methods` must have a row of head FullSoftmax.*uniform"):
+        gradient_bias.run(alone)
+
+
 def test_tables(job):
     record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
     plan = {"methods": ["full", "exp", "uniform", "rff"]}

@@ -17,7 +17,7 @@ def pairs(count=400, dim=16):
 
 
 def measure(method, tau, num_features=4096):
-    return kernel_mse.errors(method, *pairs(), tau, num_features, np.random.default_rng(1))
+    return kernel_mse.errors(method, pairs(), tau, num_features, np.random.default_rng(1))
 
 
 def test_a_quadratic_target_is_fitted_exactly():

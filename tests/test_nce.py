@@ -10,7 +10,6 @@ from scipy import optimize
 from softbench.bench.job import Job, NotFinite
 from softbench.experiments.nce import asymptotics, objectives
 from softbench.experiments.nce import fits as nce_fits
-from softbench.experiments.nce import library as nce_library
 from softbench.experiments.nce_efficiency import page as efficiency_page
 from softbench.experiments.nce_efficiency import run as nce_efficiency
 from softbench.experiments.nce_simulation import page as simulation_page
@@ -38,19 +37,14 @@ DATASET = {
 @pytest.fixture
 def setting(rng):
     """p(y|x), p_N, data with draws, and a random table of scores."""
-    law, noise = rng.dirichlet(np.full(Y, 3.0), X), rng.dirichlet(np.full(Y, 5.0))
-    sample = objectives.draw(law, noise, 200, K, rng)
-    return law, noise, sample, rng.normal(size=(X, Y))
+    conditional, noise = rng.dirichlet(np.full(Y, 3.0), X), rng.dirichlet(np.full(Y, 5.0))
+    sample = objectives.draw(conditional, noise, 200, K, rng)
+    return conditional, noise, sample, rng.normal(size=(X, Y))
 
 
 def objective_of(name, setting):
     _, noise, sample, _ = setting
-    counts = objectives.positives(sample, (X, Y))
-    if name == "likelihood":
-        return objectives.likelihood(counts)
-    if name == "ranking":
-        return objectives.ranking(sample, np.log(noise), (X, Y))
-    return objectives.binary(counts, objectives.negatives(sample, (X, Y)), np.log(noise), K)
+    return objectives.objective(name, sample, np.log(noise))
 
 
 def written_out(name, setting, table):
@@ -78,10 +72,10 @@ def test_objective_is_that_of_figure_1_and_its_gradient_that_of_differences(name
 
 @pytest.mark.parametrize("num_noise", [1, 2, 3, 4, 9])
 def test_ranking_with_fewer_and_with_more_draws_than_classes(num_noise, setting):
-    law, noise, _, table = setting
-    sample = objectives.draw(law, noise, 50, num_noise, np.random.default_rng(3))
-    value, _ = objectives.ranking(sample, np.log(noise), (X, Y))(table)
-    expected = written_out("ranking", (law, noise, sample, table), table)
+    conditional, noise, _, table = setting
+    sample = objectives.draw(conditional, noise, 50, num_noise, np.random.default_rng(3))
+    value, _ = objectives.ranking(sample, np.log(noise))(table)
+    expected = written_out("ranking", (conditional, noise, sample, table), table)
     np.testing.assert_allclose(value, expected, rtol=1e-12)
 
 
@@ -92,7 +86,7 @@ def test_objective_is_the_librarys(name, seed, setting):
     _, noise, sample, _ = setting
     table = np.random.default_rng(seed).normal(0, 2, (X, Y))
     value, gradient = objective_of(name, setting)(table)
-    found, by_autodiff = nce_library.library_objective(name, sample, np.log(noise))(table)
+    found, by_autodiff = nce_simulation.library_objective(name, sample, np.log(noise))(table)
     np.testing.assert_allclose(value, found, rtol=1e-5)
     np.testing.assert_allclose(gradient, by_autodiff, atol=1e-6)
     assert np.abs(gradient).max() > 1e-2
@@ -102,27 +96,27 @@ def test_distance_from_another_objective_is_seen(setting):
     """A library objective with another noise is not ours."""
     _, noise, sample, table = setting
     ours = objective_of("binary", setting)
-    same = nce_library.library_objective("binary", sample, np.log(noise))
-    assert max(nce_library.distance(ours, same, table).values()) < 1e-5
-    other = nce_library.library_objective("binary", sample, np.log(noise[::-1]))
-    assert min(nce_library.distance(ours, other, table).values()) > 1e-3
+    same = nce_simulation.library_objective("binary", sample, np.log(noise))
+    assert max(nce_simulation.distance(ours, same, table).values()) < 1e-5
+    other = nce_simulation.library_objective("binary", sample, np.log(noise[::-1]))
+    assert min(nce_simulation.distance(ours, other, table).values()) > 1e-3
 
 
-def test_draws_follow_their_laws(setting):
-    law, noise, _, _ = setting
-    sample = objectives.draw(law, noise, 60_000, 2, np.random.default_rng(0))
-    expected = law / X
-    share = objectives.positives(sample, (X, Y)) / 60_000
+def test_draws_follow_their_distributions(setting):
+    conditional, noise, _, _ = setting
+    sample = objectives.draw(conditional, noise, 60_000, 2, np.random.default_rng(0))
+    expected = conditional / X
+    share = objectives.positives(sample) / 60_000
     assert np.all(np.abs(share - expected) < 4 * np.sqrt(expected / 60_000))
     expected = np.broadcast_to(noise / X, (X, Y))
-    share = objectives.negatives(sample, (X, Y)) / 120_000
+    share = objectives.negatives(sample) / 120_000
     assert np.all(np.abs(share - expected) < 4 * np.sqrt(2 * expected / 60_000))
 
 
 def test_minimum_of_the_likelihood_is_the_frequency(setting):
     """With a parameter for each cell the softmax of the scores is the share of each class."""
-    counts = objectives.positives(setting[2], (X, Y))
-    fit = objectives.minimise(objectives.likelihood(counts), np.eye(X * Y), (X, Y))
+    counts = objectives.positives(setting[2])
+    fit = objectives.minimise(objectives.likelihood(counts), np.eye(X * Y), np.zeros((X, Y)))
     assert fit.converged
     found = reference.softmax(fit.parameters.reshape(X, Y))
     np.testing.assert_allclose(found, counts / counts.sum(-1, keepdims=True), atol=1e-6)
@@ -131,28 +125,28 @@ def test_minimum_of_the_likelihood_is_the_frequency(setting):
 def test_separable_data_have_no_minimum():
     """One class for each input: the scores grow for ever."""
     counts = np.diag([10.0, 20.0, 30.0])
-    fit = objectives.minimise(objectives.likelihood(counts), np.eye(9), (3, 3))
+    fit = objectives.minimise(objectives.likelihood(counts), np.eye(9), np.zeros((3, 3)))
     assert not fit.converged
 
 
 def test_divergences(setting):
-    law, _, _, table = setting
+    conditional, _, _, table = setting
     model = reference.softmax(table)
-    expected = np.mean(np.sum(law * np.log(law / model), -1))
-    np.testing.assert_allclose(objectives.divergence(law, table), expected)
+    expected = np.mean(np.sum(conditional * np.log(conditional / model), -1))
+    np.testing.assert_allclose(objectives.divergence(conditional, table), expected)
     np.testing.assert_allclose(
-        objectives.unnormalised_divergence(law, np.log(model)), expected, rtol=1e-9
+        objectives.unnormalised_divergence(conditional, np.log(model)), expected, rtol=1e-9
     )
-    doubled = objectives.unnormalised_divergence(law, np.log(2 * law))
+    doubled = objectives.unnormalised_divergence(conditional, np.log(2 * conditional))
     np.testing.assert_allclose(doubled, 1 - np.log(2))
 
 
 @pytest.fixture
 def model(rng):
-    """Features (X Y, 2), theta, the law, p_N; scores are log p, as binary NCE needs."""
+    """Features (X Y, 2), theta, p(y|x), p_N; scores are log p, as binary NCE needs."""
     design, theta = rng.normal(size=(X * Y, 2)), rng.normal(size=2)
-    law = reference.softmax((design @ theta).reshape(X, Y))
-    return design, theta, law, rng.dirichlet(np.full(Y, 5.0))
+    conditional = reference.softmax((design @ theta).reshape(X, Y))
+    return design, theta, conditional, rng.dirichlet(np.full(Y, 5.0))
 
 
 def hessian(function, point, step=1e-4):
@@ -171,47 +165,50 @@ def hessian(function, point, step=1e-4):
 
 
 def test_fisher_information_is_the_hessian(model):
-    design, theta, law, _ = model
+    design, theta, conditional, _ = model
 
     def expected_loss(v):
-        return -np.mean(np.sum(law * np.log(reference.softmax((design @ v).reshape(X, Y))), -1))
+        return -np.mean(
+            np.sum(conditional * np.log(reference.softmax((design @ v).reshape(X, Y))), -1)
+        )
 
-    found = asymptotics.fisher(design, law)
+    found = asymptotics.fisher(design, conditional)
     np.testing.assert_allclose(found, hessian(expected_loss, theta), atol=1e-6)
 
 
-def every_set(law, noise, num_noise):
+def every_set(conditional, noise, num_noise):
     """Each x, y and K draws, with their probability."""
     for x, y, *draws in np.ndindex(X, *[Y] * (num_noise + 1)):
-        yield law[x, y] / X * np.prod(noise[list(draws)]), x, y, np.array(draws)
+        yield conditional[x, y] / X * np.prod(noise[list(draws)]), x, y, np.array(draws)
 
 
 @pytest.mark.parametrize("num_noise", [1, 3])
 def test_ranking_information_by_enumeration(model, num_noise):
     """Hessian of the expected objective and variance of its gradient: both are I_{R,K}."""
-    design, theta, law, noise = model
+    design, theta, conditional, noise = model
     features = design.reshape(X, Y, 2)
     variance, curvature = np.zeros((2, 2)), np.zeros((2, 2))
-    for p, x, y, draws in every_set(law, noise, num_noise):
+    for p, x, y, draws in every_set(conditional, noise, num_noise):
         ids = np.array([y, *draws])
         q = reference.softmax((features[x, ids] @ theta - np.log(noise[ids]))[None])[0]
         gradient = features[x, y] - q @ features[x, ids]
         variance += p * np.outer(gradient, gradient)
         centred = features[x, ids] - q @ features[x, ids]
         curvature += p * (centred.T * q) @ centred
-    found = asymptotics.ranking_information(design, law, noise, num_noise)
+    found = asymptotics.ranking_information(design, conditional, noise, num_noise)
     np.testing.assert_allclose(found, variance, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found, curvature, rtol=1e-9, atol=1e-12)
 
 
 def test_sampled_ranking_information(model):
     """Within 4 standard errors of the mean over 20 repetitions."""
-    design, _, law, noise = model
+    design, _, conditional, noise = model
     rng = np.random.default_rng(0)
     found = [
-        asymptotics.sampled_ranking_information(design, law, noise, 3, 2000, rng) for _ in range(20)
+        asymptotics.sampled_ranking_information(design, conditional, noise, 3, 2000, rng)
+        for _ in range(20)
     ]
-    exact = asymptotics.ranking_information(design, law, noise, 3)
+    exact = asymptotics.ranking_information(design, conditional, noise, 3)
     error = np.std(found, axis=0, ddof=1) / np.sqrt(20)
     assert np.all(np.abs(np.mean(found, axis=0) - exact) < 4 * error)
     assert np.all(error < 0.01 * np.abs(exact).max())
@@ -220,13 +217,13 @@ def test_sampled_ranking_information(model):
 @pytest.mark.parametrize("num_noise", [1, 3])
 def test_binary_covariance_by_enumeration(model, num_noise):
     """H^-1 Var H^-1 from the gradient of every possible set, gamma included."""
-    design, _, law, noise = model  # log p itself is the score of a self-normalised model
+    design, _, conditional, noise = model  # log p itself is the score of a self-normalised model
     with_gamma = np.concatenate([design, -np.ones((X * Y, 1))], axis=-1)
     features = with_gamma.reshape(X, Y, 3)
-    odds = law / (num_noise * noise)
+    odds = conditional / (num_noise * noise)
     sigma = odds / (1 + odds)
     variance, curvature = np.zeros((3, 3)), np.zeros((3, 3))
-    for p, x, y, draws in every_set(law, noise, num_noise):
+    for p, x, y, draws in every_set(conditional, noise, num_noise):
         gradient = (1 - sigma[x, y]) * features[x, y]
         for j in draws:
             gradient = gradient - sigma[x, j] * features[x, j]
@@ -235,17 +232,19 @@ def test_binary_covariance_by_enumeration(model, num_noise):
             slope = sigma[x, j] * (1 - sigma[x, j])
             curvature += p * slope * np.outer(features[x, j], features[x, j])
     inverse = np.linalg.inv(curvature)
-    found = asymptotics.binary_covariance(with_gamma, law, noise, num_noise)
+    found = asymptotics.binary_covariance(with_gamma, conditional, noise, num_noise)
     np.testing.assert_allclose(found, inverse @ variance @ inverse, rtol=1e-9)
 
 
 def test_noise_like_the_data_costs_a_factor_1_plus_1_over_k():
     """p_N = p(y|x): I_{R,K} = K / (K + 1) I."""
-    law = np.tile(np.random.default_rng(0).dirichlet(np.full(Y, 2.0)), (X, 1))
+    conditional = np.tile(np.random.default_rng(0).dirichlet(np.full(Y, 2.0)), (X, 1))
     design = np.random.default_rng(1).normal(size=(X * Y, 2))
     for k in (1, 8):
-        found = asymptotics.ranking_information(design, law, law[0], k)
-        np.testing.assert_allclose(found, k / (k + 1) * asymptotics.fisher(design, law), rtol=1e-9)
+        found = asymptotics.ranking_information(design, conditional, conditional[0], k)
+        np.testing.assert_allclose(
+            found, k / (k + 1) * asymptotics.fisher(design, conditional), rtol=1e-9
+        )
 
 
 def efficiency_model(name, num_inputs):
@@ -291,7 +290,7 @@ def test_exact_values_tend_to_their_limits(name, num_inputs):
     else:
         assert exact["limits"]["binary"] < 0.6 * exact["fisher"]
     with_gamma = np.concatenate([model.design, -np.ones((len(model.design), 1))], axis=-1)
-    far = asymptotics.binary_covariance(with_gamma, model.law, model.noise, 10**7)
+    far = asymptotics.binary_covariance(with_gamma, model.conditional, model.noise, 10**7)
     assert np.trace(far[:3, :3]) / 3 == pytest.approx(exact["limits"]["binary"], rel=1e-5)
 
 
@@ -299,10 +298,10 @@ def test_exact_values_tend_to_their_limits(name, num_inputs):
 def test_counterexample_in_the_limit(num_noise):
     """The minimum of the expected binary objective has 3/7 (section 4.3); the truth is 1/3."""
     model = nce_efficiency.counterexample()
-    np.testing.assert_allclose(model.law / 2, [[1 / 8, 3 / 8], [1 / 4, 1 / 4]])
+    np.testing.assert_allclose(model.conditional / 2, [[1 / 8, 3 / 8], [1 / 4, 1 / 4]])
     drawn = np.full((2, 2), num_noise / 4)
-    objective = objectives.binary(model.law / 2, drawn, np.log(model.noise), num_noise)
-    fit = objectives.minimise(objective, model.design, (2, 2))
+    objective = objectives.binary(model.conditional / 2, drawn, np.log(model.noise), num_noise)
+    fit = objectives.minimise(objective, model.design, np.zeros((2, 2)))
     ratio = np.exp(fit.parameters[0] - fit.parameters[1])
     assert ratio == pytest.approx(3 / 7, rel=1e-6)
     np.testing.assert_allclose(np.exp(fit.parameters), [1 / 4, 7 / 12], rtol=1e-6)
@@ -382,17 +381,16 @@ def test_kl_of_a_large_sample_is_that_of_the_limit():
     """2 N KL has the trace as its mean: 40 data sets, within 4 standard errors."""
     problem = nce_simulation.make_problem(DATASET, 6, 0)
     known, unnormalised = nce_simulation.limits(problem, METHODS, [3], 0)
-    config = simulation_config([6], METHODS, sizes=[20_000], negatives=[3])
+    methods = {name: METHODS[name] for name in ("mle", "ranking", "binary")}
     values = {name: [] for name in ("mle", "ranking", "binary", "not normalised")}
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        sample = objectives.draw(problem.law, problem.noise, 20_000, 3, rng)
-        for name in ("mle", "ranking", "binary"):
-            method = config["methods"][name]
-            fit = nce_simulation.estimate(problem, method, sample, None if name == "mle" else 3)
-            scores = nce_simulation.scores_of(problem, method, fit.parameters)
-            values[name].append(40_000 * objectives.divergence(problem.law, scores))
-        found = objectives.unnormalised_divergence(problem.law, scores)
+        sample = problem.draw(20_000, 3, rng)
+        for name, _, fit in nce_simulation.fits(problem, methods, [3], sample):
+            bias = methods[name].get("bias")
+            scores = nce_simulation.scores_of(problem, bias, fit.parameters)
+            values[name].append(40_000 * objectives.divergence(problem.conditional, scores))
+        found = objectives.unnormalised_divergence(problem.conditional, scores)
         values["not normalised"].append(40_000 * found)
     expected = {name: next(iter(known[name].values())) for name in ("mle", "ranking", "binary")}
     expected["not normalised"] = unnormalised["binary"]["3"]
@@ -407,7 +405,7 @@ def test_the_first_inputs_stay_the_same():
     np.testing.assert_array_equal(small.inputs, large.inputs[:3])
     np.testing.assert_array_equal(small.parameters, large.parameters)
     marginal = nce_simulation.make_problem(DATASET | {"noise": "marginal"}, 8, 1)
-    np.testing.assert_allclose(marginal.noise, marginal.law.mean(0))
+    np.testing.assert_allclose(marginal.noise, marginal.conditional.mean(0))
     with pytest.raises(ValueError, match=r"`noise` must be.*Received: 'none'"):
         nce_simulation.make_problem(DATASET | {"noise": "none"}, 3, 1)
 

@@ -1,5 +1,7 @@
 """Presets: what each shipped config has, and that the command line wins over them."""
 
+import tomllib
+
 import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
@@ -121,7 +123,8 @@ def tiny(tmp_path):
 
 
 def parsed(path, *arguments):
-    return app.read_config(app.parse(["softbench", f"--config={path}", *arguments]))
+    argv = app.resolved(["softbench", f"--config={path}", *arguments])
+    return app.read_config(app.parse(argv))
 
 
 def test_a_preset_overrides_fields_and_the_command_line_overrides_it(tiny):
@@ -178,6 +181,73 @@ def test_bad_presets_are_config_errors(tiny):
     with pytest.raises(ConfigError, match=f"{allowed}none. Received: 'smoke'"):
         config = config_lib.plain(config_lib.experiment("x", preset="smoke"))
         config_lib.with_preset(config, {})
+
+
+def test_a_task_is_given_what_it_reads(tiny):
+    """`options` say what is measured, `timing` how times are; once all stood under `timing`."""
+    fields = {"method_table": {"full": {"head": "FullSoftmax"}}, "dataset": {"name": "x"}}
+
+    def check(**more):
+        config_lib.check(config_lib.plain(config_lib.experiment("x", **fields, **more)))
+
+    options, times = {"pairs": 50}, {"rounds": 1, "block": 2, "max_seconds": 1.0}
+    check(task="kernel_mse", options=options)
+    check(task="wall_time", timing=times)
+    with pytest.raises(ConfigError, match=r"config.options of task 'train'.*Received: .'pairs'"):
+        check(options=options)
+    with pytest.raises(ConfigError, match=r"config.options of task 'step_time'.*'pairs'"):
+        check(task="step_time", timing=times, options=options)
+    with pytest.raises(
+        ConfigError, match=r"config.timing of task 'kernel_mse' .config.options.*'pairs'"
+    ):
+        check(task="kernel_mse", timing=options)
+    with pytest.raises(ConfigError, match=r"config.timing of task 'train'.*Received: .'rounds'"):
+        check(timing={"warmup_steps": 1, "rounds": 3})
+    with pytest.raises(ConfigError, match=r"config.timing of task 'kernel_mse'.*'warmup_steps'"):
+        config_lib.check(parsed(tiny, "--config.task=kernel_mse", "--config.timing.warmup_steps=1"))
+
+
+def bare(*arguments):
+    return app.resolved(["softbench", *arguments])[1:]
+
+
+def test_a_bare_name_is_a_shipped_config(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    quickstart, xmc = config_path("quickstart"), config_path("xmc")
+    assert bare("--config=quickstart", "--list") == [f"--config={quickstart}", "--list"]
+    assert bare("--config=xmc:bibtex") == [f"--config={xmc}:bibtex"]
+    assert bare("--config", "xmc") == [f"--config={xmc}"]
+    assert bare("--config", "xmc", "--backend", "jax") == [f"--config={xmc}", "--backend=jax"]
+    path = "--config=configs/quickstart.py"
+    assert bare(path) == [path] and bare("--config") == ["--config"]
+    (tmp_path / "xmc").mkdir()
+    assert bare("--config=xmc") == [f"--config={xmc}"]
+    assert parsed("xmc:bibtex")["problems"].keys() == {"bibtex"}
+    assert app._command(app.resolved(["", "--config=quickstart"])).endswith(f" {path}")
+
+
+def test_an_unknown_bare_name_is_answered_with_the_names():
+    with pytest.raises(ConfigError) as error:
+        bare("--config=quickstrat")
+    assert str(error.value) == (
+        f"--config must be a path or one of: {', '.join(CONFIGS)}. Received: 'quickstrat'"
+    )
+
+
+def test_no_name_lists_the_configs(capsys):
+    assert app.main(["softbench", "--config="], None) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == CONFIGS
+    assert lines[CONFIGS.index("tree_fit")] == (
+        "tree_fit: The adversarial tree: seconds of its fit, its likelihood, and the cost of a "
+        "draw against n"
+    )
+
+
+def test_the_wheel_ships_the_configs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"configs": "softbench/configs"}
 
 
 def test_smoke_results_lie_apart_and_are_not_committed():

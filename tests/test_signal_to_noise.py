@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import reference
 
 from softbench.bench.job import Job
 from softbench.experiments.signal_to_noise import page
@@ -10,7 +11,7 @@ from softbench.experiments.signal_to_noise import run as signal_to_noise
 X, N = 4, 6
 
 
-def laws(seed=0):
+def tables(seed=0):
     rng = np.random.default_rng(seed)
     return rng.dirichlet(np.full(N, 2.0), X), rng.dirichlet(np.full(N, 2.0), X)
 
@@ -34,14 +35,14 @@ def enumerated(data, noise, num_negatives):
 
 @pytest.mark.parametrize("num_negatives", [1, 2, 3])
 def test_closed_form_is_the_trace_by_enumeration(num_negatives):
-    data, noise = laws()
+    data, noise = tables()
     expected = enumerated(data, noise, num_negatives)
     found = signal_to_noise.closed_form(data, noise, num_negatives)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_closed_form_is_equation_15():
-    data, noise = laws()
+    data, noise = tables()
     alpha = noise / (1 + noise / data)
     expected = X * sum(N - 2 * alpha[x].sum() for x in range(X))
     np.testing.assert_allclose(signal_to_noise.closed_form(data, noise), expected)
@@ -52,8 +53,8 @@ def test_closed_form_is_equation_15():
 @pytest.mark.parametrize("num_negatives", [1, 3])
 @pytest.mark.parametrize("kind", ["uniform", "other", "data"])
 def test_monte_carlo_is_the_closed_form(kind, num_negatives):
-    """Within 4 standard errors, which are small enough to tell one law from another."""
-    data, other = laws()
+    """Within 4 standard errors, which are small enough to tell one noise from another."""
+    data, other = tables()
     noise = {"uniform": np.full((X, N), 1 / N), "other": other, "data": data}[kind]
     rng = np.random.default_rng(3)
     found = signal_to_noise.monte_carlo(data, noise, num_negatives, 100_000, rng)
@@ -64,24 +65,24 @@ def test_monte_carlo_is_the_closed_form(kind, num_negatives):
 
 def test_monte_carlo_sees_rare_classes():
     """Probabilities down to 1e-7, of which plain draws would see none."""
-    data = signal_to_noise.softmax(np.array([[0.0, -2.0, -8.0, -16.0, -16.0, 1.0]]))
-    noise = signal_to_noise.softmax(np.array([[1.0, -16.0, -3.0, -16.0, -2.0, -16.0]]))
+    data = reference.softmax(np.array([[0.0, -2.0, -8.0, -16.0, -16.0, 1.0]]))
+    noise = reference.softmax(np.array([[1.0, -16.0, -3.0, -16.0, -2.0, -16.0]]))
     found = signal_to_noise.monte_carlo(data, noise, 2, 100_000, np.random.default_rng(4))
     exact = signal_to_noise.closed_form(data, noise, 2)
     assert abs(found.mean - exact) < 4 * found.error and found.error < 0.01 * exact
 
 
 def test_the_ratio_is_largest_at_the_data_and_only_there():
-    data, _ = laws()
+    data, _ = tables()
     best = signal_to_noise.closed_form(data, data)
     rng = np.random.default_rng(5)
     for size in (1e-3, 1e-2, 1.0):
         for _ in range(50):
-            noise = signal_to_noise.softmax(np.log(data) + size * rng.normal(size=data.shape))
+            noise = reference.softmax(np.log(data) + size * rng.normal(size=data.shape))
             assert signal_to_noise.closed_form(data, noise) > best
     path = [
         signal_to_noise.closed_form(
-            data, signal_to_noise.noise_law({"noise": "mixture", "t": t}, data)
+            data, signal_to_noise.noise_of({"noise": "mixture", "t": t}, data)
         )
         for t in np.linspace(0, 1, 6)
     ]
@@ -89,7 +90,7 @@ def test_the_ratio_is_largest_at_the_data_and_only_there():
 
 
 def test_draws_follow_their_rows():
-    data, _ = laws()
+    data, _ = tables()
     rng = np.random.default_rng(1)
     x = np.repeat(np.arange(X), 20_000)
     ids, weights = signal_to_noise.draw(data, x, 2, rng)
@@ -101,14 +102,14 @@ def test_draws_follow_their_rows():
         np.testing.assert_allclose(weights[x == row].ravel(), (data[row] / flat)[own])
 
 
-def test_noise_laws():
-    data, _ = laws()
-    law = signal_to_noise.noise_law({"noise": "power", "s": 2.0}, data)
-    np.testing.assert_allclose(law, data**2 / (data**2).sum(-1, keepdims=True))
-    law = signal_to_noise.noise_law({"noise": "frequency"}, data)
-    np.testing.assert_allclose(law[1], data.mean(0))
+def test_noise_distributions():
+    data, _ = tables()
+    noise = signal_to_noise.noise_of({"noise": "power", "s": 2.0}, data)
+    np.testing.assert_allclose(noise, data**2 / (data**2).sum(-1, keepdims=True))
+    noise = signal_to_noise.noise_of({"noise": "frequency"}, data)
+    np.testing.assert_allclose(noise[1], data.mean(0))
     with pytest.raises(ValueError, match=r"`noise`.*Received"):
-        signal_to_noise.noise_law({"noise": "none"}, data)
+        signal_to_noise.noise_of({"noise": "none"}, data)
 
 
 def test_run_and_page():

@@ -84,7 +84,7 @@ def test_nce_loss(problem, remove):
     np.testing.assert_allclose(ours(head, problem), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_log_uniform_is_the_law_of_the_candidate_sampler():
+def test_log_uniform_is_the_distribution_of_the_candidate_sampler():
     """The expected counts that TensorFlow's own sampler reports, class by class."""
     from softbench.samplers import LogUniform
 

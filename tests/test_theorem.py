@@ -9,7 +9,7 @@ from softbench.experiments.gradient_bias import theorem
 
 LOGITS = np.array([0.3, -1.0, 1.2, 0.1])
 LABEL = 1
-LAWS = {
+PROPOSALS = {
     "skewed": np.array([0.2, 0.0, 0.3, 0.5]),
     "uniform": np.array([1, 0, 1, 1]) / 3,
     "softmax": np.exp(LOGITS) * [1, 0, 1, 1] / (np.exp(LOGITS) * [1, 0, 1, 1]).sum(),
@@ -33,9 +33,9 @@ def exact_bias(q, m):
 
 
 @pytest.mark.parametrize("m", [1, 2, 4])
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", PROPOSALS)
 def test_measured_bias_is_the_exact_one(name, m):
-    q = LAWS[name]
+    q = PROPOSALS[name]
     found = theorem.bias(LOGITS, q, LABEL, m, 20_000, np.random.default_rng(0))
     exact = exact_bias(q, m)
     off = np.abs(found.mean - exact)
@@ -46,7 +46,7 @@ def test_measured_bias_is_the_exact_one(name, m):
 
 
 def test_bounds_are_those_of_the_paper():
-    q, m, t = LAWS["skewed"], 3, LABEL
+    q, m, t = PROPOSALS["skewed"], 3, LABEL
     e = np.exp(LOGITS)
     others = [k for k in range(4) if k != t]
     z, z_t = e.sum(), sum(e[k] for k in others)
@@ -60,8 +60,11 @@ def test_bounds_are_those_of_the_paper():
 
 
 def test_bounds_vanish_for_the_softmax_and_hold_for_many_draws():
-    found = theorem.bounds(LOGITS, LAWS["softmax"], LABEL, 5)
+    found = theorem.bounds(LOGITS, PROPOSALS["softmax"], LABEL, 5)
     assert found.lower == pytest.approx(0, abs=1e-12)
     np.testing.assert_allclose(found.upper, 0, atol=1e-12)
-    exact, found = exact_bias(LAWS["skewed"], 6), theorem.bounds(LOGITS, LAWS["skewed"], LABEL, 6)
+    exact, found = (
+        exact_bias(PROPOSALS["skewed"], 6),
+        theorem.bounds(LOGITS, PROPOSALS["skewed"], LABEL, 6),
+    )
     assert np.all(found.lower <= exact) and np.all(exact <= found.upper)

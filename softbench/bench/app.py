@@ -21,18 +21,20 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
+_PLACES = {
+    "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
+    "smoke_results/<experiment>.",
+    "data_dir": "Folder of the data sets; without it they are downloaded.",
+    "backend": "tensorflow or jax; overrides the config.",
+}
+
+
 def _define(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
     config_flags.DEFINE_config_file(
         "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
     )
-    options = {
-        "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
-        "smoke_results/<experiment>.",
-        "data_dir": "Folder of the data sets; without it they are downloaded.",
-        "backend": "tensorflow or jax; overrides the config.",
-    }
-    for name, text in options.items():
+    for name, text in _PLACES.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
@@ -40,10 +42,11 @@ def _define(argv: list[str]) -> flags.FlagValues:
 
 
 def shipped() -> dict[str, Path]:
-    """Returns {name: path} of the configs that softbench ships: of the wheel, or the checkout."""
+    """Returns {name: path} of the configs that softbench ships: in the wheel, or the checkout."""
     package = Path(softbench.__file__).parent
-    folders = (package / "configs", package.parent / "configs")
-    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    folder = package / "configs"
+    if not folder.is_dir():
+        folder = package.parent / "configs"
     return {path.stem: path for path in sorted(folder.glob("*.py"))}
 
 
@@ -53,30 +56,40 @@ def first_line(path: Path) -> str:
     return " ".join(words.split()).removesuffix(".")
 
 
-def _with_paths(argv: list[str]) -> list[str]:
-    """The command line with the path of a shipped config instead of its bare name."""
-    result = list(argv)
-    for index, argument in enumerate(argv):
+def resolved(argv: list[str]) -> list[str]:
+    """The command line with values after equals signs, and the path of a config named barely.
+
+    Raises:
+        ConfigError: for a bare name that no shipped config has.
+    """
+    result, arguments = argv[:1], iter(argv[1:])
+    for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name not in ("--config", "-config") or not (equals or index + 1 < len(argv)):
-            continue
-        value = value if equals else argv[index + 1]
-        bare, colon, choice = value.partition(":")
-        known = shipped()
-        if re.fullmatch(r"\w+", bare) and not Path(bare).exists():
-            if bare not in known:
-                raise ConfigError(
-                    f"--config must be a path or one of: {', '.join(known)}. Received: {bare!r}"
-                )
-            result[index + (not equals)] = ("--config=" if equals else "") + (
-                f"{known[bare]}{colon}{choice}"
-            )
+        flag = name.lstrip("-") if name.startswith("-") else ""
+        if flag in ("config", *_PLACES) and not equals:
+            value = next(arguments, None)
+            if value is None:
+                result.append(argument)
+                break
+        if flag == "config":
+            value = _config_path(value)
+        result.append(f"{name}={value}" if equals or value else name)
     return result
 
 
+def _config_path(value: str) -> str:
+    name, colon, choice = value.partition(":")
+    if not re.fullmatch(r"[\w-]+", name) or Path(name).is_file():
+        return value
+    known = shipped()
+    if name not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"--config must be a path or one of: {names}. Received: {name!r}")
+    return f"{known[name]}{colon}{choice}"
+
+
 def parse(argv: list[str]) -> flags.FlagValues:
-    """Returns the parsed flags; every mistake in them is a ConfigError."""
-    argv = _with_paths(argv)
+    """Returns the flags of a `resolved` command line; every mistake in them is a ConfigError."""
     try:
         values = commands.parse(_define(argv), argv, _USAGE)
         if values.config is None:
@@ -85,8 +98,6 @@ def parse(argv: list[str]) -> flags.FlagValues:
     except (AttributeError, KeyError) as error:
         name = str(error).strip("\"'")
         raise ConfigError(f"Unknown config key. Received: --config...{name}") from None
-    except FileNotFoundError as error:
-        raise ConfigError(f"--config must name a file. Received: {error.filename}") from None
     except OSError:
         path = next((a for a in argv if a.startswith("--config=")), "--config=")
         raise ConfigError(f"--config must name a readable file. Received: {path[9:]}") from None
@@ -113,7 +124,8 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         argv: the program's name and its flags.
         show: called with the folder of the results at the end.
     """
-    if argv[1:] in (["--config="], ["--config", ""]):
+    argv = resolved(argv)
+    if "--config=" in argv:
         print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
         return 0
     values = parse(argv)
@@ -127,12 +139,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         raise ConfigError(f"--data_dir must be an existing folder. Received: {values.data_dir}")
     data_dir = str(Path(values.data_dir).resolve()) if values.data_dir else None
     workdir = Path(values.workdir or default_workdir(config))
-    pending = [
-        cell
-        for cell in cells
-        if records.status(workdir / "runs" / f"{cell.id}.json")
-        in (None, *(records.STATUSES[1:] if values.retry_failed else ()))
-    ]
+    pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)
     runner.prepare(workdir)
     records.write_plan(workdir, config)
@@ -155,13 +162,11 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 
 
 def _command(argv: list[str]) -> str:
-    """Returns the command line without what names a place on this machine."""
+    """Returns a `resolved` command line without what names a place on this machine."""
     hidden = ("workdir", "data_dir", "retry_failed", "noretry_failed")
-    kept, arguments = [], iter(argv[1:])
-    for argument in arguments:
-        name, equals, value = argument.lstrip("-").partition("=")
-        if not equals and name in ("config", "workdir", "data_dir", "backend"):
-            value = next(arguments, "")
+    kept = []
+    for argument in argv[1:]:
+        name, _, value = argument.lstrip("-").partition("=")
         if name == "config":
             value = "/".join(Path(value).parts[-2:])
         if name not in hidden:

@@ -7,7 +7,7 @@ A config file defines `get_config()`, which returns `experiment(name, ...)` belo
 import copy
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ml_collections import ConfigDict
 
@@ -86,17 +86,19 @@ def experiment(name: str, **fields: object) -> ConfigDict:
     Raises:
         ConfigError: For an unknown field, or a preset of another name or with other fields.
     """
-    unknown = sorted(set(fields) - set(_DEFAULTS))
-    if unknown:
-        raise ConfigError(f"Unknown config key. Known: {sorted(_DEFAULTS)}. Received: {unknown}")
+    _check_names("Unknown config key. Known:", fields, _DEFAULTS)
     presets = fields.get("presets", {})
-    for known, given in ((PRESETS, presets), *((_PRESET_FIELDS, p) for p in presets.values())):
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise ConfigError(f"`presets` may have {', '.join(known)}. Received: {unknown}")
+    for given, known in ((presets, PRESETS), *((p, _PRESET_FIELDS) for p in presets.values())):
+        _check_names("`presets` may have", given, known)
     config = {**_DEFAULTS, **fields, "experiment": name}
     # ConfigDict sorts its keys; the report keeps the order in which the methods were written.
     return ConfigDict(config | {"method_order": tuple(config["method_table"])})
+
+
+def _check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise ConfigError(f"{what} {', '.join(known) or 'none'}. Received: {unknown}")
 
 
 def plain(value: object) -> object:
@@ -110,25 +112,18 @@ def plain(value: object) -> object:
     return value
 
 
-def method_names(methods: str | tuple | list, table: Mapping) -> list[str]:
-    """Returns the chosen method names in the order asked for, checked against the table.
-
-    Args:
-        methods: Comma-separated names or a sequence of them; empty means all.
-        table: The config's `method_table`.
+def method_names(methods: str, table: Mapping) -> list[str]:
+    """Returns comma-separated names of methods, all of the table if there are none, as a list.
 
     Raises:
         ConfigError: For a name that the table does not have.
     """
-    if isinstance(methods, str):
-        methods = [name.strip() for name in methods.split(",") if name.strip()]
-    unknown = [name for name in methods if name not in table]
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = [name for name in names if name not in table]
     if unknown:
-        raise ConfigError(
-            f"--config.methods must name methods of this config: {', '.join(table)}. "
-            f"Received: {', '.join(unknown)}"
-        )
-    return list(methods) or list(table)
+        known = ", ".join(table)
+        raise _wrong(f"--config.methods must name methods of this config: {known}", unknown)
+    return names or list(table)
 
 
 def method_table(config: Mapping) -> dict[str, dict]:
@@ -137,13 +132,10 @@ def method_table(config: Mapping) -> dict[str, dict]:
 
 
 def problems(config: Mapping) -> list[dict]:
-    """Returns one dict per problem: dataset, model, optimizer, epochs, methods, ...
-
-    Args:
-        config: A plain config, see `plain`.
+    """Returns one dict per problem of a plain config: dataset, model, optimizer, epochs, ...
 
     Raises:
-        ConfigError: For a problem with an unknown field.
+        ConfigError: For a problem with an unknown field or task, or what its task does not read.
     """
     base = {key: config[key] for key in _PROBLEM_FIELDS}
     # A cell's id is a hash of its fields: these are fields only where they are used.
@@ -151,16 +143,27 @@ def problems(config: Mapping) -> list[dict]:
     table = config["problems"] or {"": {}}
     for name, override in table.items():
         known = (*_PROBLEM_FIELDS, *_LIMITS, "on_request")
-        unknown = sorted(set(override) - set(known))
-        if unknown:
-            raise ConfigError(
-                f"config.problems.{name} may set {', '.join(known)}. Received: {unknown}"
-            )
+        _check_names(f"config.problems.{name} may set", override, known)
     found = [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
     for problem in found:
+        _check_task(problem)
         # Fields only where they are used, as above.
         del problem["timing" if problem["options"] else "options"]
     return found
+
+
+def _check_task(problem: Mapping) -> None:
+    """Checks that a task exists, and is given that of `timing` and `options` which it reads."""
+    task, timing = problem["task"], problem["timing"]
+    if task not in TASKS:
+        raise _wrong(f"--config.task must be one of: {', '.join(TASKS)}", task)
+    known = TASKS[task].timing
+    if known:
+        what = f"config.options of task {task!r}, which has config.timing, may set"
+        _check_names(what, problem["options"], ())
+    if timing != _DEFAULTS["timing"]:
+        what = f"config.timing of task {task!r} (config.options says what to measure) may set"
+        _check_names(what, timing, known)
 
 
 def check(config: Mapping) -> None:
@@ -170,32 +173,25 @@ def check(config: Mapping) -> None:
         ConfigError: Naming the key and what was received.
     """
     if config["backend"] not in ("tensorflow", "jax"):
-        raise ConfigError(
-            f"--backend must be `tensorflow` or `jax`. Received: {config['backend']!r}"
-        )
+        raise _wrong("--backend must be `tensorflow` or `jax`", config["backend"])
     if not config["seeds"]:
-        raise ConfigError(f"--config.seeds must hold one seed or more. Received: {config['seeds']}")
+        raise _wrong("--config.seeds must hold one seed or more", config["seeds"])
     if config["cell_timeout_s"] <= 0:
-        raise ConfigError(
-            f"--config.cell_timeout_s must be positive. Received: {config['cell_timeout_s']}"
-        )
-    wrong = {k: v for k, v in config["environment"].items() if not isinstance(v, str)}
-    if wrong:
-        raise ConfigError(f"--config.environment must hold strings. Received: {wrong}")
+        raise _wrong("--config.cell_timeout_s must be positive", config["cell_timeout_s"])
+    if not all(isinstance(value, str) for value in config["environment"].values()):
+        raise _wrong("--config.environment must hold strings", config["environment"])
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
-        seconds = problem.get("max_train_seconds", 0)
+        seconds, epochs = problem.get("max_train_seconds", 0), problem["epochs"]
         if seconds < 0:
-            raise ConfigError(f"--config.max_train_seconds must be 0 or more. Received: {seconds}")
-        if problem["epochs"] < (0 if seconds else 1):
-            raise ConfigError(
-                "--config.epochs must be 1 or more, or 0 with --config.max_train_seconds. "
-                f"Received: {problem['epochs']}"
-            )
-        if problem["task"] not in TASKS:
-            raise ConfigError(
-                f"--config.task must be one of: {', '.join(TASKS)}. Received: {problem['task']!r}"
-            )
+            raise _wrong("--config.max_train_seconds must be 0 or more", seconds)
+        if epochs < (0 if seconds else 1):
+            rule = "must be 1 or more, or 0 with --config.max_train_seconds"
+            raise _wrong(f"--config.epochs {rule}", epochs)
+
+
+def _wrong(rule: str, received: object) -> ConfigError:
+    return ConfigError(f"{rule}. Received: {received!r}")
 
 
 def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
@@ -211,8 +207,9 @@ def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
     """
     name, presets = config["preset"], config["presets"]
     if name and name not in presets:
-        allowed = ", ".join(presets) or "none"
-        raise ConfigError(f"--config.preset must be empty or one of: {allowed}. Received: {name!r}")
+        raise _wrong(
+            f"--config.preset must be empty or one of: {', '.join(presets) or 'none'}", name
+        )
     result = copy.deepcopy({**config, **presets.get(name, {})})
     for key, value in overrides.items():
         path = key.split(".")

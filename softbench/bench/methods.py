@@ -1,7 +1,85 @@
-"""What configs have in common: rows of a method table, and sizes of smoke runs. Needs no Keras."""
+"""What configs have in common: rows of a method table, and sizes of smoke runs. Needs no Keras.
+
+A row is {"head": class of softbench, "kwargs": its arguments}; `training.build.head` makes the head
+and says what "train", "log frequencies" and the like stand for in it.
+"""
+
+from collections.abc import Mapping
+
+# Rawat et al.: logits tau <h, c> of normalised vectors, 1 / tau the temperature, and no bias.
+NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
+FLAT_COUNTS = {"counts": "train", "power": 0.75}
+FLAT_PRIOR = {"prior": "train", "prior_power": 0.75}
+LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
+
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")
 
 SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
-_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
-SMALL_LANGUAGE = {"name": "synthetic_language", **_SIZES}
-SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **_SIZES}
-SMALL_TRIPLES = {"name": "synthetic_triples", **_SIZES}
+SMALL_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
+SMALL_LANGUAGE = {"name": "synthetic_language", **SMALL_SIZES}
+SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **SMALL_SIZES}
+SMALL_TRIPLES = {"name": "synthetic_triples", **SMALL_SIZES}
+
+
+def row(head: str, **kwargs: object) -> dict:
+    """A row of any head."""
+    return {"head": head, "kwargs": kwargs} if kwargs else {"head": head}
+
+
+def full(**kwargs: object) -> dict:
+    """A row of the exact softmax."""
+    return row("FullSoftmax", **kwargs)
+
+
+def sampler(name: str, **config: object) -> dict:
+    """A sampler as plain data."""
+    return {"class_name": name, "config": config}
+
+
+def sampled(
+    name: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+) -> dict:
+    """A `SampledSoftmax` row.
+
+    Args:
+        name: of the sampler.
+        num_sampled: m.
+        kwargs: further arguments of the head.
+        **config: arguments of the sampler.
+    """
+    own = {"sampler": sampler(name, **config), "num_sampled": num_sampled}
+    return row("SampledSoftmax", **own, **(kwargs or {}))
+
+
+def normalised(name: str, num_sampled: int = 100, absolute: bool = False, **config: object) -> dict:
+    """A `SampledSoftmax` row of Rawat et al., on normalised vectors; arguments as `sampled`."""
+    return sampled(name, num_sampled, {**NORMALISED, "absolute": absolute}, **config)
+
+
+def noise(
+    objective: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+) -> dict:
+    """A `NoiseContrastive` row whose noise are the class frequencies; arguments as `sampled`."""
+    own = {"sampler": sampler("unigram", **{"counts": "train", "power": 1.0, **config})}
+    own |= {"objective": objective, "num_sampled": num_sampled}
+    return row("NoiseContrastive", **own, **(kwargs or {}))
+
+
+def biases(value: float) -> dict:
+    """Arguments of a head whose biases begin at a number.
+
+    Binary NCE wants log Z near 0 from the start, which biases of -log n give.
+    """
+    return {"bias_initializer": {"class_name": "Constant", "config": {"value": value}}}
+
+
+def adagrad(rate: float, accumulator: float | None = None) -> dict:
+    """Adagrad, of rows or of a whole model; its sums of squares start at `accumulator`."""
+    start = {} if accumulator is None else {"initial_accumulator_value": accumulator}
+    return {"name": "adagrad", "learning_rate": rate, **start}
+
+
+def with_row_updates(method: Mapping, row_optimizer: Mapping) -> dict:
+    """A row whose head updates the touched rows of its table alone."""
+    return {**method, "kwargs": {**method["kwargs"], "row_optimizer": row_optimizer}}

@@ -20,11 +20,8 @@ _ERROR_LINES = 12
 def write_json(path: Path, value: object) -> None:
     """Writes `value` to `path` so that a reader sees the old file, the new file, or none.
 
-    Not-a-number and infinite floats become null: JSON has no spelling for them.
-
-    Args:
-        path: Destination; its folder is created.
-        value: JSON-like data (NumPy scalars are allowed).
+    Not-a-number and infinite floats become null: JSON has no spelling for them. The folder is
+    created; `value` may hold NumPy scalars.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,48 +33,48 @@ def prepare(workdir: Path) -> None:
         ) from None
 
 
+def is_pending(cell: Cell, workdir: Path, retry_failed: bool) -> bool:
+    """Whether a cell has no record or, to retry the failed ones, none that is "ok"."""
+    done = ("ok",) if retry_failed else records.STATUSES
+    return records.status(_path(cell, workdir)) not in done
+
+
+def _path(cell: Cell, workdir: Path) -> Path:
+    return workdir / "runs" / f"{cell.id}.json"
+
+
 def run_cells(
     cells: list[Cell], workdir: Path, data_dir: str | None, command: str, retry_failed: bool
 ) -> list[str]:
-    """Runs every cell that has no record yet and prints one line for each.
+    """Runs every cell that is pending and prints one line for each; returns their statuses.
 
-    Args:
-        cells: The matrix.
-        workdir: Results folder.
-        data_dir: Folder of the data sets, or None.
-        command: The command line that records and report show.
-        retry_failed: Runs cells again whose record is not "ok".
-
-    Returns:
-        The status of every cell, in order.
+    `command` is the command line that records and report show.
     """
     statuses = []
     for index, cell in enumerate(cells, 1):
-        path = workdir / "runs" / f"{cell.id}.json"
-        status, note = records.status(path), "kept"
-        if status is None or (status != "ok" and retry_failed):
-            path.unlink(missing_ok=True)
+        note = "kept"
+        if is_pending(cell, workdir, retry_failed):
             print(f"[{index}/{len(cells)}] {cell.id}", flush=True)
             start = time.monotonic()
-            _run_cell(cell, path, workdir, data_dir, command)
-            status, note = records.status(path), f"{time.monotonic() - start:.1f} s"
-        statuses.append(status)
-        print(f"[{index}/{len(cells)}] {cell.id}: {status} ({note})", flush=True)
+            _run_cell(cell, workdir, data_dir, command)
+            note = f"{time.monotonic() - start:.1f} s"
+        statuses.append(records.status(_path(cell, workdir)))
+        print(f"[{index}/{len(cells)}] {cell.id}: {statuses[-1]} ({note})", flush=True)
     return statuses
 
 
-def _run_cell(cell: Cell, path: Path, workdir: Path, data_dir: str | None, command: str) -> None:
-    partial = workdir / "partial"
+def _run_cell(cell: Cell, workdir: Path, data_dir: str | None, command: str) -> None:
+    path, partial = _path(cell, workdir), workdir / "partial"
+    path.unlink(missing_ok=True)
     partial.mkdir(exist_ok=True)
-    job = partial / f"{cell.id}.job.json"
+    job, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
     content = {"cell": cell._asdict(), "workdir": str(workdir.resolve())}
     records.write_json(job, content | {"data_dir": data_dir, "command": command})
-    errors = partial / f"{cell.id}.stderr"
     code = None
     timeout = contextlib.suppress(subprocess.TimeoutExpired)
     with errors.open("wb") as stderr, _process(job, cell, stderr) as process, timeout:
         code = process.wait(timeout=cell.timeout_s)
-    if records.status(path) is None:
+    if not path.exists():
         record = new_record(cell._asdict(), command)
         if code is None:
             record |= {"status": "timed_out", "error": f"Stopped after {cell.timeout_s:g} s."}

@@ -9,33 +9,42 @@ from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """Where a task is.
+    """Where a task is, and what a config may say to it.
 
     Attributes:
-        package: of `run`.
+        run: module whose `run(job)` fills a record.
         page: module that makes its tables and plots.
+        timing: keys of the field `timing`. A task that has none times nothing, and is told by
+            `options` what to do.
         reads_data: whether its data set is one of `softbench.datasets`, checked before it runs.
     """
 
-    package: str
+    run: str
     page: str
+    timing: tuple[str, ...] = ()
     reads_data: bool = False
 
 
-def _experiment(name: str, reads_data: bool = False) -> Task:
+def _experiment(name: str, **fields: object) -> Task:
     package = f"softbench.experiments.{name}"
-    return Task(package, f"{package}.page", reads_data)
+    return Task(f"{package}.run", f"{package}.page", **fields)
 
 
+_TURNS = ("rounds", "block", "max_seconds")  # arguments of `timing.in_turn`
 TASKS = {
-    "train": Task("softbench.bench.training", "softbench.report.training", reads_data=True),
-    "step_time": _experiment("step_time"),
-    "wall_time": _experiment("wall_time"),
+    "train": Task(
+        "softbench.bench.training.run",
+        "softbench.report.training",
+        timing=("warmup_steps", "head_repetitions"),
+        reads_data=True,
+    ),
+    "step_time": _experiment("step_time", timing=_TURNS),
+    "wall_time": _experiment("wall_time", timing=_TURNS),
     "gradient_bias": _experiment("gradient_bias", reads_data=True),
     "kernel_mse": _experiment("kernel_mse"),
     "signal_to_noise": _experiment("signal_to_noise"),
     "mutual_information": _experiment("mutual_information"),
-    "tree_fit": _experiment("tree_fit"),
+    "tree_fit": _experiment("tree_fit", timing=_TURNS),
     "nce_simulation": _experiment("nce_simulation"),
     "nce_efficiency": _experiment("nce_efficiency"),
 }
@@ -43,7 +52,7 @@ TASKS = {
 
 def run_module(task: str) -> ModuleType:
     """Returns the module whose `run(job)` fills a record; it may import Keras."""
-    return importlib.import_module(f"{TASKS[task].package}.run")
+    return importlib.import_module(TASKS[task].run)
 
 
 def page_module(task: str) -> ModuleType:

@@ -4,6 +4,7 @@ Keras hands a batch callback its metrics as Python floats, so a callback runs on
 that made them has finished: one compiled call makes the metrics and the new weights together.
 """
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-_NUM_BATCHES = 16
+NUM_BATCHES = 16
 
 
 class Steps(NamedTuple):
@@ -73,8 +74,14 @@ class StepTimer(keras.callbacks.Callback):
         return max(self.first_seconds - ordinary, 0.0)
 
 
-def rounds(
-    steps: dict[str, Steps], num_rounds: int, block: int, max_seconds: float
+def cycled(call: Callable, batches: list[tuple], wait: Callable[[object], object]) -> Steps:
+    """Returns the step that gives `call` the batches in turn, as tensors of the backend."""
+    feed = itertools.cycle([tuple(map(keras.ops.convert_to_tensor, batch)) for batch in batches])
+    return Steps(lambda: call(*next(feed)), wait)
+
+
+def in_turn(
+    steps: dict[str, Steps], rounds: int, block: int, max_seconds: float
 ) -> dict[str, dict]:
     """Times several steps in turn, so that noise of the machine hits all alike.
 
@@ -82,12 +89,6 @@ def rounds(
     caches full of its neighbour's rows. The order of a round is random (with a fixed seed), so
     that no step always follows the one that passes over the largest table. A step that has used
     up `max_seconds` sits the later rounds out.
-
-    Args:
-        steps: The compiled steps by name.
-        num_rounds: Rounds.
-        block: Counted calls of each step in a round.
-        max_seconds: Limit of one step over all rounds.
 
     Returns:
         {name: {"compile_seconds": s, "step_ms": summary}}.
@@ -97,7 +98,7 @@ def rounds(
         first[name] = _timed(step)
         _timed(step)
     generator = random.Random(0)
-    for _ in range(num_rounds):
+    for _ in range(rounds):
         for name in generator.sample(list(steps), len(steps)):
             step = steps[name]
             if sum(times[name]) >= max_seconds:
@@ -131,5 +132,5 @@ def make_batches(model: dict, num_classes: int, seed: int) -> list[tuple]:
             generator.normal(size=(batch, dim)).astype("float32"),
             generator.integers(num_classes, size=batch).astype("int32"),
         )
-        for _ in range(_NUM_BATCHES)
+        for _ in range(NUM_BATCHES)
     ]

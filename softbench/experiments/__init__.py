@@ -8,5 +8,5 @@ cell (it may import Keras), and `page.py`, free of Keras, which shows its record
     front(pages) -> `softbench.report.costs.Section`, a part of the front page; optional
 
 One line in `softbench.bench.tasks.TASKS` registers it: by that name the bench and the report load
-it. `nce/` is no experiment: it is what two of them share.
+it. What several experiments share stands beside them: `library`, `distributions`, and `nce/`.
 """

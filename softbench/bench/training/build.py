@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 import softbench
+from softbench.bench.methods import LOG_FREQUENCIES
 
-LOG_FREQUENCIES = "log frequencies"
 _COUNTS = ("counts", "prior")
 _ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
 
@@ -18,9 +18,8 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
             stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
             "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1).
-        num_classes: n.
-        counts: (n,) occurrences of each class in the training data.
-        seed: seed of the head's samples and of its initial weights.
+        num_classes, counts: n, and (n,) occurrences of each class in the training data.
+        seed: of the head's samples and of its initial weights.
 
     Raises:
         ValueError: for a head that softbench does not have.

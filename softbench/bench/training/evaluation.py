@@ -3,7 +3,7 @@
 Shape letters: B batch, d features, n classes, R label slots, K ranked ids, T labels of a batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -53,15 +53,11 @@ class _MoreLabels(keras.layers.Layer):
         return self.head.prediction_scores(hidden, labels, **_side(features))
 
 
-def _side(features: Any, name: str = "features") -> dict[str, Any]:
-    return {} if features is None else {name: features}
-
-
 class Evaluator:
     """Scores batches of a `Classifier`; classes are streamed by the head, rows by the caller.
 
     Args:
-        model: the classifier. Its evaluators are made once.
+        model: the classifier.
         k: ranked ids, at most n.
     """
 
@@ -97,8 +93,7 @@ class Evaluator:
             scores = score[:, None]
         else:
             slots = -(-width // _SLOTS) * _SLOTS
-            filled = np.zeros((len(padded), slots), np.int32)
-            filled[:, :width] = np.maximum(padded, 0)
+            filled = np.maximum(padded_labels(labels, slots), 0)
             parts = np.split(filled, slots // _SLOTS, axis=1)
             scores = [self._more.predict_on_batch([*encoded, part]) for part in parts]
             scores = np.concatenate(scores, axis=1)[:, :width]
@@ -106,8 +101,8 @@ class Evaluator:
         return top_ids, nll[padded >= 0]
 
 
-class MostFrequent:
-    """Scores batches, as an `Evaluator`, without looking at the inputs.
+def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
+    """Returns what scores batches, as an `Evaluator`, without looking at the inputs.
 
     The ranking is by training counts, and p_i = (counts_i + 1) / (sum of counts + n).
 
@@ -115,23 +110,22 @@ class MostFrequent:
         counts: (n,) training labels of each class.
         k: ranked ids, at most n.
     """
-
-    def __init__(self, counts: np.ndarray, k: int) -> None:
-        counts = np.asarray(counts, np.float64)
-        self._top = np.argsort(-counts, kind="stable")[:k]
-        self._nll = np.log(counts.sum() + len(counts)) - np.log(counts + 1)
-
-    def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
-        """Returns the same ids for each row (B, K), and -log p (T,) of each label."""
-        return np.tile(self._top, (labels.shape[0], 1)), self._nll[labels.indices]
+    counts = np.asarray(counts, np.float64)
+    top = np.argsort(-counts, kind="stable")[:k]
+    nll = np.log(counts.sum() + len(counts)) - np.log(counts + 1)
+    return lambda inputs, labels, shape: (np.tile(top, (labels.shape[0], 1)), nll[labels.indices])
 
 
-def evaluator(model: keras.Model, k: int) -> Evaluator:
-    """Returns the evaluator of a model, made once for each k."""
+def _evaluator(model: keras.Model, k: int) -> Evaluator:
+    """The evaluator of a model, made once for each k."""
     cache = model.__dict__.setdefault("_evaluators", {})
     if k not in cache:
         cache[k] = Evaluator(model, k)
     return cache[k]
+
+
+def _side(features: Any, name: str = "features") -> dict[str, Any]:
+    return {} if features is None else {name: features}
 
 
 def evaluate(
@@ -144,7 +138,7 @@ def evaluate(
     """Returns the results of `metrics.RankingTotals`; one batch is held at a time.
 
     Args:
-        model: a `Classifier`, or None for `MostFrequent`.
+        model: a `Classifier`, or None for `most_frequent`.
         batches: items (x, labels, mask): labels csr (B, n), or integers (...), one each; mask
             (B,), or (...), 0 where there is no example.
         ks: depths; those beyond n are left out.
@@ -154,7 +148,7 @@ def evaluate(
     n = len(counts)
     ks = tuple(k for k in ks if k <= n)
     totals = metrics.RankingTotals(ks, counts, inverse_propensity)
-    scorer = MostFrequent(counts, max(ks)) if model is None else evaluator(model, max(ks))
+    scorer = most_frequent(counts, max(ks)) if model is None else _evaluator(model, max(ks))
     for x, labels, mask in batches:
         shape = mask.shape
         if not sp.issparse(labels):

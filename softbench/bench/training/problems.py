@@ -1,10 +1,12 @@
 """Problems: a data set, the encoder for it, how its batches are read and how it is evaluated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
 from softbench.bench.training import build, side_inputs
@@ -17,6 +19,7 @@ PROPENSITY = {
     "xmc/wikipedia-500k": (0.5, 0.4),
     "xmc/amazon-670k": (0.6, 2.6),
 }
+_PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
 
@@ -27,16 +30,15 @@ class Problem(NamedTuple):
         num_classes: n.
         counts: (n,) occurrences of each class in the training data.
         encoder: model from inputs to hidden vectors (..., d).
-        head_kwargs: arguments of the head that belong to the model: initial weights.
-        train: batches (x, y).
+        train: batches (x, y), in the order in which they are trained on.
         examples: labels per training step: tokens of a language, rows of a multi-label set.
-        shuffle: whether `fit` may change the order of the batches.
-        callbacks: makes the callbacks of one `fit` or `evaluate`.
-        optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
             `softbench.metrics.RankingTotals`; of the most frequent classes if the model is None.
         probe: encoder or None -> its outputs on a fixed validation batch, an array (B, d) or a dict
             of arrays, and a label of each (B,); -1 for an example that has none. None is `encoder`.
+        head_kwargs: arguments of the head that belong to the model: initial weights.
+        callbacks: makes the callbacks of one `fit` or `evaluate`.
+        optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
         num_rows: N of the training set, if its rows have numbers and no order, else None.
     """
@@ -44,14 +46,13 @@ class Problem(NamedTuple):
     num_classes: int
     counts: np.ndarray
     encoder: keras.Model
-    head_kwargs: dict
     train: build.Batches
     examples: int
-    shuffle: bool
-    callbacks: Callable[[], list]
-    optimizer: Callable[[dict, int], dict]
     evaluate: Callable[[keras.Model | None, str], dict]
     probe: Callable[..., tuple[Any, np.ndarray]]
+    head_kwargs: Mapping[str, Any] = MappingProxyType({})
+    callbacks: Callable[[], list] = list
+    optimizer: Callable[[dict, int], dict] = lambda spec, epoch: spec
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
 
@@ -61,12 +62,11 @@ def load(config: dict, data_dir: str | None) -> Problem:
     dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
-    makers = {
-        datasets.LanguageData: _language,
-        datasets.MultiLabelData: _multi_label,
-        datasets.TripleData: _triples,
-    }
-    return makers[type(data)](data, config)
+    if isinstance(data, datasets.LanguageData):
+        return _language(data, config)
+    if isinstance(data, datasets.TripleData):
+        return _triples(data, config)
+    return _multi_label(data, config)
 
 
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
@@ -112,14 +112,13 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         num_classes=data.num_classes,
         counts=data.counts,
         encoder=encoder,
-        head_kwargs={"kernel_initializer": uniform, "bias_initializer": uniform.clone()},
         train=build.Batches(train, config["steps_per_epoch"]),
         examples=batch * steps,
-        shuffle=False,
-        callbacks=lambda: [models.CarryState()],
-        optimizer=optimizer,
         evaluate=score,
         probe=probe,
+        head_kwargs={"kernel_initializer": uniform, "bias_initializer": uniform.clone()},
+        callbacks=lambda: [models.CarryState()],
+        optimizer=optimizer,
     )
 
 
@@ -132,33 +131,24 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
     else:
         row_optimizer = build.row_optimizer(model.get("row_optimizer"))
+        shape = (batch, train.max_features) if row_optimizer else (None, None)
         encoder = models.sparse_bag_encoder(
-            data.num_features,
-            model["dim"],
-            model.get("normalize", False),
-            row_optimizer,
-            (batch, train.max_features) if row_optimizer else (None, None),
+            data.num_features, model["dim"], model.get("normalize", False), row_optimizer, shape
         )
-
-    def held_out(split: str) -> datasets.base.Batches:
-        return wrapped(datasets.BagBatches(data, split, batch, training=False, **options), config)
-
     inverse_propensity = metrics.inverse_propensities(
         data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
     )
     single = max(np.diff(part.indptr).max(initial=0) for part in (data[2], data[4], data[6])) == 1
-
-    def score(trained: keras.Model | None, split: str) -> dict:
-        scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)
-        return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
-
-    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
-        inputs, labels, mask = held_out("valid")[0]
-        first = datasets.padded_labels(labels)[:, 0]
-        return _outputs(other or encoder, inputs, mask > 0), first[mask > 0]
-
-    tree = side_inputs.bag_inputs(data, dense)
-    return _independent_rows(data, config, encoder, train, score, probe, tree)
+    return _independent_rows(
+        data,
+        config,
+        encoder,
+        train,
+        lambda split: datasets.BagBatches(data, split, batch, training=False, **options),
+        tree=side_inputs.bag_inputs(data, dense),
+        inverse_propensity=inverse_propensity,
+        single=single,
+    )
 
 
 def _triples(data: datasets.TripleData, config: dict) -> Problem:
@@ -169,25 +159,18 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
     encoder = models.pair_encoder(
         data.num_classes,
         data.num_relations,
-        model["dim"],
-        model.get("hidden_units"),
-        model.get("dropout", 0.0),
-        build.row_optimizer(model.get("row_optimizer")),
-        batch,
+        row_optimizer=build.row_optimizer(model.get("row_optimizer")),
+        **{key: model[key] for key in _PAIR if key in model},
     )
 
-    def score(trained: keras.Model | None, split: str) -> dict:
-        held_out = datasets.TripleBatches(data, split, batch, training=False)
-        scores = evaluate(trained, wrapped(held_out, config), TOP_K, data.counts)
-        return scores | {"accuracy": scores["precision_at_1"]}
-
-    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
-        inputs, tails, mask = wrapped(datasets.TripleBatches(data, "valid", batch), config)[0]
-        return _outputs(other or encoder, inputs, mask > 0), tails[mask > 0]
-
-    train = datasets.TripleBatches(data, "train", batch, seed=config["seed"])
-    tree = side_inputs.triple_inputs(data)
-    return _independent_rows(data, config, encoder, train, score, probe, tree)
+    return _independent_rows(
+        data,
+        config,
+        encoder,
+        datasets.TripleBatches(data, "train", batch, seed=config["seed"]),
+        lambda split: datasets.TripleBatches(data, split, batch, training=False),
+        tree=side_inputs.triple_inputs(data),
+    )
 
 
 def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:
@@ -197,10 +180,57 @@ def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:
     return rows[np.sort(np.random.default_rng(0).choice(len(rows), limit, replace=False))]
 
 
-def wrapped(batches: datasets.base.Batches, config: dict) -> datasets.base.Batches:
-    """The batches, with the numbers of their rows if a method asks for them."""
-    numbered = side_inputs.is_numbered(config.get("methods", {}))
-    return datasets.Numbered(batches) if numbered else batches
+def _independent_rows(
+    data: Any,
+    config: dict,
+    encoder: keras.Model,
+    train: datasets.base.Batches,
+    held_out: Callable[[str], datasets.base.Batches],
+    *,
+    tree: side_inputs.TreeInputs,
+    inverse_propensity: np.ndarray | None = None,
+    single: bool = True,
+) -> Problem:
+    """The problem of data without an order between its rows.
+
+    Args:
+        data: gives n and counts.
+        config, encoder, tree: see `Problem`.
+        train: training batches; they reshuffle their rows themselves.
+        held_out: "valid" or "test" -> evaluation batches.
+        inverse_propensity: (n,), or None.
+        single: whether every row has one label, so that precision@1 is the accuracy.
+    """
+    model, numbered = config["model"], side_inputs.is_numbered(config.get("methods", {}))
+
+    def wrapped(batches: datasets.base.Batches) -> datasets.base.Batches:
+        return datasets.Numbered(batches) if numbered else batches
+
+    def score(trained: keras.Model | None, split: str) -> dict:
+        batches = wrapped(held_out(split))
+        scores = evaluate(trained, batches, TOP_K, data.counts, inverse_propensity)
+        return scores | ({"accuracy": scores["precision_at_1"]} if single else {})
+
+    def probe(other: keras.Model | None = None) -> tuple[Any, np.ndarray]:
+        inputs, labels, mask = wrapped(held_out("valid"))[0]
+        if sp.issparse(labels):
+            labels = datasets.padded_labels(labels)[:, 0]
+        return _outputs(other or encoder, inputs, mask > 0), labels[mask > 0]
+
+    batches = wrapped(train)
+    if model.get("prefetch", 0):
+        batches = datasets.Prefetched(batches, model["prefetch"])
+    return Problem(
+        num_classes=data.num_classes,
+        counts=data.counts,
+        encoder=encoder,
+        train=build.Batches(batches, config["steps_per_epoch"]),
+        examples=model["batch_size"],
+        evaluate=score,
+        probe=probe,
+        tree=tree,
+        num_rows=train.num_numbers,
+    )
 
 
 def _outputs(encoder: keras.Model, inputs: Any, rows: np.ndarray) -> Any:
@@ -209,34 +239,3 @@ def _outputs(encoder: keras.Model, inputs: Any, rows: np.ndarray) -> Any:
     tensors = tensors[: len(encoder.inputs)]
     outputs = encoder(tensors if len(tensors) > 1 else tensors[0], training=False)
     return keras.tree.map_structure(lambda x: keras.ops.convert_to_numpy(x)[rows], outputs)
-
-
-def _independent_rows(
-    data: Any,
-    config: dict,
-    encoder: keras.Model,
-    train: Any,
-    score: Callable,
-    probe: Callable,
-    tree: side_inputs.TreeInputs,
-) -> Problem:
-    """The problem of data without an order between its rows."""
-    prefetch = config["model"].get("prefetch", 0)
-    num_rows, train = train.num_numbers, wrapped(train, config)
-    return Problem(
-        num_classes=data.num_classes,
-        counts=data.counts,
-        encoder=encoder,
-        head_kwargs={},
-        train=build.Batches(
-            datasets.Prefetched(train, prefetch) if prefetch else train, config["steps_per_epoch"]
-        ),
-        examples=config["model"]["batch_size"],
-        shuffle=False,  # the batches reshuffle their rows themselves
-        callbacks=list,
-        optimizer=lambda spec, epoch: spec,
-        evaluate=score,
-        probe=probe,
-        tree=tree,
-        num_rows=num_rows,
-    )

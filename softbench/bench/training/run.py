@@ -4,9 +4,11 @@ import itertools
 import math
 import sys
 import time
+from typing import NamedTuple
 
 import keras
 import numpy as np
+from keras.callbacks import TerminateOnNaN
 
 import softbench
 from softbench import diagnostics
@@ -18,6 +20,13 @@ from softbench.bench.training.problems import TOP_K, Problem, load
 _VERBOSE = 1 if sys.stdout.isatty() else 2
 
 
+class _Training(NamedTuple):
+    job: Job
+    model: keras.Model
+    problem: Problem
+    timer: timing.StepTimer
+
+
 def run(job: Job) -> None:
     """Trains the cell's method, evaluating after every epoch; fills `job.result`."""
     config, result = job.config, job.result
@@ -25,36 +34,40 @@ def run(job: Job) -> None:
     problem = load(config, job.data_dir)
     chance = problem.evaluate(None, "test")
     result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
-    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
     spec = {**config["optimizer"], **method.get("optimizer", {})}
-    model = fit(job, {**method, "kwargs": kwargs}, problem, spec)
-    head = model.head
+    model = fit(job, method, problem, spec)
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
     repetitions = config["timing"]["head_repetitions"]
     if repetitions and not isinstance(model.encoder.output, dict):
-        result["head_ms"] = _head_time(head, problem, spec, repetitions)
+        result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
 
 
 def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     """Trains an encoder and a method's head; fills `job.result` with curve and step times.
 
-    Args:
-        job: of the cell.
-        method: {"head", "kwargs"}, see `build.head`.
-        problem: what to train on.
-        spec: of the optimizer.
+    The method is {"head", "kwargs"}, see `build.head`; `spec` is that of the optimizer.
     """
     config, result = job.config, job.result
     timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))
-    method, encoder = _with_side_inputs(job, method, problem, timer)
+    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
+    method, encoder = _with_side_inputs(job, {**method, "kwargs": kwargs}, problem, timer)
     head = build.head(method, problem.num_classes, problem.counts, config["seed"])
     head.build(problem.encoder.output.shape)
     model = softbench.Classifier(encoder, head, top_k=TOP_K)
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
+    run = _Training(job, model, problem, timer)
+    epochs, seconds = config["epochs"], config.get("max_train_seconds", 0.0)
     try:
-        _epochs(job, model, problem, timer, spec)
+        for epoch in range(epochs) if epochs else itertools.count():
+            until = seconds * (epoch + 1) / epochs if epochs else seconds
+            if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
+                continue  # spent on fitting a tree
+            model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
+            _add_point(run, epoch, _train(run, epoch, until, bool(epochs)))
+            if not epochs and timer.clock >= until:
+                break
     finally:
         result |= _step_times(timer, problem.examples)
     return model
@@ -67,8 +80,7 @@ def _with_side_inputs(
 
     A tree is fitted here; the timer's clock starts after the seconds that it took.
     """
-    encoder, kwargs = problem.encoder, dict(method.get("kwargs", {}))
-    seed = job.config["seed"]
+    encoder, kwargs, seed = problem.encoder, dict(method["kwargs"]), job.config["seed"]
     tree, seconds = side_inputs.fit_tree(method, problem.tree, problem.num_classes, seed)
     if tree is not None:
         encoder = side_inputs.with_tree(encoder, tree, problem.tree)
@@ -83,40 +95,7 @@ def _with_side_inputs(
     return {**method, "kwargs": kwargs}, encoder
 
 
-def _epochs(
-    job: Job, model: keras.Model, problem: Problem, timer: timing.StepTimer, spec: dict
-) -> None:
-    epochs, seconds = job.config["epochs"], job.config.get("max_train_seconds", 0.0)
-    for epoch in range(epochs) if epochs else itertools.count():
-        until = seconds * (epoch + 1) / epochs if epochs else seconds
-        if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
-            continue  # spent on fitting a tree
-        model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
-        train_loss = _train(model, problem, timer, epoch, until, bool(epochs))
-        point = {"epoch": epoch + 1, "step": timer.steps}
-        point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
-        if math.isfinite(train_loss):
-            start = time.perf_counter()
-            scores = problem.evaluate(model, "valid")
-            point |= {f"valid_{key}": value for key, value in scores.items()}
-            point |= diagnose(model.head, problem, scores["nll"], model.encoder)
-            point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
-        job.result["curve"].append(point)
-        job.progress(point)
-        if not math.isfinite(point.get("valid_nll", math.nan)):
-            raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
-        if not epochs and timer.clock >= until:
-            break
-
-
-def _train(
-    model: keras.Model,
-    problem: Problem,
-    timer: timing.StepTimer,
-    epoch: int,
-    until: float,
-    again: bool,
-) -> float:
+def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
     """Trains for an epoch; if `until` is not 0, at most until the timer's clock is there.
 
     With `again`, not less than that either: further passes begin until it is.
@@ -124,32 +103,41 @@ def _train(
     Returns:
         The training loss, a mean over the epoch or over the last pass of it.
     """
+
+    def end(batch: int, logs: dict | None = None) -> None:
+        run.model.stop_training |= run.timer.clock >= until
+
+    ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if until else []
     while True:
-        problem.train.go_to(timer.steps)
-        ends = [_EndAt(timer, until)] if until else []
-        history = model.fit(
-            problem.train,
+        run.problem.train.go_to(run.timer.steps)
+        history = run.model.fit(
+            run.problem.train,
             initial_epoch=epoch,
             epochs=epoch + 1,
-            shuffle=problem.shuffle,
-            callbacks=[*problem.callbacks(), timer, *ends, keras.callbacks.TerminateOnNaN()],
+            shuffle=False,
+            callbacks=[*run.problem.callbacks(), run.timer, *ends, TerminateOnNaN()],
             verbose=_VERBOSE,
         )
         loss = float(history.history.get("loss", [math.nan])[-1])
-        if not again or timer.clock >= until or not math.isfinite(loss):
+        if not again or run.timer.clock >= until or not math.isfinite(loss):
             return loss
 
 
-class _EndAt(keras.callbacks.Callback):
-    """Ends training when the timer's clock reaches a time in seconds."""
-
-    def __init__(self, timer: timing.StepTimer, seconds: float) -> None:
-        super().__init__()
-        self._timer, self._seconds = timer, seconds
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if self._timer.clock >= self._seconds:
-            self.model.stop_training = True
+def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
+    """Evaluates the model after an epoch, a point of the learning curve."""
+    job, model, problem, timer = run
+    point = {"epoch": epoch + 1, "step": timer.steps}
+    point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
+    if math.isfinite(train_loss):
+        start = time.perf_counter()
+        scores = problem.evaluate(model, "valid")
+        point |= {f"valid_{key}": value for key, value in scores.items()}
+        point |= diagnose(model.head, problem, scores["nll"], model.encoder)
+        point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
+    job.result["curve"].append(point)
+    job.progress(point)
+    if not math.isfinite(point.get("valid_nll", math.nan)):
+        raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
 
 
 def diagnose(
@@ -163,10 +151,10 @@ def diagnose(
     if hasattr(head, "sampler"):
         outputs = problem.probe(encoder)[0]
         outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
-        part = slice(max(1, diagnostics.LARGEST_SCORES // problem.num_classes))
-        features = outputs.get("sampler_inputs")
+        size = max(1, diagnostics.LARGEST_SCORES // problem.num_classes)
+        outputs = {name: values[:size] for name, values in outputs.items()}
         quality = diagnostics.proposal_quality(
-            head, outputs["hidden"][part], None if features is None else features[part]
+            head, outputs["hidden"], outputs.get("sampler_inputs")
         )
         found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
     return found

@@ -1,4 +1,4 @@
-"""The task "gradient_bias": how far each sampler's law is from one trained head's softmax.
+"""The task "gradient_bias": how far each sampler is from one trained head's softmax.
 
 Shape letters: B validation contexts, n classes, d features, D random features.
 """
@@ -18,7 +18,6 @@ from softbench.bench.training import run as train
 from softbench.bench.training.problems import load
 from softbench.experiments.gradient_bias import theorem
 
-_TRAINED = "full"
 _CLASSES = 1024  # whose features are held at a time
 
 
@@ -44,30 +43,41 @@ def run(job: Job) -> None:
     config, result = job.config, job.result
     trained = _load_or_train(job)
     nll, options = float(trained.valid_nll), job.options
-    contexts = _spread(len(trained.labels), options["contexts"])
+    places = _spread(len(trained.labels), options["contexts"])
+    contexts = trained._replace(hidden=trained.hidden[places], labels=trained.labels[places])
     result |= {"num_classes": len(trained.kernel), "valid_perplexity": float(np.exp(nll))}
     result["mutual_information"] = diagnostics.mutual_information(trained.counts, nll)
-    result["batch"], result["contexts"] = len(trained.labels), len(contexts)
+    result["batch"], result["contexts"] = len(trained.labels), len(places)
     result["samplers"] = {}
     for name, method in config["methods"].items():
-        if name != _TRAINED:
-            head = _head(method, trained, config["seed"])
-            found = proposal(head, trained)
-            found["bias"] = {
-                str(size): gradient_bias(
-                    head, trained, contexts, int(size), repeats, config["seed"]
-                )
-                for size, repeats in options["repetitions"].items()
-            }
-            result["samplers"][name] = found
-            job.progress({"sampler": name, **found})
+        if method["head"] == "FullSoftmax":
+            continue
+        head = _head(method, trained, config["seed"])
+        found = proposal(head, trained)
+        found["bias"] = {
+            str(size): gradient_bias(head, contexts, int(size), repeats, config["seed"])
+            for size, repeats in options["repetitions"].items()
+        }
+        result["samplers"][name] = found
+        job.progress({"sampler": name, **found})
+
+
+def _trained_method(methods: dict) -> dict:
+    for method in methods.values():
+        if method["head"] == "FullSoftmax":
+            return method
+    raise ValueError(
+        "`methods` must have a row of head FullSoftmax, the one that is trained. "
+        f"Received: {', '.join(methods)}"
+    )
 
 
 def _load_or_train(job: Job) -> Trained:
     """The trained head: from the cache of an earlier run, or trained now."""
     config = job.config
+    method = _trained_method(config["methods"])
     parts = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
-    key = {part: config[part] for part in parts} | {"full": config["methods"][_TRAINED]}
+    key = {part: config[part] for part in parts} | {"full": method}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     path = None if job.cache is None else Path(job.cache) / f"trained-{digest}.npz"
     if path is not None and path.is_file():
@@ -75,8 +85,6 @@ def _load_or_train(job: Job) -> Trained:
             job.result["from_cache"] = True
             return Trained(**arrays)
     problem = load(config, job.data_dir)
-    method = config["methods"][_TRAINED]
-    method = {**method, "kwargs": {**problem.head_kwargs, **method["kwargs"]}}
     model = train.fit(job, method, problem, config["optimizer"])
     hidden, labels = problem.probe()
     trained = Trained(
@@ -135,12 +143,7 @@ def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
 
 
 def gradient_bias(
-    head: keras.layers.Layer,
-    trained: Trained,
-    contexts: np.ndarray,
-    num_sampled: int,
-    repetitions: int,
-    seed: int,
+    head: keras.layers.Layer, contexts: Trained, num_sampled: int, repetitions: int, seed: int
 ) -> dict:
     """Theorem 1 at some contexts: each one's worst coordinate, and whether all are in bounds.
 
@@ -149,14 +152,13 @@ def gradient_bias(
         error; `lower` and `upper`, the bounds at that coordinate. `inside`: of how many contexts
         every coordinate is within the bounds, give or take 4 standard errors.
     """
-    hidden = keras.ops.convert_to_tensor(trained.hidden[contexts])
-    labels = trained.labels[contexts]
-    convert = keras.ops.convert_to_tensor(labels.astype("int32"))
-    law = head.sampler.log_prob(head.table, hidden, labels=convert)
-    law = np.exp(keras.ops.convert_to_numpy(law).astype(np.float64))
+    hidden = keras.ops.convert_to_tensor(contexts.hidden)
+    left_out = keras.ops.convert_to_tensor(contexts.labels.astype("int32"))
+    log_q = head.sampler.log_prob(head.table, hidden, labels=left_out)
+    proposals = np.exp(keras.ops.convert_to_numpy(log_q).astype(np.float64))
     scores = keras.ops.convert_to_numpy(head.table.scores(hidden)).astype(np.float64)
-    rows = []
-    for logits, q, label in zip(scores, law, labels, strict=True):
+    rows, inside = [], 0
+    for logits, q, label in zip(scores, proposals, contexts.labels, strict=True):
         q = np.where(np.arange(len(q)) == label, 0.0, q)  # shared draws: the head masks hits
         q = q / q.sum()
         rng = np.random.default_rng([seed, int(label), num_sampled])
@@ -164,9 +166,9 @@ def gradient_bias(
         limits = theorem.bounds(logits, q, int(label), num_sampled)
         slack = 4 * found.error + 1e-6  # q is float32
         within = (found.mean >= limits.lower - slack) & (found.mean <= limits.upper + slack)
-        worst = int(np.argmax(np.abs(found.mean)))
-        at = (np.abs(found.mean[worst]), found.error[worst], limits.lower, limits.upper[worst])
-        rows.append((*at, float(within.all())))
+        inside += int(within.all())
+        at = int(np.argmax(np.abs(found.mean)))
+        rows.append((abs(found.mean[at]), found.error[at], limits.lower, limits.upper[at]))
     means = np.mean(rows, axis=0).tolist()
-    found = dict(zip(("worst", "error", "lower", "upper"), means[:4], strict=True))
-    return found | {"inside": round(means[4] * len(rows)), "repetitions": repetitions}
+    found = dict(zip(("worst", "error", "lower", "upper"), means, strict=True))
+    return found | {"inside": inside, "repetitions": repetitions}

@@ -36,7 +36,7 @@ def bounds(logits: np.ndarray, q: np.ndarray, label: int, num_sampled: int) -> B
 
     Args:
         logits: (n,).
-        q: (n,), the law over the other classes; 0 at the label.
+        q: (n,), the distribution over the other classes; 0 at the label.
         label: of the example.
         num_sampled: m.
     """

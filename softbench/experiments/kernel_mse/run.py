@@ -3,41 +3,31 @@
 Shape letters: P pairs, d pixels, D random features.
 """
 
-import functools
-
 import keras
 import numpy as np
 
+from softbench import samplers
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
-from softbench.samplers.kernel import maclaurin, positive, rff, sorf
 
 # Maps of more features are built and averaged in parts of this many.
 _PART = 1024
-_MAPS = {
-    "rff": rff.RandomFourier,
-    "sorf": sorf.StructuredFourier,
-    "maclaurin": maclaurin.RandomMaclaurin,
-    "positive": positive.PositiveRandom,
-}
 
 
 def run(job: Job) -> None:
     """Measures every map of the cell; fills `job.result`."""
-    config, result = job.config, job.result
+    config, options, result = job.config, job.options, job.result
     images = generated_digits() if job.data_dir is None else load_usps(job.data_dir)
     result["source"] = "generated" if job.data_dir is None else "usps"
     rng = np.random.default_rng(config["seed"])
-    options = job.options
-    hidden, rows = (
-        unit_vectors(images[rng.integers(len(images), size=options["pairs"])]) for _ in range(2)
-    )
-    result["pairs"], result["errors"] = len(hidden), {}
+    chosen = rng.integers(len(images), size=(2, options["pairs"]))
+    pairs = unit_vectors(images[chosen])
+    result["pairs"], result["errors"] = options["pairs"], {}
     for index, (name, method) in enumerate(config["methods"].items()):
         found = {}
         for tau in options["taus"]:
             rng = np.random.default_rng([config["seed"], index, int(1000 * tau)])
-            found[str(tau)] = errors(method, hidden, rows, tau, options["features"], rng)
+            found[str(tau)] = errors(method, pairs, tau, options["features"], rng)
         result["errors"][name] = found
         job.progress({"map": name, **found})
 
@@ -49,17 +39,13 @@ def unit_vectors(images: np.ndarray) -> np.ndarray:
 
 
 def errors(
-    method: dict,
-    hidden: np.ndarray,
-    rows: np.ndarray,
-    tau: float,
-    num_features: int,
-    rng: np.random.Generator,
+    method: dict, pairs: np.ndarray, tau: float, num_features: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Mean squared errors of one map on pairs hidden (P, d), rows (P, d).
+    """Mean squared errors of one map on pairs of h and c.
 
     Args:
         method: {"map", "num_features"}.
+        pairs: (2, P, d).
         tau: of the target exp(tau <h, c>).
         num_features: independent maps are measured, and the mean error taken, until they have
             this many features together.
@@ -69,23 +55,17 @@ def errors(
         `mse` on the target; `relative`, that over the mean squared target; and `gaussian`, the
         mean squared error on exp(tau (<h, c> - 1)).
     """
-    inner = np.sum(hidden * rows, axis=-1)
+    inner = np.sum(pairs[0] * pairs[1], axis=-1)
     target = np.exp(tau * inner)
     if method["map"] == "quadratic":
         mse = np.mean(np.square(best_quadratic(inner, target) - target))
     else:
-        size = method["num_features"]
-        estimates = (
-            estimate(method["map"], hidden, rows, tau, size, rng)
-            for _ in range(max(1, num_features // size))
-        )
+        repetitions = range(max(1, num_features // method["num_features"]))
+        estimates = (estimate(method, pairs, tau, rng) for _ in repetitions)
         mse = np.mean([np.mean(np.square(found - target)) for found in estimates])
-    relative = mse / np.mean(np.square(target))
-    return {
-        "mse": float(mse),
-        "relative": float(relative),
-        "gaussian": float(mse * np.exp(-2 * tau)),
-    }
+    found = {"mse": mse, "relative": mse / np.mean(np.square(target))}
+    found["gaussian"] = mse * np.exp(-2 * tau)
+    return {name: float(value) for name, value in found.items()}
 
 
 def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -94,22 +74,16 @@ def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
     return design @ np.linalg.lstsq(design, target, rcond=None)[0]
 
 
-def estimate(
-    name: str,
-    hidden: np.ndarray,
-    rows: np.ndarray,
-    tau: float,
-    num_features: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def estimate(method: dict, pairs: np.ndarray, tau: float, rng: np.random.Generator) -> np.ndarray:
     """phi(h).phi(c) of the pairs (P,), as a mean over parts of the features."""
-    make = functools.partial(_MAPS[name], nu=float(tau))
-    total = np.zeros(len(hidden))
+    num_features, total = method["num_features"], np.zeros(pairs.shape[1])
     for start in range(0, num_features, _PART):
         size = min(_PART, num_features - start)
-        part = make(num_features=size, seed=int(rng.integers(2**31)))
-        part.build((None, hidden.shape[-1]))
-        pair = (keras.ops.convert_to_tensor(x.astype("float32")) for x in (hidden, rows))
-        first, second = (part.features(x) for x in pair)
+        options = {"num_features": size, "nu": float(tau), "seed": int(rng.integers(2**31))}
+        part = samplers.get(method["map"], **options).make_features(temperature=1.0)
+        part.build((None, pairs.shape[-1]))
+        first, second = (
+            part.features(keras.ops.convert_to_tensor(x.astype("float32"))) for x in pairs
+        )
         total += size * keras.ops.convert_to_numpy(keras.ops.sum(first * second, axis=-1))
     return total / num_features

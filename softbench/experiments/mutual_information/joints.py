@@ -1,23 +1,26 @@
-"""Joint laws of (x, y) with known mutual information, and critics that hold their optimum.
+"""Joint distributions of (x, y) with known mutual information, and critics that hold their optimum.
 
-A critic f(x, y) stands for log p(y|x) / p(y). Both laws have one that is linear in its weights and
-can be the truth exactly. Shape letters: S samples, N candidates of each, the first one the label.
+A critic f(x, y) stands for log p(y|x) / p(y). Both distributions have one that is linear in its
+weights and can be the truth exactly.
+
+Shape letters: S samples, N candidates of each, the first one the label.
 """
 
 import math
 
 import numpy as np
+from scipy.special import softmax
 
-from softbench.experiments import distributions as laws
+from softbench.experiments import distributions
 
 
 class Table:
-    """p(y|x) of a table (X, n), mixed with a little of the uniform law; x is uniform.
+    """p(y|x) of a table (X, n), mixed with a little of the uniform one; x is uniform.
 
     Args:
         num_inputs, num_classes: X and n.
         sharpness: factor of the normal scores whose softmax the rows are.
-        uniform: share of the uniform law.
+        uniform: share of the uniform distribution.
         seed: of the scores.
     """
 
@@ -25,7 +28,7 @@ class Table:
         self, num_inputs: int, num_classes: int, sharpness: float, uniform: float, seed: int
     ) -> None:
         scores = sharpness * np.random.default_rng(seed).normal(size=(num_inputs, num_classes))
-        self.given = (1 - uniform) * laws.softmax(scores) + uniform / num_classes
+        self.given = (1 - uniform) * softmax(scores, axis=-1) + uniform / num_classes
         self.marginal = self.given.mean(0)
         self.optimum = np.log(self.given / self.marginal)
         self.information = float(np.mean(np.sum(self.given * self.optimum, -1)))
@@ -33,9 +36,9 @@ class Table:
     def sample(self, rng: np.random.Generator, size: int, candidates: int) -> tuple:
         """x (S,) and y (S, N): y[:, 0] ~ p(y|x), the others ~ p(y)."""
         x = rng.integers(len(self.given), size=size)
-        true = laws.draw(self.given, x, rng.random(size))
+        true = distributions.draw(self.given, x, rng.random(size))
         uniform = rng.random((size, candidates - 1))
-        noise = laws.draw(self.marginal[None], np.zeros(size, int), uniform)
+        noise = distributions.draw(self.marginal[None], np.zeros(size, int), uniform)
         return x, np.concatenate([true[:, None], noise], -1)
 
     def log_noise(self, y: np.ndarray) -> np.ndarray:
@@ -117,15 +120,15 @@ def _features(values: np.ndarray) -> np.ndarray:
 
 
 def build(dataset: dict, seed: int) -> Table | Gaussian:
-    """The joint law that a config describes.
+    """The joint distribution that a config describes.
 
     Raises:
-        ValueError: for a law that is neither `table` nor `gaussian`.
+        ValueError: for one that is neither `table` nor `gaussian`.
     """
-    fields = {key: value for key, value in dataset.items() if key not in ("name", "label")}
-    if dataset["name"] == "table":
-        return Table(**fields, seed=seed)
-    if dataset["name"] == "gaussian":
-        return Gaussian(**fields)
     name = dataset["name"]
+    fields = {key: value for key, value in dataset.items() if key not in ("name", "label")}
+    if name == "table":
+        return Table(**fields, seed=seed)
+    if name == "gaussian":
+        return Gaussian(**fields)
     raise ValueError(f"`dataset.name` must be table or gaussian. Received: {name!r}")

@@ -8,26 +8,22 @@ Shape letters: S samples, N candidates of each, the first one the label.
 """
 
 import math
+from collections.abc import Iterator
 
-import keras
 import numpy as np
-from scipy import optimize
+from scipy import optimize, stats
 
-from softbench import losses
 from softbench.bench.job import Job
-from softbench.experiments import distributions as laws
+from softbench.experiments import library
 from softbench.experiments.mutual_information import joints
-from softbench.ops import gradients_and_aux
 
 _CHUNK = 2**20  # candidates that are held at once
-_OBJECTIVES = {"ranking": losses.nce_ranking, "binary": losses.nce_binary}
 Joint = joints.Table | joints.Gaussian
 
 
 def run(job: Job) -> None:
     """Measures every critic at every N; fills `job.result`."""
-    config, result = job.config, job.result
-    options = job.options
+    config, options, result = job.config, job.options, job.result
     joint = joints.build(config["dataset"], config["seed"])
     result["mutual_information"] = joint.information
     result["samples"], result["critics"] = options["samples"], {}
@@ -60,22 +56,19 @@ def measure(
         mean square of f - log p(y|x) / p(y) over p(x, y), constants in x included; "bound_error"
         and "local_error": standard errors}, in nats.
     """
-    values: dict[str, list] = {name: [] for name in (*_OBJECTIVES, "square")}
+    values: dict[str, list] = {name: [] for name in (*library.NCE, "square")}
     for x, y in _chunks(joint, candidates, samples, rng):
-        scores = joint.scores(weights, x, y)
-        for name in _OBJECTIVES:
-            values[name].append(_losses(name, scores, joint.log_noise(y))[0])
+        for name in library.NCE:
+            values[name].append(_losses(name, joint, weights, x, y).losses)
         wrong = joint.scores(weights - joint.optimum, x, y[:, :1])
         values["square"].append(np.square(wrong[:, 0]))
-    ranking, local, square = (
-        laws.estimate(np.concatenate(values[key])) for key in ("ranking", "binary", "square")
-    )
+    ranking, local, square = (np.concatenate(parts) for parts in values.values())
     return {
-        "bound": math.log(candidates) - ranking.mean,
-        "bound_error": ranking.error,
-        "local": local.mean,
-        "local_error": local.error,
-        "critic_rms": math.sqrt(square.mean),
+        "bound": math.log(candidates) - float(ranking.mean()),
+        "bound_error": float(stats.sem(ranking)),
+        "local": float(local.mean()),
+        "local_error": float(stats.sem(local)),
+        "critic_rms": math.sqrt(square.mean()),
     }
 
 
@@ -85,7 +78,7 @@ def train(
     """The weights of the critic with the least loss on samples, by L-BFGS (the loss is convex).
 
     Args:
-        joint: law of (x, y).
+        joint: distribution of (x, y).
         objective: "ranking" or "binary".
         candidates: N.
         samples: S, kept through the training.
@@ -100,9 +93,9 @@ def train(
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights, total, pulled = flat.reshape(shape), 0.0, np.zeros(shape)
         for x, y in data:
-            found = _losses(objective, joint.scores(weights, x, y), joint.log_noise(y))
-            total += found[0].sum()
-            pulled += joint.pull(x, y, found[1])
+            found = _losses(objective, joint, weights, x, y)
+            total += found.losses.sum()
+            pulled += joint.pull(x, y, found.gradient)
         return total / samples, pulled.ravel() / samples
 
     options = {"maxiter": 200, "ftol": 1e-8, "gtol": 1e-5}  # the loss is in float32
@@ -111,7 +104,9 @@ def train(
     return found.x.reshape(shape), int(found.nit)
 
 
-def _chunks(joint: Joint, candidates: int, samples: int, rng: np.random.Generator):
+def _chunks(
+    joint: Joint, candidates: int, samples: int, rng: np.random.Generator
+) -> Iterator[tuple]:
     """Samples of x and of N candidates, a part of them at a time."""
     step = max(1, _CHUNK // candidates)
     for start in range(0, samples, step):
@@ -119,25 +114,12 @@ def _chunks(joint: Joint, candidates: int, samples: int, rng: np.random.Generato
 
 
 def _losses(
-    objective: str, scores: np.ndarray, log_noise: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The library's losses (S,) of f (S, N), and their gradient (S, N).
+    objective: str, joint: Joint, weights: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> library.Evaluated:
+    """The library's losses (S,) of a critic f, and their gradient with respect to f (S, N).
 
     The objectives take log p(y|x) and subtract the log expected count of the noise themselves.
     """
-    counts = log_noise + math.log(scores.shape[1] - 1)
-    logits = scores + log_noise
-    true, sampled, of_true, of_sampled = (
-        keras.ops.convert_to_tensor(np.asarray(a, "float32"))
-        for a in (logits[:, 0], logits[:, 1:], counts[:, 0], counts[:, 1:])
-    )
-
-    def loss(true: object, sampled: object) -> tuple:
-        found = _OBJECTIVES[objective](true, sampled, of_true, of_sampled)
-        return keras.ops.sum(found), found
-
-    gradients, values = gradients_and_aux(loss, [true, sampled])
-    to_true, to_sampled, values = (
-        keras.ops.convert_to_numpy(a).astype(float) for a in (*gradients, values)
-    )
-    return values, np.concatenate([to_true[:, None], to_sampled], -1)
+    log_noise = joint.log_noise(y)
+    counts = log_noise + math.log(y.shape[1] - 1)
+    return library.evaluate(library.NCE[objective], joint.scores(weights, x, y) + log_noise, counts)

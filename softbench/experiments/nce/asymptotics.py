@@ -7,24 +7,45 @@ Shape letters: X inputs, Y classes, K draws of noise, P parameters. F is d s / d
 (X Y, P), the rows of one input after those of the other.
 """
 
-from collections.abc import Iterator
-from math import lgamma
+from collections.abc import Callable
+from itertools import combinations_with_replacement
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, stats
 
 from softbench.experiments.nce.objectives import Design
 
 
-def fisher(design: Design, law: np.ndarray) -> np.ndarray:
-    """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse.
+def covariance(
+    kind: str,
+    design: Design,
+    conditional: np.ndarray,
+    noise: np.ndarray,
+    num_noise: int | None,
+    information: Callable | None = None,
+) -> np.ndarray:
+    """Asymptotic covariance (P, P) of an estimate.
 
     Args:
-        design: F.
-        law: p(y|x) (X, Y).
+        kind: "likelihood", "ranking" or "binary".
+        design: F; of binary NCE with the columns of gamma or b_x.
+        conditional: p(y|x) (X, Y).
+        noise: p_N (Y,).
+        num_noise: K.
+        information: of ranking; None is `ranking_information`.
     """
-    means = conditional_means(design, law)
-    return second_moment(design, law) - means.T @ means / len(law)
+    if kind == "binary":
+        return binary_covariance(design, conditional, noise, num_noise)
+    if kind == "likelihood":
+        return np.linalg.inv(fisher(design, conditional))
+    information = information or ranking_information
+    return np.linalg.inv(information(design, conditional, noise, num_noise))
+
+
+def fisher(design: Design, conditional: np.ndarray) -> np.ndarray:
+    """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse."""
+    means = conditional_means(design, conditional)
+    return second_moment(design, conditional) - means.T @ means / len(conditional)
 
 
 def _information(design: Design, weights: list[np.ndarray]) -> np.ndarray:
@@ -47,59 +68,39 @@ def conditional_means(design: Design, weight: np.ndarray) -> np.ndarray:
 
 
 def ranking_information(
-    design: Design, law: np.ndarray, noise: np.ndarray, num_noise: int
+    design: Design, conditional: np.ndarray, noise: np.ndarray, num_noise: int
 ) -> np.ndarray:
     """I_{R,K} (P, P), exact: the covariance of ranking is its inverse (Lemma B.7).
 
     I_{R,K} = E[Var_q of the gradient of s over {y_0, ..., y_K}], q the softmax of s_bar over the
     set. The expectation is a sum over all multisets of K + 1 classes, so Y must be small.
-
-    Args:
-        design: F.
-        law: p(y|x) (X, Y).
-        noise: p_N (Y,).
-        num_noise: K.
     """
-    counts = np.array(list(_multisets(num_noise + 1, len(noise))), dtype=float)
-    ways = lgamma(num_noise + 2) - np.array([sum(lgamma(c + 1) for c in row) for row in counts])
-    chance = np.exp(ways + counts @ np.log(noise))
+    size, kinds = num_noise + 1, len(noise)
+    sets = combinations_with_replacement(range(kinds), size)
+    counts = np.array([np.bincount(ids, minlength=kinds) for ids in sets], float)
+    chance = stats.multinomial.pmf(counts, size, noise)
     weights = []
-    for p in law:
+    for p in conditional:
         ratio = p / noise
         total = counts @ ratio
-        # The place of the true class in the set is any of K + 1: sum_j p(y_j) / p_N(y_j) / (K + 1).
-        share = chance * total / (num_noise + 1)
+        # The true class is any of the K + 1 of the set: sum_j p(y_j) / p_N(y_j) / (K + 1).
+        share = chance * total / size
         q = counts * ratio / total[:, None]
         weights.append(np.diag(share @ q) - (q.T * share) @ q)
     return _information(design, weights)
 
 
-def _multisets(size: int, kinds: int) -> Iterator[tuple[int, ...]]:
-    if kinds == 1:
-        yield (size,)
-        return
-    for first in range(size + 1):
-        for rest in _multisets(size - first, kinds - 1):
-            yield (first, *rest)
-
-
 def sampled_ranking_information(
     design: Design,
-    law: np.ndarray,
+    conditional: np.ndarray,
     noise: np.ndarray,
     num_noise: int,
     num_sets: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """I_{R,K} (P, P) from `num_sets` random sets for each input, for many classes.
-
-    Args:
-        design, law, noise, num_noise: as in `ranking_information`.
-        num_sets: sets {y_0, ..., y_K} drawn for each input.
-        rng: of the draws.
-    """
+    """I_{R,K} (P, P) from `num_sets` random sets {y_0, ..., y_K} for each input, for many Y."""
     weights = []
-    for p in law:
+    for p in conditional:
         true = rng.choice(len(noise), size=(num_sets, 1), p=p)
         drawn = rng.choice(len(noise), size=(num_sets, num_noise), p=noise)
         ids = np.concatenate([true, drawn], axis=-1)
@@ -112,21 +113,17 @@ def sampled_ranking_information(
 
 
 def binary_covariance(
-    design: Design, law: np.ndarray, noise: np.ndarray, num_noise: int
+    design: Design, conditional: np.ndarray, noise: np.ndarray, num_noise: int
 ) -> np.ndarray:
     """Covariance (P, P) of binary NCE where s = log p(y|x) at the truth (Lemma B.14).
 
     W^-1 (W - (1 + 1/K) E_X[mu_x mu_x^T]) W^-1, W = E[(1 - sigma) g g^T] and
     mu_x = E_{Y|X}[(1 - sigma) g], with g the gradient of s and 1 - sigma = K p_N / (p + K p_N). The
     log-partition, or one b_x for each input, is among the parameters.
-
-    Args:
-        design: F, with the columns of gamma or b_x.
-        law, noise, num_noise: as in `ranking_information`.
     """
-    weight = law * (num_noise * noise / (law + num_noise * noise))
+    weight = conditional * (num_noise * noise / (conditional + num_noise * noise))
     hessian = second_moment(design, weight)
     means = conditional_means(design, weight)
-    variance = hessian - (1 + 1 / num_noise) * means.T @ means / len(law)
+    variance = hessian - (1 + 1 / num_noise) * means.T @ means / len(conditional)
     inverse = np.linalg.inv(hessian)
     return inverse @ variance @ inverse

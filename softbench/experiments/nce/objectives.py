@@ -6,13 +6,13 @@ the data points, and give their value and their gradient with respect to the tab
 Shape letters: X inputs, Y classes, N data points, K draws of noise for each, P parameters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import optimize, sparse, special
 
-from softbench.experiments import distributions as laws
+from softbench.experiments import distributions
 
 Design = np.ndarray | sparse.spmatrix
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -24,11 +24,12 @@ _MOST_CHANGE = 1.0  # in nats, of a score between the two
 
 
 class Sample(NamedTuple):
-    """Data points and their noise: inputs (N,), classes (N,) and noise (N, K), as ids."""
+    """Data points and their noise: inputs (N,), classes (N,) and noise (N, K), as ids of X, Y."""
 
     inputs: np.ndarray
     classes: np.ndarray
     noise: np.ndarray
+    shape: tuple[int, int]
 
 
 class Fit(NamedTuple):
@@ -49,47 +50,51 @@ class Fit(NamedTuple):
 
 
 def draw(
-    law: np.ndarray, noise: np.ndarray, size: int, num_noise: int, rng: np.random.Generator
+    conditional: np.ndarray, noise: np.ndarray, size: int, num_noise: int, rng: np.random.Generator
 ) -> Sample:
-    """Returns `size` points, x uniform and y ~ law[x] (X, Y), each with K draws of noise (Y,)."""
-    inputs = rng.integers(len(law), size=size)
-    classes = laws.draw(law, inputs, rng.random(size))
-    drawn = laws.draw(noise[None], np.zeros(size, int), rng.random((size, num_noise)))
-    return Sample(inputs, classes, drawn)
+    """`size` points, x uniform and y ~ conditional[x] (X, Y), each with K draws of noise (Y,)."""
+    inputs = rng.integers(len(conditional), size=size)
+    classes = distributions.draw(conditional, inputs, rng.random(size))
+    uniform = rng.random((size, num_noise))
+    drawn = distributions.draw(noise[None], np.zeros(size, int), uniform)
+    return Sample(inputs, classes, drawn, conditional.shape)
 
 
-def positives(sample: Sample, shape: tuple[int, int]) -> np.ndarray:
+def positives(sample: Sample) -> np.ndarray:
     """Counts (X, Y) of the data points."""
-    cells = sample.inputs * shape[1] + sample.classes
-    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
+    return _counts(sample, sample.classes[:, None])
 
 
-def negatives(sample: Sample, shape: tuple[int, int]) -> np.ndarray:
+def negatives(sample: Sample) -> np.ndarray:
     """Counts (X, Y) of the draws of noise."""
-    cells = (sample.inputs[:, None] * shape[1] + sample.noise).ravel()
-    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
+    return _counts(sample, sample.noise)
 
 
-def candidates(sample: Sample, shape: tuple[int, int]) -> sparse.csr_matrix:
+def _counts(sample: Sample, classes: np.ndarray) -> np.ndarray:
+    cells = (sample.inputs[:, None] * sample.shape[1] + classes).ravel()
+    counts = np.bincount(cells, minlength=sample.shape[0] * sample.shape[1])
+    return counts.reshape(sample.shape).astype(float)
+
+
+def _candidates(sample: Sample) -> sparse.csr_matrix:
     """How often each cell is among the true class and the draws of each point (N, X Y)."""
-    size, classes = len(sample.inputs), sample.classes[:, None]
-    classes = np.concatenate([classes, sample.noise], axis=-1)
+    size, num_classes = len(sample.inputs), sample.shape[1]
+    classes = np.concatenate([sample.classes[:, None], sample.noise], axis=-1)
     times = np.ones(classes.size)
-    if classes.shape[1] > shape[1]:
+    if classes.shape[1] > num_classes:
         # Fewer classes than draws: a count of each class is the shorter row.
-        cells = (np.arange(size)[:, None] * shape[1] + classes).ravel()
-        times = np.bincount(cells, minlength=size * shape[1]).astype(float)
-        classes = np.broadcast_to(np.arange(shape[1]), (size, shape[1]))
-    cells = (sample.inputs[:, None] * shape[1] + classes).ravel()
+        cells = (np.arange(size)[:, None] * num_classes + classes).ravel()
+        times = np.bincount(cells, minlength=size * num_classes).astype(float)
+        classes = np.broadcast_to(np.arange(num_classes), (size, num_classes))
+    cells = (sample.inputs[:, None] * num_classes + classes).ravel()
     ends = np.arange(0, cells.size + 1, classes.shape[1])
-    return sparse.csr_matrix((times, cells, ends), shape=(size, shape[0] * shape[1]))
+    return sparse.csr_matrix((times, cells, ends), (size, sample.shape[0] * num_classes))
 
 
 def likelihood(positive: np.ndarray) -> Objective:
     """-1/N sum_i log p(y_i | x_i), p the softmax of the scores.
 
-    Args:
-        positive: counts (X, Y) of the data points, or their probabilities.
+    `positive` (X, Y) are the counts of the data points, or their probabilities.
     """
     size, rows = positive.sum(), positive.sum(-1, keepdims=True)
 
@@ -103,20 +108,13 @@ def likelihood(positive: np.ndarray) -> Objective:
     return objective
 
 
-def ranking(sample: Sample, log_noise: np.ndarray, shape: tuple[int, int]) -> Objective:
+def ranking(sample: Sample, log_noise: np.ndarray) -> Objective:
     """-1/N sum_i log exp(s_bar(x_i, y_i)) / sum_k exp(s_bar(x_i, y_ik)), s_bar = s - log p_N.
 
-    The sum is over the true class and the K draws (Ma & Collins 2018, figure 1).
-
-    Args:
-        sample: the points and their draws.
-        log_noise: log p_N (Y,).
-        shape: (X, Y).
+    The sum is over the true class and the K draws (Ma & Collins 2018, figure 1); `log_noise` (Y,).
     """
-    size, sets = len(sample.inputs), candidates(sample, shape)
-    back = sets.T.tocsr()
-    positive = positives(sample, shape)
-    rows = positive.sum(-1, keepdims=True)
+    size, sets, positive = len(sample.inputs), _candidates(sample), positives(sample)
+    back, rows = sets.T.tocsr(), positive.sum(-1, keepdims=True)
 
     def objective(table: np.ndarray) -> tuple[float, np.ndarray]:
         corrected = table - log_noise
@@ -124,9 +122,9 @@ def ranking(sample: Sample, log_noise: np.ndarray, shape: tuple[int, int]) -> Ob
         mass = np.exp(corrected - top)
         total = sets @ mass.ravel()
         if not total.all():  # scores 745 nats apart: the search went too far
-            return np.inf, np.zeros(shape)
+            return np.inf, np.zeros(sample.shape)
         value = np.log(total).sum() + np.sum(rows * top) - np.sum(positive * corrected)
-        gradient = mass * (back @ (1 / total)).reshape(shape) - positive
+        gradient = mass * (back @ (1 / total)).reshape(sample.shape) - positive
         return float(value / size), gradient / size
 
     return objective
@@ -157,24 +155,29 @@ def binary(
     return objective
 
 
-def minimise(
-    objective: Objective,
-    design: Design,
-    shape: tuple[int, int],
-    offset: np.ndarray | float = 0.0,
-) -> Fit:
+def objective(kind: str, sample: Sample, log_noise: np.ndarray) -> Objective:
+    """The objective `kind` on data: "likelihood", "ranking" or "binary"; `log_noise` (Y,)."""
+    if kind == "likelihood":
+        return likelihood(positives(sample))
+    if kind == "ranking":
+        return ranking(sample, log_noise)
+    if kind == "binary":
+        return binary(positives(sample), negatives(sample), log_noise, sample.noise.shape[1])
+    raise ValueError(f"`objective` must be likelihood, ranking or binary. Received: {kind!r}")
+
+
+def minimise(objective: Objective, design: Design, offset: np.ndarray) -> Fit:
     """Minimises over the parameters v of the scores s = design v + offset, from v = 0, by L-BFGS.
 
     Args:
         objective: of a table (X, Y).
         design: d s / d v, (X Y, P).
-        shape: (X, Y).
-        offset: (X, Y), or a scalar: the part of the scores without parameters.
+        offset: (X, Y), the part of the scores without parameters.
     """
     transposed = design.T.tocsr() if sparse.issparse(design) else design.T
 
     def table(parameters: np.ndarray) -> np.ndarray:
-        return (design @ parameters).reshape(shape) + offset
+        return (design @ parameters).reshape(offset.shape) + offset
 
     def function(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = objective(table(parameters))
@@ -194,17 +197,43 @@ def minimise(
     return Fit(parameters, slope, iterations, bool(converged))
 
 
-def unnormalised_divergence(law: np.ndarray, scores: np.ndarray) -> float:
+def sizes(method: Mapping, negatives: list[int]) -> dict[str, int | None]:
+    """{key in a record: K} of the K at which a method is fitted; "-" of maximum likelihood."""
+    if method["objective"] == "likelihood":
+        return {"-": None}
+    return {str(k): k for k in negatives}
+
+
+def fits(
+    methods: Mapping[str, Mapping],
+    negatives: list[int],
+    sample: Sample,
+    noise: np.ndarray,
+    designs: Mapping[str, Design],
+    offset: np.ndarray,
+) -> Iterator[tuple[str, str, Fit]]:
+    """Minimises every method's objective at every K: its name, the key of K, and the minimum.
+
+    The first K draws of each point are those of a method; `noise` is p_N (Y,), `designs` are
+    {name: d s / d parameters (X Y, P)}, and `offset` (X, Y) is that of `minimise`.
+    """
+    for name, method in methods.items():
+        for key, num_noise in sizes(method, negatives).items():
+            part = sample._replace(noise=sample.noise[:, :num_noise])
+            function = objective(method["objective"], part, np.log(noise))
+            yield name, key, minimise(function, designs[name], offset)
+
+
+def divergence(conditional: np.ndarray, scores: np.ndarray) -> float:
+    """KL(p || softmax of the scores) in nats, mean over the inputs; both (X, Y)."""
+    log_ratio = np.log(conditional) - special.log_softmax(scores, axis=-1)
+    return float(np.mean(np.sum(conditional * log_ratio, axis=-1)))
+
+
+def unnormalised_divergence(conditional: np.ndarray, scores: np.ndarray) -> float:
     """sum_y p log(p / q) - p + q, q = exp(scores) as it is, in nats, mean over the inputs.
 
     0 at q = p alone; the KL divergence if q is normalised.
     """
-    terms = law * (np.log(law) - scores) - law + np.exp(scores)
+    terms = conditional * (np.log(conditional) - scores) - conditional + np.exp(scores)
     return float(np.mean(np.sum(terms, axis=-1)))
-
-
-def divergence(law: np.ndarray, scores: np.ndarray) -> float:
-    """KL(p || softmax of the scores) in nats, mean over the inputs; both (X, Y)."""
-    top = scores.max(-1, keepdims=True)
-    log_model = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
-    return float(np.mean(np.sum(law * (np.log(law) - log_model), axis=-1)))

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special, stats
 
 from softbench.bench.job import Job, NotFinite
-from softbench.experiments import distributions as laws
 from softbench.experiments.nce import asymptotics, objectives
-from softbench.experiments.nce import methods as nce_methods
 
 
 class Model(NamedTuple):
@@ -38,32 +37,35 @@ class Model(NamedTuple):
         return (self.design @ self.truth).reshape(self.offset.shape) + self.offset
 
     @property
-    def law(self) -> np.ndarray:
+    def conditional(self) -> np.ndarray:
         """p(y|x) (X, Y)."""
-        return laws.softmax(self.scores)
+        return special.softmax(self.scores, axis=-1)
 
 
 def run(job: Job) -> None:
     """Measures one model of section 4.4, or the counterexample; fills `job.result`."""
-    config, options = job.config, job.options
-    kind = config["dataset"]["model"]
-    if kind == "counterexample":
+    config, options, result = job.config, job.options, job.result
+    methods = config["methods"]
+    if config["dataset"]["model"] == "counterexample":
         _run_counterexample(job)
         return
     model = make_model(config["dataset"])
-    job.result["model"] = {"truth": model.truth, "noise": model.noise, "law": model.law}
-    job.result["log_partition"] = np.log(np.exp(model.scores).sum(-1))
-    job.result["exact"] = exact(model, config["methods"], options["negatives"])
+    result["model"] = {"truth": model.truth, "noise": model.noise, "law": model.conditional}
+    result["log_partition"] = np.log(np.exp(model.scores).sum(-1))
+    result["exact"] = exact(model, methods, options["negatives"])
     rng = np.random.default_rng(config["seed"])
-    thetas: dict[str, dict[str, list]] = {name: {} for name in config["methods"]}
-    for _ in range(options["data_sets"]):
-        for name, row in one_data_set(model, config["methods"], options, rng).items():
-            for label, theta in row.items():
-                thetas[name].setdefault(label, []).append(theta)
-    job.result["size"], job.result["data_sets"] = options["size"], options["data_sets"]
-    reference = _reference(config["methods"])
-    job.result["measured"] = summary(thetas, model.truth, options["size"], reference)
-    job.progress({"measured": job.result["measured"]})
+    found = [
+        estimates(model, methods, options["negatives"], options["size"], rng)
+        for _ in range(options["data_sets"])
+    ]
+    thetas = {
+        name: {key: [each[name][key] for each in found] for key in row}
+        for name, row in found[0].items()
+    }
+    result["size"], result["data_sets"] = options["size"], options["data_sets"]
+    reference = next(name for name, m in methods.items() if m["objective"] == "likelihood")
+    result["measured"] = summary(thetas, model.truth, options["size"], reference)
+    job.progress({"measured": result["measured"]})
 
 
 def make_model(dataset: Mapping) -> Model:
@@ -98,38 +100,31 @@ def make_model(dataset: Mapping) -> Model:
     raise ValueError(f"`model` must be cyclic or offset. Received: {dataset['model']!r}")
 
 
-def one_data_set(
-    model: Model, methods: Mapping, options: Mapping, rng: np.random.Generator
+def estimates(
+    model: Model, methods: Mapping, negatives: list[int], size: int, rng: np.random.Generator
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the estimates of theta (P,) on one data set, {method: {K: estimate}}."""
-    size, found = options["size"], {}
-    sample = objectives.draw(model.law, model.noise, size, max(options["negatives"]), rng)
-    for name, method in methods.items():
-        found[name] = {}
-        for k in nce_methods.sizes(method, options["negatives"]):
-            fit = estimate(model, method, sample, k)
-            if not fit.converged:
-                raise NotFinite(f"{name} has no minimum at K = {k}.")
-            found[name][nce_methods.label(k)] = fit.parameters[: len(model.truth)]
+    """{method: {K: estimate of theta (P,)}} on one data set of N = `size` points.
+
+    Raises:
+        NotFinite: where an objective has no minimum.
+    """
+    sample = objectives.draw(model.conditional, model.noise, size, max(negatives), rng)
+    found: dict[str, dict[str, np.ndarray]] = {name: {} for name in methods}
+    designs = {name: design_of(model, method) for name, method in methods.items()}
+    for name, key, fit in objectives.fits(
+        methods, negatives, sample, model.noise, designs, model.offset
+    ):
+        if not fit.converged:
+            raise NotFinite(f"{name} has no minimum at N = {size}, K = {key}.")
+        found[name][key] = fit.parameters[: len(model.truth)]
     return found
 
 
-def estimate(
-    model: Model, method: Mapping, sample: objectives.Sample, num_noise: int | None
-) -> objectives.Fit:
-    """Returns the minimum of a method's objective with the first K draws of each point.
-
-    Theta comes first, then gamma for binary NCE.
-    """
-    shape, design = model.offset.shape, model.design
-    if method["objective"] == "binary":
-        design = _with_gamma(design)
-    objective = nce_methods.objective(method, sample, num_noise, model.noise, shape)
-    return objectives.minimise(objective, design, shape, model.offset)
-
-
-def _with_gamma(design: np.ndarray) -> np.ndarray:
-    return np.concatenate([design, -np.ones((len(design), 1))], axis=-1)
+def design_of(model: Model, method: Mapping) -> np.ndarray:
+    """d s / d parameters (X Y, P), for binary NCE with a last column for gamma."""
+    if method["objective"] != "binary":
+        return model.design
+    return np.concatenate([model.design, -np.ones((len(model.design), 1))], axis=-1)
 
 
 def exact(model: Model, methods: Mapping, negatives: list[int]) -> dict:
@@ -139,33 +134,27 @@ def exact(model: Model, methods: Mapping, negatives: list[int]) -> dict:
     the covariance over x of the gradient of log Z(x; theta*): Tr(I^-1) / d if D = 0, which the
     proof of Theorem 4.7 takes for granted (Lemma B.15), and less if not.
     """
-    law, dim = model.law, len(model.truth)
-    information = asymptotics.fisher(model.design, law)
-    means = asymptotics.conditional_means(model.design, law)
+    truth, dim = model.conditional, len(model.truth)
+    information = asymptotics.fisher(model.design, truth)
+    means = asymptotics.conditional_means(model.design, truth)
     spread = np.cov(means.T, bias=True).reshape(dim, dim)
     shrunk = np.linalg.inv(information + spread)
-    with_gamma = _with_gamma(model.design)
-    fisher = float(np.trace(np.linalg.inv(information)) / dim)
-    limits = {"ranking": fisher, "binary": float(np.trace(shrunk @ information @ shrunk) / dim)}
+
+    def mean_variance(covariance: np.ndarray) -> float:
+        return float(np.trace(covariance[:dim, :dim]) / dim)
+
+    fisher = mean_variance(np.linalg.inv(information))
+    limits = {"ranking": fisher, "binary": mean_variance(shrunk @ information @ shrunk)}
     found = {"fisher": fisher, "limits": {}, "methods": {}}
     for name, method in methods.items():
-        kind = method["objective"]
-        if kind == "likelihood":
-            found["methods"][name] = {"-": fisher}
-            continue
-        found["limits"][name], found["methods"][name] = limits[kind], {}
-        for k in negatives:
-            if kind == "ranking":
-                seen = asymptotics.ranking_information(model.design, law, model.noise, k)
-                covariance = np.linalg.inv(seen)
-            else:
-                covariance = asymptotics.binary_covariance(with_gamma, law, model.noise, k)
-            found["methods"][name][str(k)] = float(np.trace(covariance[:dim, :dim]) / dim)
+        kind, design = method["objective"], design_of(model, method)
+        if kind in limits:
+            found["limits"][name] = limits[kind]
+        found["methods"][name] = {
+            key: mean_variance(asymptotics.covariance(kind, design, truth, model.noise, k))
+            for key, k in objectives.sizes(method, negatives).items()
+        }
     return found
-
-
-def _reference(methods: Mapping) -> str:
-    return next(name for name, m in methods.items() if m["objective"] == "likelihood")
 
 
 def summary(
@@ -185,22 +174,21 @@ def summary(
         reference: the method of maximum likelihood.
     """
     best = np.array(thetas[reference]["-"])
-    scale = size / len(truth)
 
     def squares(difference: np.ndarray) -> np.ndarray:
-        return scale * np.sum(difference**2, axis=-1)
+        return size / len(truth) * np.sum(difference**2, axis=-1)
 
-    found: dict[str, dict[str, dict]] = {}
-    for name, rows in thetas.items():
-        found[name] = {}
-        for label, estimates in rows.items():
-            error, base = squares(np.array(estimates) - truth), squares(best - truth)
-            values = {"mean": error, "gap": error - base, "distance": squares(estimates - best)}
-            row = {key: float(value.mean()) for key, value in values.items()}
-            for key, value in values.items():
-                row[f"{key}_error"] = float(value.std(ddof=1) / np.sqrt(len(value)))
-            found[name][label] = row
-    return found
+    def row(estimates: np.ndarray) -> dict[str, float]:
+        error = squares(estimates - truth)
+        values = {"mean": error, "gap": error - squares(best - truth)}
+        values["distance"] = squares(estimates - best)
+        means = {key: float(value.mean()) for key, value in values.items()}
+        return means | {f"{key}_error": float(stats.sem(value)) for key, value in values.items()}
+
+    return {
+        name: {key: row(np.array(found)) for key, found in rows.items()}
+        for name, rows in thetas.items()
+    }
 
 
 def counterexample() -> Model:
@@ -211,19 +199,14 @@ def counterexample() -> Model:
 
 def _run_counterexample(job: Job) -> None:
     """p(y_1|x_1) / p(y_2|x_1) = theta_1 / theta_2 of every method at every N and K."""
-    options, methods = job.options, job.config["methods"]
-    model = counterexample()
+    methods, negatives = job.config["methods"], job.options["negatives"]
     job.result["ratios"] = {}
-    for size in options["sizes"]:
+    for size in job.options["sizes"]:
         rng = np.random.default_rng([job.config["seed"], size])
-        sample = objectives.draw(model.law, model.noise, size, max(options["negatives"]), rng)
-        found: dict[str, dict[str, float]] = {name: {} for name in methods}
-        for name, method in methods.items():
-            for k in nce_methods.sizes(method, options["negatives"]):
-                fit = estimate(model, method, sample, k)
-                if not fit.converged:
-                    raise NotFinite(f"{name} has no minimum at N = {size}, K = {k}.")
-                ratio = np.exp(fit.parameters[0] - fit.parameters[1])
-                found[name][nce_methods.label(k)] = float(ratio)
+        thetas = estimates(counterexample(), methods, negatives, size, rng)
+        found = {
+            name: {key: float(np.exp(theta[0] - theta[1])) for key, theta in row.items()}
+            for name, row in thetas.items()
+        }
         job.result["ratios"][str(size)] = found
         job.progress({"size": size, "ratios": found})

@@ -6,16 +6,17 @@ minimum of its objective by L-BFGS, and its error KL(p(y|x) || softmax of the sc
 Shape letters: X inputs, Y classes, N data points, K draws of noise, d features of an input.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import keras
 import numpy as np
-from scipy import sparse
+from scipy import sparse, special
 
 from softbench.bench.job import Job
-from softbench.experiments import distributions as laws
+from softbench.experiments import library
 from softbench.experiments.nce import asymptotics, objectives
-from softbench.experiments.nce import methods as nce_methods
 
 _LIBRARY_POINTS, _LIBRARY_NOISE = 1000, 8
 _MOST_INPUTS = 1000
@@ -27,8 +28,12 @@ class Problem(NamedTuple):
 
     inputs: np.ndarray
     parameters: np.ndarray
-    law: np.ndarray
+    conditional: np.ndarray
     noise: np.ndarray
+
+    def draw(self, size: int, num_noise: int, rng: np.random.Generator) -> objectives.Sample:
+        """`size` points, each with K draws of noise."""
+        return objectives.draw(self.conditional, self.noise, size, num_noise, rng)
 
 
 def run(job: Job) -> None:
@@ -50,25 +55,24 @@ def run(job: Job) -> None:
 
 
 def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
-    """Returns {method: {K: KL}}, None where there is no minimum; the same of exp(s) as it is.
+    """{method: {K: KL}}, None where there is no minimum; the same of exp(s) as it is.
 
     The latter of methods with b_x, whose exp(s) is an estimate of p(y|x) without normalisation.
     """
-    negatives, found, unnormalised = config["options"]["negatives"], {}, {}
+    methods, negatives = config["methods"], config["options"]["negatives"]
+    kl, unnormalised = {}, {}
     # One stream for each N: more sizes leave the others as they are.
-    rng = np.random.default_rng([config["seed"], len(problem.law), size])
-    sample = objectives.draw(problem.law, problem.noise, size, max(negatives), rng)
-    for name, method in config["methods"].items():
-        found[name] = {}
-        for num_noise in nce_methods.sizes(method, negatives):
-            fit = estimate(problem, method, sample, num_noise)
-            scores = scores_of(problem, method, fit.parameters)
-            key, usable = nce_methods.label(num_noise), fit.converged
-            found[name][key] = objectives.divergence(problem.law, scores) if usable else None
-            if method.get("bias") == "input":
-                value = objectives.unnormalised_divergence(problem.law, scores) if usable else None
-                unnormalised.setdefault(name, {})[key] = value
-    return found, unnormalised
+    rng = np.random.default_rng([config["seed"], len(problem.inputs), size])
+    sample = problem.draw(size, max(negatives), rng)
+    for name, key, fit in fits(problem, methods, negatives, sample):
+        bias, truth = methods[name].get("bias"), problem.conditional
+        scores = scores_of(problem, bias, fit.parameters)
+        value = objectives.divergence(truth, scores) if fit.converged else None
+        kl.setdefault(name, {})[key] = value
+        if bias == "input":
+            value = objectives.unnormalised_divergence(truth, scores) if fit.converged else None
+            unnormalised.setdefault(name, {})[key] = value
+    return kl, unnormalised
 
 
 def make_problem(dataset: Mapping, num_inputs: int, seed: int) -> Problem:
@@ -83,13 +87,13 @@ def make_problem(dataset: Mapping, num_inputs: int, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 0])
     inputs = mixture(dataset, _MOST_INPUTS, rng)[:num_inputs]
     parameters = mixture(dataset, dataset["num_classes"], rng)
-    law = laws.softmax(inputs @ parameters.T)
+    conditional = special.softmax(inputs @ parameters.T, axis=-1)
     if dataset["noise"] not in ("uniform", "marginal"):
         raise ValueError(f"`noise` must be uniform or marginal. Received: {dataset['noise']!r}")
-    uniform = np.full(len(parameters), 1 / len(parameters))
-    return Problem(
-        inputs, parameters, law, law.mean(0) if dataset["noise"] == "marginal" else uniform
-    )
+    noise = np.full(len(parameters), 1 / len(parameters))
+    if dataset["noise"] == "marginal":
+        noise = conditional.mean(0)
+    return Problem(inputs, parameters, conditional, noise)
 
 
 def mixture(dataset: Mapping, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -102,9 +106,9 @@ def mixture(dataset: Mapping, size: int, rng: np.random.Generator) -> np.ndarray
 def describe(problem: Problem) -> dict[str, float]:
     """Returns what tells how hard the problem is: entropies in nats, spread of log Z(x)."""
     log_z = np.log(np.exp(problem.inputs @ problem.parameters.T).sum(-1))
-    marginal = problem.law.mean(0)
+    marginal = problem.conditional.mean(0)
     return {
-        "entropy": float(-np.mean(np.sum(problem.law * np.log(problem.law), -1))),
+        "entropy": float(-np.mean(np.sum(problem.conditional * np.log(problem.conditional), -1))),
         "marginal_entropy": float(-np.sum(marginal * np.log(marginal))),
         "log_partition_deviation": float(log_z.std()),
         "rarest_class": float(marginal.min()),
@@ -118,7 +122,7 @@ def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
         problem: gives x.
         bias: None; "shared" for one (gamma), "input" for one of each x (b_x).
     """
-    num_inputs, num_classes = problem.law.shape
+    num_inputs, num_classes = problem.conditional.shape
     parts = [sparse.kron(problem.inputs, sparse.identity(num_classes))]
     if bias == "shared":
         parts.append(sparse.csr_matrix(np.ones((num_inputs * num_classes, 1))))
@@ -127,18 +131,18 @@ def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     return sparse.hstack(parts).tocsr()
 
 
-def estimate(
-    problem: Problem, method: Mapping, sample: objectives.Sample, num_noise: int | None
-) -> objectives.Fit:
-    """Returns the minimum of a method's objective, with the first K draws of each point."""
-    shape, columns = problem.law.shape, design(problem, method.get("bias"))
-    objective = nce_methods.objective(method, sample, num_noise, problem.noise, shape)
-    return objectives.minimise(objective, columns, shape)
+def fits(
+    problem: Problem, methods: Mapping, negatives: list[int], sample: objectives.Sample
+) -> Iterator[tuple[str, str, objectives.Fit]]:
+    """The minimum of every method's objective at every K, see `objectives.fits`."""
+    designs = {name: design(problem, method.get("bias")) for name, method in methods.items()}
+    zeros = np.zeros(sample.shape)
+    return objectives.fits(methods, negatives, sample, problem.noise, designs, zeros)
 
 
-def scores_of(problem: Problem, method: Mapping, parameters: np.ndarray) -> np.ndarray:
-    """Returns the scores (X, Y) that a method ends with."""
-    return (design(problem, method.get("bias")) @ parameters).reshape(problem.law.shape)
+def scores_of(problem: Problem, bias: str | None, parameters: np.ndarray) -> np.ndarray:
+    """The scores (X, Y) that a method with such a bias ends with."""
+    return (design(problem, bias) @ parameters).reshape(problem.conditional.shape)
 
 
 def limits(
@@ -149,22 +153,28 @@ def limits(
     For consistent methods 2 N KL -> Tr(I covariance), the trace that the Fisher information I and
     the asymptotic covariance make; of maximum likelihood that is (Y - 1) d. For binary NCE without
     b_x it is the KL itself, at the minimum of the expected objective. For exp(s) as it is, with
-    b_x, the moment E[g g^T] takes the place of I, g the gradient of s.
+    b_x, the trace is that of E[g g^T] instead of I, g the gradient of s.
     """
     found, unnormalised = {}, {}
-    rng = np.random.default_rng([seed, 1])
+    sampled = functools.partial(
+        asymptotics.sampled_ranking_information,
+        num_sets=_LIMIT_SETS,
+        rng=np.random.default_rng([seed, 1]),
+    )
     for name, method in methods.items():
-        columns, found[name] = _identified(problem, method.get("bias")), {}
-        information = asymptotics.fisher(columns, problem.law)
-        for num_noise in nce_methods.sizes(method, negatives):
-            key = nce_methods.label(num_noise)
-            if method.get("bias") == "shared":
-                found[name][key] = _binary_bias(problem, method, num_noise)
+        kind, bias = method["objective"], method.get("bias")
+        columns, found[name] = _identified(problem, bias), {}
+        information = asymptotics.fisher(columns, problem.conditional)
+        for key, k in objectives.sizes(method, negatives).items():
+            if bias == "shared":
+                found[name][key] = _binary_bias(problem, k)
                 continue
-            covariance = _covariance(problem, method, columns, num_noise, rng)
+            covariance = asymptotics.covariance(
+                kind, columns, problem.conditional, problem.noise, k, sampled
+            )
             found[name][key] = float(np.sum(information * covariance))
-            if method.get("bias") == "input":
-                moment = asymptotics.second_moment(columns, problem.law)
+            if bias == "input":
+                moment = asymptotics.second_moment(columns, problem.conditional)
                 value = float(np.sum(moment * covariance))
                 unnormalised.setdefault(name, {})[key] = value
     return found, unnormalised
@@ -178,47 +188,52 @@ def _identified(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     return columns[:, np.setdiff1d(np.arange(columns.shape[1]), first)]
 
 
-def _covariance(
-    problem: Problem,
-    method: Mapping,
-    columns: sparse.csr_matrix,
-    num_noise: int | None,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    law, noise = problem.law, problem.noise
-    if num_noise is None:
-        return np.linalg.inv(asymptotics.fisher(columns, law))
-    if method["objective"] == "binary":
-        return asymptotics.binary_covariance(columns, law, noise, num_noise)
-    information = asymptotics.sampled_ranking_information(
-        columns, law, noise, num_noise, _LIMIT_SETS, rng
-    )
-    return np.linalg.inv(information)
-
-
-def _binary_bias(problem: Problem, method: Mapping, num_noise: int) -> float:
-    """KL of binary NCE at the minimum of its expected objective."""
-    joint = problem.law / len(problem.law)
+def _binary_bias(problem: Problem, num_noise: int) -> float:
+    """KL of binary NCE with gamma at the minimum of its expected objective."""
+    joint = problem.conditional / len(problem.conditional)
     drawn = np.broadcast_to(num_noise * problem.noise / len(joint), joint.shape)
     objective = objectives.binary(joint, drawn, np.log(problem.noise), num_noise)
-    fit = objectives.minimise(objective, design(problem, method["bias"]), joint.shape)
-    return objectives.divergence(problem.law, scores_of(problem, method, fit.parameters))
+    fit = objectives.minimise(objective, design(problem, "shared"), np.zeros(joint.shape))
+    return objectives.divergence(problem.conditional, scores_of(problem, "shared", fit.parameters))
 
 
 def library_distance(problem: Problem, seed: int) -> dict[str, dict[str, float]]:
-    """Returns how far our objectives are from `softbench.losses` (float32), at a random table."""
-    from softbench.experiments.nce.library import distance, library_objective
-
+    """How far our objectives are from `softbench.losses` (float32), at a random table."""
     rng = np.random.default_rng([seed, 2])
-    shape, log_noise = problem.law.shape, np.log(problem.noise)
-    sample = objectives.draw(problem.law, problem.noise, _LIBRARY_POINTS, _LIBRARY_NOISE, rng)
-    counts = objectives.positives(sample, shape), objectives.negatives(sample, shape)
-    ours = {
-        "ranking": objectives.ranking(sample, log_noise, shape),
-        "binary": objectives.binary(*counts, log_noise, _LIBRARY_NOISE),
-    }
-    table = np.log(problem.law) + rng.normal(size=shape)
+    log_noise = np.log(problem.noise)
+    sample = problem.draw(_LIBRARY_POINTS, _LIBRARY_NOISE, rng)
+    table = np.log(problem.conditional) + rng.normal(size=sample.shape)
+    found = {}
+    for kind in library.NCE:
+        ours = objectives.objective(kind, sample, log_noise)
+        found[kind] = distance(ours, library_objective(kind, sample, log_noise), table)
+    return found
+
+
+def library_objective(
+    kind: str, sample: objectives.Sample, log_noise: np.ndarray
+) -> objectives.Objective:
+    """The library's objective of a table (X, Y), mean over the points, with its gradient."""
+    x, num_noise = sample.inputs[:, None], sample.noise.shape[1]
+    ids = np.concatenate([sample.classes[:, None], sample.noise], axis=-1)
+    counts = log_noise[ids] + np.log(num_noise)
+
+    def objective(table: np.ndarray) -> tuple[float, np.ndarray]:
+        found = library.evaluate(library.NCE[kind], table[x, ids], counts, keras.ops.mean)
+        gradient = np.zeros(table.shape)
+        np.add.at(gradient, (x, ids), found.gradient)
+        return found.total, gradient
+
+    return objective
+
+
+def distance(
+    ours: objectives.Objective, other: objectives.Objective, table: np.ndarray
+) -> dict[str, float]:
+    """|difference| of the values, and of the gradients as a share of the largest entry."""
+    (value, gradient), (other_value, other_gradient) = ours(table), other(table)
+    scale = np.abs(gradient).max()
     return {
-        name: distance(objective, library_objective(name, sample, log_noise), table)
-        for name, objective in ours.items()
+        "value": abs(value - other_value) / abs(value),
+        "gradient": float(np.abs(gradient - other_gradient).max() / scale),
     }

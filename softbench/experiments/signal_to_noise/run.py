@@ -7,30 +7,37 @@ the noise p_n alone, and is largest at p_n = p_D.
 Shape letters: X inputs (each one data point, so N = X), n classes, m negatives, S samples.
 """
 
-import keras
+from typing import NamedTuple
+
 import numpy as np
+from scipy.special import softmax
 
 from softbench import losses
 from softbench.bench.job import Job
-from softbench.experiments import distributions as laws
-from softbench.experiments.distributions import Estimate, softmax
-from softbench.ops import gradients_and_aux
+from softbench.experiments import distributions, library
 
 _CHUNK = 250_000  # samples whose gradients are held at once
 _UNIFORM = 0.2  # the share of uniform draws
 
 
+class Estimate(NamedTuple):
+    """A mean over samples, and its standard error."""
+
+    mean: float
+    error: float
+
+
 def run(job: Job) -> None:
-    """Measures every noise law of the cell; fills `job.result`."""
+    """Measures every noise distribution of the cell; fills `job.result`."""
     config, result = job.config, job.result
     dataset, options = config["dataset"], job.options
     rng = np.random.default_rng(config["seed"])
     shape = (dataset["num_inputs"], dataset["num_classes"])
-    data = softmax(dataset["sharpness"] * rng.normal(size=shape))
+    data = softmax(dataset["sharpness"] * rng.normal(size=shape), axis=-1)
     result["num_inputs"], result["num_classes"] = shape
     result["samples"], result["noise"] = options["samples"], {}
     for name, method in config["methods"].items():
-        noise = noise_law(method, data)
+        noise = noise_of(method, data)
         found = {"kl": float(np.sum(data * np.log(data / noise)) / len(data)), "negatives": {}}
         for size in options["negatives"]:
             estimate = monte_carlo(data, noise, size, options["samples"], rng)
@@ -43,7 +50,7 @@ def run(job: Job) -> None:
         job.progress({"noise": name, **found})
 
 
-def noise_law(method: dict, data: np.ndarray) -> np.ndarray:
+def noise_of(method: dict, data: np.ndarray) -> np.ndarray:
     """p_n (X, n) of a method, given p_D (X, n).
 
     Args:
@@ -55,7 +62,7 @@ def noise_law(method: dict, data: np.ndarray) -> np.ndarray:
     if kind == "mixture":
         return (1 - method["t"]) / data.shape[1] + method["t"] * data
     if kind == "power":
-        return softmax(method["s"] * np.log(data))
+        return softmax(method["s"] * np.log(data), axis=-1)
     if kind == "frequency":
         return np.broadcast_to(data.mean(0), data.shape)
     raise ValueError(f"`noise` must be mixture, power or frequency. Received: {kind!r}")
@@ -93,18 +100,15 @@ def monte_carlo(
     minimum, where its mean is 0. H = (p_D + p_n) sigma(xi) sigma(-xi), from eq. A4.
 
     A class of probability p adds about 1 / p when it is drawn, so plain draws would miss most of
-    the mean of a sharp law. A fifth of the draws are therefore uniform, and samples are weighted.
+    the mean of a sharp noise. A fifth of the draws are therefore uniform, and samples are weighted.
     """
-    xi = np.log(data) - np.log(noise)
-    sigma = data / (data + noise)
-    hessian = (data + noise) * sigma * (1 - sigma)
     total = square = 0.0
     for start in range(0, num_samples, _CHUNK):
         size = min(_CHUNK, num_samples - start)
         x = rng.integers(len(data), size=size)
         y, of_y = draw(data, x, 1, rng)
         negatives, of_negatives = draw(noise, x, num_negatives, rng)
-        values = norms(xi, hessian, np.log(noise), x, y[:, 0], negatives)
+        values = norms(data, noise, x, np.concatenate([y, negatives], axis=-1))
         values = values * of_y[:, 0] * of_negatives.prod(-1)
         total, square = total + values.sum(), square + np.square(values).sum()
     mean = total / num_samples
@@ -113,46 +117,28 @@ def monte_carlo(
 
 
 def draw(
-    law: np.ndarray, x: np.ndarray, size: int, rng: np.random.Generator
+    table: np.ndarray, x: np.ndarray, size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Classes (S, size) from the rows x (S,) of a law (X, n) made flatter, and their weights."""
-    flat = (1 - _UNIFORM) * law + _UNIFORM / law.shape[1]
-    ids = laws.draw(flat, x, rng.random((len(x), size)))
-    return ids, (law / flat)[x[:, None], ids]
+    """Classes (S, size) from the rows x (S,) of a table (X, n) made flatter, and their weights."""
+    flat = (1 - _UNIFORM) * table + _UNIFORM / table.shape[1]
+    ids = distributions.draw(flat, x, rng.random((len(x), size)))
+    return ids, (table / flat)[x[:, None], ids]
 
 
-def norms(
-    xi: np.ndarray,
-    hessian: np.ndarray,
-    log_noise: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    negatives: np.ndarray,
-) -> np.ndarray:
+def norms(data: np.ndarray, noise: np.ndarray, x: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """sum_y g_y^2 / H_y (S,) of samples; draws of one class add up before they are squared.
 
     Args:
-        xi, hessian, log_noise: (X, n).
-        x, y: (S,).
-        negatives: (S, m).
+        data, noise: p_D and p_n (X, n).
+        x: (S,).
+        ids: (S, 1 + m), the positive first.
     """
-    ids = np.concatenate([y[:, None], negatives], axis=-1)
-    counts = log_noise[x[:, None], ids] + np.log(negatives.shape[1])
-    logits = xi[x[:, None], ids]
-    true, sampled, true_count, count_of_draws = (
-        keras.ops.convert_to_tensor(a.astype("float32"))
-        for a in (logits[:, 0], logits[:, 1:], counts[:, 0], counts[:, 1:])
-    )
-
-    def loss(true: object, sampled: object) -> tuple:
-        found = losses.negative_sampling(true, sampled, true_count, count_of_draws)
-        return keras.ops.sum(found), ()
-
-    to_true, to_sampled = (
-        keras.ops.convert_to_numpy(g).astype(float)
-        for g in gradients_and_aux(loss, [true, sampled])[0]
-    )
-    gradient = len(xi) * np.concatenate([to_true[:, None], to_sampled], axis=-1)
+    rows, xi = x[:, None], np.log(data) - np.log(noise)
+    sigma = data / (data + noise)
+    hessian = (data + noise) * sigma * (1 - sigma)
+    counts = np.log(noise)[rows, ids] + np.log(ids.shape[1] - 1)
+    found = library.evaluate(losses.negative_sampling, xi[rows, ids], counts)
+    gradient = len(data) * found.gradient
     same = ids[:, :, None] == ids[:, None, :]
     products = np.sum(same * gradient[:, :, None] * gradient[:, None, :], axis=-1)
-    return np.sum(products / hessian[x[:, None], ids], axis=-1)
+    return np.sum(products / hessian[rows, ids], axis=-1)

@@ -67,8 +67,3 @@ def tf_sampled_softmax(
         return loss
 
     return step
-
-
-def wait(loss: object) -> None:
-    """Waits for the step that returned `loss`."""
-    loss.numpy()

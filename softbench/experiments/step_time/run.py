@@ -5,8 +5,6 @@ A step is one compiled call from a batch to new weights, and its result awaited.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import cycle
 
 import keras
 import numpy as np
@@ -21,21 +19,17 @@ def run(job: Job) -> None:
     """Times every method of the cell; fills `job.result`."""
     config, result = job.config, job.result
     num_classes = config["dataset"]["num_classes"]
-    backend = keras.backend.backend()
     batches = timing.make_batches(config["model"], num_classes, config["seed"])
     steps, skipped = {}, {}
     for name, method in config["methods"].items():
-        if "peer" in method and backend != "tensorflow":
+        if "peer" in method and keras.backend.backend() != "tensorflow":
             skipped[name] = "needs the TensorFlow backend"
             continue
         start = time.perf_counter()
         steps[name] = make_step(method, config, num_classes, batches)
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result |= {"num_classes": num_classes, "skipped": skipped, "synchronised": True}
-    options = config["timing"]
-    result["steps"] = timing.rounds(
-        steps, options["rounds"], options["block"], options["max_seconds"]
-    )
+    result["steps"] = timing.in_turn(steps, **config["timing"])
     job.progress(records.finite(result["steps"]))
 
 
@@ -48,16 +42,11 @@ def make_step(method: dict, config: dict, num_classes: int, batches: list[tuple]
     if "peer" in method:
         from softbench.experiments.step_time import peers
 
-        step: Callable = peers.tf_sampled_softmax(
-            encoder, optimizer, num_classes, method, config["optimizer"]["learning_rate"]
-        )
-        wait: Callable = peers.wait
+        rate = config["optimizer"]["learning_rate"]
+        step = peers.tf_sampled_softmax(encoder, optimizer, num_classes, method, rate)
     else:
-        counts = np.ones(num_classes)
-        head = build.head(method, num_classes, counts, config["seed"])
+        head = build.head(method, num_classes, np.ones(num_classes), config["seed"])
         labels = keras.Input((), batch_size=model["batch_size"], dtype="int32")
         whole = keras.Model([inputs, labels], head(encoder(inputs), labels))
-        step, wait = compiled_steps.compile_step(whole, optimizer), compiled_steps.wait
-    tensors = [tuple(map(keras.ops.convert_to_tensor, batch)) for batch in batches]
-    feed: Iterator[tuple] = cycle(tensors)
-    return timing.Steps(lambda: step(*next(feed)), wait)
+        step = compiled_steps.compile_step(whole, optimizer)
+    return timing.cycled(step, batches, compiled_steps.wait)

@@ -6,11 +6,10 @@ Shape letters: B batch, k components, n classes, m samples.
 """
 
 import time
-from itertools import cycle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from keras import ops
 
 from softbench import datasets
 from softbench.bench import records, timing
@@ -28,8 +27,8 @@ def run(job: Job) -> None:
         job.progress(records.finite(result["draws"]))
         return
     start = time.perf_counter()
-    sizes = {k: v for k, v in config["dataset"].items() if k not in ("name", "label")}
-    data = datasets.load(config["dataset"]["name"], seed=config["seed"], **sizes)
+    dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
+    data = datasets.load(**dataset, seed=config["seed"])
     splits = {
         name: pairs(getattr(data, f"{name}_features"), getattr(data, f"{name}_labels"))
         for name in ("train", "test")
@@ -39,10 +38,10 @@ def run(job: Job) -> None:
     share = (data.counts + 1) / (data.counts + 1).sum()
     result["frequency"] = {name: float(np.log(share)[y].mean()) for name, (_, y) in splits.items()}
     result["fits"] = {}
+    shared = {key: v for key, v in config["model"].items() if key not in ("name", "label")}
     for name, method in config["methods"].items():
-        options = {**config["model"], **method}
-        options = {k: v for k, v in options.items() if k not in ("name", "label")}
-        result["fits"][name] = fit(options, splits, data.num_classes, config["seed"])
+        options = {**shared, **method, "seed": config["seed"]}
+        result["fits"][name] = fit(options, splits, data.num_classes)
         job.progress({"fitted": name, **records.finite(result["fits"][name])})
 
 
@@ -52,9 +51,9 @@ def pairs(features: Any, labels: Any) -> tuple:
     return features[rows], classes
 
 
-def fit(options: dict, splits: dict, num_classes: int, seed: int) -> dict:
+def fit(options: dict, splits: dict, num_classes: int) -> dict:
     """Returns seconds (wall and processor), mean log p_n, and how each level went."""
-    tree = AdversarialTree(**options, seed=seed)
+    tree = AdversarialTree(**options)
     start, processor = time.perf_counter(), time.process_time()
     tree.fit(*splits["train"], num_classes, verbose=0)
     found = {
@@ -82,21 +81,20 @@ def random_tree(num_classes: int, width: int, seed: int) -> AdversarialTree:
 
 def draw_times(sizes: list[int], config: dict) -> dict[str, dict]:
     """Returns {n: compile seconds and milliseconds of a draw that leaves the label out}."""
-    model, options = config["model"], config["timing"]
+    model, seed = config["model"], config["seed"]
     steps, calls = {}, compiled_steps.Calls([])
     for size in sizes:
-        tree = random_tree(size, model["dim"], config["seed"])
+        tree = random_tree(size, model["dim"], seed)
         calls.add(tree.variables)
-        batches = timing.make_batches(model, size, config["seed"])
-        steps[str(size)] = _draw_step(tree, calls, batches, model["num_sampled"])
-    return timing.rounds(steps, options["rounds"], options["block"], options["max_seconds"])
+        call = calls.compile(_draw(tree, model["num_sampled"]))
+        batches = timing.make_batches(model, size, seed)
+        steps[str(size)] = timing.cycled(call, batches, calls.wait)
+    return timing.in_turn(steps, **config["timing"])
 
 
-def _draw_step(tree: AdversarialTree, calls: Any, batches: list, num_sampled: int) -> timing.Steps:
+def _draw(tree: AdversarialTree, num_sampled: int) -> Callable:
     def draw(hidden: Any, labels: Any) -> tuple:
         found = tree.sample(None, hidden, num_sampled, labels)
         return found.ids, found.log_expected_count
 
-    call = calls.compile(draw)
-    feed = cycle([tuple(map(ops.convert_to_tensor, batch)) for batch in batches])
-    return timing.Steps(lambda: call(*next(feed)), calls.wait)
+    return draw

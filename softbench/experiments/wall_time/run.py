@@ -16,8 +16,7 @@ leaves every row as it was, so that no method's sums fall behind another's updat
 """
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import cycle
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -56,8 +55,7 @@ def run(job: Job) -> None:
         steps |= {f"{name} {part}": step for part, step in found.items()}
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result |= {"num_classes": units, "synchronised": True, "sums": kept, "skipped": {}}
-    options = config["timing"]
-    times = timing.rounds(steps, options["rounds"], options["block"], options["max_seconds"])
+    times = timing.in_turn(steps, **config["timing"])
     result["wall_time"] = {
         name: {part: times[f"{name} {part}"] for part in PARTS if f"{name} {part}" in times}
         for name in config["methods"]
@@ -69,10 +67,10 @@ def make_steps(
     method: dict, model: dict, table: Any, calls: Any, batches: list[tuple], seed: int
 ) -> tuple[dict[str, timing.Steps], dict]:
     """Returns the compiled parts of a method, and what its sums are: memory and blocks."""
-    feed = [tuple(map(ops.convert_to_tensor, batch)) for batch in batches]
     if method.get("product"):
         rows = ops.convert_to_tensor(table.normalized(table.kernel))
-        return {"loss": _step(calls.compile(_product(rows, table.temperature)), calls, feed)}, {}
+        product = calls.compile(_product(rows, table.temperature))
+        return {"loss": timing.cycled(product, batches, calls.wait)}, {}
     sampler = samplers.get(method["sampler"], seed=seed)
     count = model["num_sampled"]
     sampler.build((table.units, model["dim"]), count, table)
@@ -96,10 +94,10 @@ def make_steps(
         table.apply_row_gradients(ids, [gradient], sampler.rows_changed if follows else None)
 
     changes = _changes(sampler.per_example, model, table.units, seed)
-    functions = {"draw": (draw, feed), "loss": (loss, feed), "update": (update, changes)}
+    parts = {"draw": (draw, batches), "loss": (loss, batches), "update": (update, changes)}
     steps = {
-        part: _step(calls.compile(function), calls, arguments)
-        for part, (function, arguments) in functions.items()
+        part: timing.cycled(calls.compile(function), arguments, calls.wait)
+        for part, (function, arguments) in parts.items()
     }
     return steps, _kept(sampler)
 
@@ -120,16 +118,11 @@ def _changes(per_example: bool, model: dict, units: int, seed: int) -> list[tupl
     size = batch * (count + 1) if per_example else batch + count
     return [
         (
-            ops.convert_to_tensor(generator.integers(units, size=size).astype("int32")),
-            ops.convert_to_tensor(generator.normal(size=(size, model["dim"])).astype("float32")),
+            generator.integers(units, size=size).astype("int32"),
+            generator.normal(size=(size, model["dim"])).astype("float32"),
         )
-        for _ in range(16)
+        for _ in range(timing.NUM_BATCHES)
     ]
-
-
-def _step(call: Callable, calls: Any, arguments: list[tuple]) -> timing.Steps:
-    feed: Iterator[tuple] = cycle(arguments)
-    return timing.Steps(lambda: call(*next(feed)), calls.wait)
 
 
 def _kept(sampler: Any) -> dict:

@@ -1,0 +1,30 @@
+"""The contract of a task: what its folder holds, and that one line registers it."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from softbench import experiments
+from softbench.bench.tasks import TASKS, page_module, run_module
+
+SHARED = {"nce"}  # no experiment: what two of them share
+OF_THE_HARNESS = {"train"}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_runs_a_job_and_shows_its_records(name):
+    assert list(inspect.signature(run_module(name).run).parameters) == ["job"]
+    assert list(inspect.signature(page_module(name).tables).parameters) == ["plan", "records"]
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - OF_THE_HARNESS))
+def test_an_experiment_is_a_folder_of_its_name(name):
+    package = f"softbench.experiments.{name}"
+    assert (TASKS[name].run, TASKS[name].page) == (f"{package}.run", f"{package}.page")
+
+
+def test_every_folder_of_experiments_is_registered():
+    folder = Path(experiments.__file__).parent
+    folders = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert folders == set(TASKS) - OF_THE_HARNESS | SHARED
