@@ -55,3 +55,9 @@ def check_length(counts: np.ndarray, units: int, name: str = "counts") -> None:
             f"`{name}` must have one entry for each of the {units} classes. "
             f"Received: {len(counts)} entries"
         )
+
+
+def count_weights(counts: np.ndarray, power: float) -> np.ndarray:
+    """counts ** power (n,) up to a factor; 0 where the count is 0, whatever the power."""
+    seen = counts > 0
+    return np.where(seen, np.where(seen, counts / counts.max(), 1.0) ** power, 0.0)

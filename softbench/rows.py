@@ -13,6 +13,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
+from softbench.state import saved_arguments
 
 
 class RowOptimizer:
@@ -25,6 +26,8 @@ class RowOptimizer:
     Raises:
         ValueError: if `learning_rate` is neither.
     """
+
+    arguments: tuple[str, ...] = ("learning_rate",)
 
     def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
         if isinstance(learning_rate, dict):
@@ -80,10 +83,7 @@ class RowOptimizer:
         iterations.assign_add(1)
 
     def get_config(self) -> dict:
-        rate = self.learning_rate
-        if isinstance(rate, LearningRateSchedule):
-            rate = keras.optimizers.schedules.serialize(rate)
-        return {"learning_rate": rate}
+        return saved_arguments(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "RowOptimizer":
@@ -118,6 +118,8 @@ class RowAdagrad(RowOptimizer):
     a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`.
     """
 
+    arguments = ("initial_accumulator_value", "epsilon")
+
     def __init__(
         self,
         learning_rate: float | LearningRateSchedule = 0.001,
@@ -132,13 +134,6 @@ class RowAdagrad(RowOptimizer):
     def update(self, variable, slots, ids, gradient, learning_rate, step):
         apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "initial_accumulator_value": self.initial_accumulator_value,
-            "epsilon": self.epsilon,
-        }
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class RowAdam(RowOptimizer):
@@ -151,6 +146,8 @@ class RowAdam(RowOptimizer):
     touched at every step; a dense Adam also decays and applies the moments of untouched rows, which
     costs O(n d). This is the rule of TensorFlow Addons' LazyAdam.
     """
+
+    arguments = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
         self,
@@ -173,14 +170,6 @@ class RowAdam(RowOptimizer):
         scatter_add(variable, ids, ops.cast(change, variable.dtype))
         scatter_update(slots[0], ids, momentum)
         scatter_update(slots[1], ids, velocity)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-        }
 
 
 def get_row_optimizer(identifier: Any) -> RowOptimizer | None:

@@ -17,9 +17,12 @@ from softbench.ops import (
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
+from softbench.state import add_state, saved_arguments
 
 # Above this many classes, passes over all of them go by chunks of this size.
 DENSE_CLASSES = 65_536
+SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
+INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -38,6 +41,8 @@ class ClassTable(keras.layers.Layer):
             table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
     """
+
+    arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS)
 
     def __init__(
         self,
@@ -82,9 +87,7 @@ class ClassTable(keras.layers.Layer):
             self.row_slots = [
                 self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
             ]
-            self.iterations = self.add_weight(
-                name="iterations", shape=(), initializer="zeros", dtype="int32", trainable=False
-            )
+            self.iterations = add_state(self, "iterations", dtype="int32")
 
     def _variables(self) -> list[keras.Variable]:
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
@@ -151,10 +154,7 @@ class ClassTable(keras.layers.Layer):
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
-        kernel = ops.cast(read(self.kernel), self.compute_dtype)
-        hidden = ops.cast(hidden, self.compute_dtype)
-        if self.normalize:
-            hidden, kernel = _l2_normalize(hidden), _l2_normalize(kernel)
+        hidden, kernel = self._prepare(hidden, read(self.kernel))
         bias = None if self.bias is None else read(self.bias)
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
@@ -178,6 +178,9 @@ class ClassTable(keras.layers.Layer):
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def _l2_normalize(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.ops import is_concrete
+from softbench.state import saved_arguments
 from softbench.table import DENSE_CLASSES
 
 
@@ -30,6 +31,8 @@ class Head(keras.layers.Layer):
 
     Shape letters: B batch (all leading dims), d features, n classes.
     """
+
+    arguments: tuple[str, ...] = ("units",)
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         # Scores cast to the compute dtype themselves; weights of examples stay as they are.
@@ -156,4 +159,4 @@ class Head(keras.layers.Layer):
         inputs.check_values("labels", labels, self.units)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "units": self.units}
+        return {**super().get_config(), **saved_arguments(self)}

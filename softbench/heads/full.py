@@ -27,6 +27,8 @@ class FullSoftmax(TableHead):
         ValueError: if `class_chunk` is not None or positive, or `regularizer_alpha` is negative.
     """
 
+    arguments = ("class_chunk", "regularizer_alpha")
+
     def __init__(
         self,
         units: int,
@@ -64,10 +66,3 @@ class FullSoftmax(TableHead):
             true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
         loss = log_z - true
         return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "class_chunk": self.class_chunk,
-            "regularizer_alpha": self.regularizer_alpha,
-        }

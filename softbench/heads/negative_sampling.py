@@ -37,9 +37,11 @@ class NegativeSampling(SampledHead):
             bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
-        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose law
-            depends on the batch.
+        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose
+            distribution depends on the batch.
     """
+
+    arguments = ("regularizer_lambda",)
 
     def __init__(
         self,
@@ -57,14 +59,13 @@ class NegativeSampling(SampledHead):
         self.is_static = _is_static(self.sampler)
         if self.sampler.share_draws and not self.is_static:
             raise ValueError(
-                "`sampler` must draw by a law that prediction can evaluate for one input: "
+                "`sampler` must have a distribution that prediction can evaluate for one input: "
                 "share_draws=True makes this one depend on the batch. "
                 f"Received: {type(self.sampler).__name__}"
             )
 
     def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        sampler, size = self.sampler, self.num_sampled
-        return [sampler.sample(self.table, features, size, labels, exclude_labels=False)]
+        return self.draw_sets(features, labels, exclude_labels=False)
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         return losses.negative_sampling(
@@ -103,12 +104,9 @@ class NegativeSampling(SampledHead):
             ids = ops.broadcast_to(ids, (ops.shape(features)[0], *ids.shape))
         return ops.stop_gradient(self.sampler.log_prob(self.table, features, ids))
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), "regularizer_lambda": self.regularizer_lambda}
-
 
 def _is_static(sampler: Sampler) -> bool:
-    """Whether the law depends neither on the input nor on the batch."""
+    """Whether the distribution depends neither on the input nor on the batch."""
     if isinstance(sampler, Mixed):
         return _is_static(sampler.first) and _is_static(sampler.second)
     return isinstance(sampler, StaticSampler)

@@ -15,7 +15,7 @@ OBJECTIVES = ("binary", "ranking")
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class NoiseContrastive(SampledHead):
-    """NCE with K draws from a noise law (Ma & Collins 2018).
+    """NCE with K draws of noise (Ma & Collins 2018).
 
     `ranking`: cross-entropy of the true class among {y, K draws} with scores s - log q; consistent
     for every conditional model. `binary`: logistic regression of the true class against K draws;
@@ -32,13 +32,15 @@ class NoiseContrastive(SampledHead):
         regularizer_samples: draws for Z_hat; None means n / 10, as in the paper.
         use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`.
         remove_accidental_hits: mask draws that equal the label; False, as in `tf.nn.nce_loss`,
-            because NCE's law of the noise includes the label.
+            because NCE's noise includes the label.
         row_optimizer, kernel_initializer, bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
         ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or
             `learn_log_partition` with ranking, where gamma cancels.
     """
+
+    arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")
 
     def __init__(
         self,
@@ -86,13 +88,8 @@ class NoiseContrastive(SampledHead):
             )
 
     def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        sizes = [self.num_sampled]
-        if self.regularizer_alpha:
-            sizes.append(self.regularizer_size)
-        return [
-            self.sampler.sample(self.table, features, size, labels, exclude_labels=False)
-            for size in sizes
-        ]
+        more = [self.regularizer_size] if self.regularizer_alpha else []
+        return self.draw_sets(features, labels, *more, exclude_labels=False)
 
     def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         if not self.learn_log_partition:
@@ -102,26 +99,13 @@ class NoiseContrastive(SampledHead):
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         noise = draws[0]
-        arguments = (
-            true_logit,
-            sampled[0],
-            noise.true_log_expected_count,
-            noise.log_expected_count,
-        )
-        if self.objective_name == "ranking":
-            loss = losses.nce_ranking(*arguments)
-        else:
-            loss = losses.nce_binary(*arguments)
+        counts = noise.true_log_expected_count, noise.log_expected_count
+        function = losses.nce_ranking if self.objective_name == "ranking" else losses.nce_binary
+        loss = function(true_logit, sampled[0], *counts)
         if self.regularizer_alpha:
             penalty = losses.log_partition_penalty(sampled[1], draws[1].log_expected_count)
             loss = loss + self.regularizer_alpha * penalty
         return loss
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "objective": self.objective_name,
-            "learn_log_partition": self.learn_log_partition,
-            "regularizer_alpha": self.regularizer_alpha,
-            "regularizer_samples": self.regularizer_samples,
-        }
+        return {**super().get_config(), "objective": self.objective_name}

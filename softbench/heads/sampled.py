@@ -22,17 +22,19 @@ class SampledHead(TableHead):
     With a `row_optimizer`, a training call updates the gathered rows alone (see `row_losses`) and
     tells the sampler.
 
-    The call takes `sampler_inputs` (..., v), which the sampler gets in the place of `hidden`
-    (..., d): the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it
-    flattened, as `features` (B, v).
+    The call takes `sampler_inputs` (..., v), which the sampler gets instead of `hidden` (..., d):
+    the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it flattened,
+    as `features` (B, v).
     """
+
+    arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
         self,
         units: int,
-        sampler: str | dict | Sampler,
-        num_sampled: int,
-        remove_accidental_hits: bool,
+        sampler: str | dict | Sampler = "uniform",
+        num_sampled: int = 100,
+        remove_accidental_hits: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -79,7 +81,16 @@ class SampledHead(TableHead):
 
         By default one set, from the classes other than the label if the sampler can.
         """
-        return [self.sampler.sample(self.table, features, self.num_sampled, labels)]
+        return self.draw_sets(features, labels)
+
+    def draw_sets(
+        self, features: Tensor, labels: Tensor, *more: int, exclude_labels: bool = True
+    ) -> list[Samples]:
+        """A set of `num_sampled` draws, and one of each number in `more`."""
+        return [
+            self.sampler.sample(self.table, features, size, labels, exclude_labels)
+            for size in (self.num_sampled, *more)
+        ]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -100,7 +111,7 @@ class SampledHead(TableHead):
         features: Tensor | None = None,
         **side: Tensor,
     ) -> Tensor:
-        """As `Head.training_loss`; `features` (B, v) is the sampler's input in place of hidden."""
+        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
         draws = self.draw(ops.stop_gradient(hidden if features is None else features), labels)
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
@@ -151,10 +162,4 @@ class SampledHead(TableHead):
         return [ops.where(hits, -float("inf"), sampled[0]), *sampled[1:]]
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "sampler": samplers.serialize(self.sampler),
-            "num_sampled": self.num_sampled,
-            "remove_accidental_hits": self.remove_accidental_hits,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}

@@ -35,6 +35,8 @@ class SampledSoftmax(SampledHead):
         ValueError: if `num_sampled` < 1 or the sampler is unknown.
     """
 
+    arguments = ("correct_true_logit",)
+
     def __init__(
         self,
         units: int,
@@ -70,20 +72,9 @@ class SampledSoftmax(SampledHead):
         self.correct_true_logit = correct_true_logit
 
     def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        return [
-            self.sampler.sample(
-                self.table,
-                features,
-                self.num_sampled,
-                labels,
-                exclude_labels=not self.correct_true_logit,
-            )
-        ]
+        return self.draw_sets(features, labels, exclude_labels=not self.correct_true_logit)
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
         return losses.sampled_softmax(true_logit, sampled[0], true_count, draw.log_expected_count)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "correct_true_logit": self.correct_true_logit}

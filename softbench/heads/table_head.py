@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import keras
-
 from softbench.common import Tensor
 from softbench.heads.base import Head
+from softbench.state import saved_arguments
 from softbench.table import ClassTable
-
-TABLE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 
 
 class TableHead(Head):
@@ -58,15 +55,4 @@ class TableHead(Head):
         return self.table.scores(hidden, ids)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **table_config(self.table)}
-
-
-def table_config(table: ClassTable) -> dict:
-    """The arguments of a table, but for `units`, as plain data."""
-    row_optimizer = table.row_optimizer
-    return {
-        **{name: getattr(table, name) for name in TABLE_OPTIONS},
-        "row_optimizer": row_optimizer and keras.saving.serialize_keras_object(row_optimizer),
-        "kernel_initializer": keras.initializers.serialize(table.kernel_initializer),
-        "bias_initializer": keras.initializers.serialize(table.bias_initializer),
-    }
+        return {**super().get_config(), **saved_arguments(self.table)}

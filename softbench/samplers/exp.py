@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor
 from softbench.ops import READ_COPIES
-from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.base import Sampler, Samples, check_width, log_mean
 from softbench.samplers.sum_tree import descend, partial_sums, take_entries
 
 CHUNK = 8192  # classes scored at once, see `_all_scores`
@@ -25,6 +25,8 @@ class Exp(Sampler):
     With `share_draws` the batch shares m draws from the mixture q_bar(i) = 1/B sum_b q(i | h_b),
     corrected with log q_bar.
     """
+
+    kind = "exact"
 
     def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
         """`_all_scores`, -inf at the labels if they are given."""
@@ -92,9 +94,7 @@ class Exp(Sampler):
 
     def _log_mixture(self, table: Any, hidden: Tensor, log_z: Tensor, ids: Tensor) -> Tensor:
         """log q_bar (K,) of ids (K,)."""
-        scores = ops.stop_gradient(table.scores(hidden, ids))
-        batch = ops.cast(ops.shape(hidden)[0], "float32")
-        return ops.logsumexp(scores - log_z, axis=0) - ops.log(batch)
+        return log_mean(ops.stop_gradient(table.scores(hidden, ids)) - log_z)
 
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table)

@@ -1,10 +1,10 @@
 """Proposals that depend neither on the input nor on the class table.
 
-A law over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative sums, so
-drawing is a search among integers: no class has a width that rounds to zero, the table ends
-exactly at W, and q_i = w_i / W is the law that is really drawn from. (A float32 cumulative
-sum over a million classes has neither property.) Leaving a label out is exact: draw below
-W - w_y and step over its interval.
+A distribution over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative
+sums, so drawing is a search among integers: no class has a width that rounds to zero, the table
+ends exactly at W, and q_i = w_i / W is what is really drawn from. (A float32 cumulative sum over a
+million classes has neither property.) Leaving a label out is exact: draw below W - w_y and step
+over its interval.
 """
 
 import math
@@ -15,10 +15,10 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.constants import add_constant
 from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.samplers.search_table import search, search_levels
+from softbench.state import add_constant
 
 LARGEST_TOTAL = 2**31 - 1
 
@@ -80,6 +80,9 @@ class StaticSampler(Sampler):
     Args:
         unique: draw without replacement. Implies `share_draws`.
     """
+
+    kind = "static"
+    arguments = ("unique",)
 
     def __init__(self, share_draws: bool | None = None, unique: bool = False, **kwargs: Any):
         if unique and share_draws is False:
@@ -178,6 +181,3 @@ class StaticSampler(Sampler):
         if labels is not None and self.per_example:
             return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
         return self._log_share(ids, float(self.total))
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "unique": self.unique}

@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import read
 from softbench.samplers.kernel.exponential import (
     LARGEST_EXPONENT,
@@ -19,6 +18,7 @@ from softbench.samplers.kernel.exponential import (
     ExponentialMap,
 )
 from softbench.samplers.kernel.features import FeatureMap
+from softbench.state import add_constant
 
 
 class PositiveRandom(ExponentialMap):
@@ -86,20 +86,19 @@ def _orthogonal(rng: np.random.Generator, draws: np.ndarray) -> np.ndarray:
 class PositiveKernel(ExponentialKernelSampler):
     """q(i | h) proportional to phi(h).phi(c_i) with positive features (Choromanski et al. 2021).
 
-    No estimate is negative, so the law is the features' own. See `ExponentialKernelSampler` and
-    `KernelSampler` for the other arguments.
+    No estimate is negative, so the distribution is the features' own. See
+    `ExponentialKernelSampler` and `KernelSampler` for the other arguments.
 
     Args:
         orthogonal: draw orthogonal directions.
     """
 
+    arguments = ("orthogonal",)
+    feature_map = PositiveRandom
+
     def __init__(self, num_features: int = 1024, orthogonal: bool = True, **kwargs: Any) -> None:
         super().__init__(num_features, **kwargs)
         self.orthogonal = orthogonal
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        nu = self.kernel_nu(temperature)
-        return PositiveRandom(self.num_features, nu, self.orthogonal, seed=self.seed)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "orthogonal": self.orthogonal}
+    def make_features(self, temperature: float, **options: Any) -> FeatureMap:
+        return super().make_features(temperature, orthogonal=self.orthogonal)

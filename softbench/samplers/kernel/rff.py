@@ -10,14 +10,13 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import cosine, read
 from softbench.samplers.kernel.exponential import (
     LARGEST_EXPONENT,
     ExponentialKernelSampler,
     ExponentialMap,
 )
-from softbench.samplers.kernel.features import FeatureMap
+from softbench.state import add_constant
 
 
 class RandomFourier(ExponentialMap):
@@ -72,5 +71,4 @@ class RandomFourierKernel(ExponentialKernelSampler):
     `ExponentialKernelSampler` and `KernelSampler`.
     """
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        return RandomFourier(self.num_features, self.kernel_nu(temperature), seed=self.seed)
+    feature_map = RandomFourier

@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from softbench.common import Tensor, check_counts, check_length, check_number, check_positive
+from softbench.common import (
+    Tensor,
+    check_counts,
+    check_length,
+    check_number,
+    check_positive,
+    count_weights,
+)
 from softbench.ops import assign_when, gather_rows, read, scatter_update
 from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.kernel.block_sums import BlockSums
 from softbench.samplers.kernel.class_weights import ClassWeights
-from softbench.samplers.kernel.distribution import KernelLaw, Query
+from softbench.samplers.kernel.distribution import KernelDistribution, Query
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
+from softbench.state import add_state
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
@@ -26,20 +34,20 @@ class KernelSampler(Sampler):
 
     w_i = counts_i^prior_power e^(b_i): the prior if there is one, and the table's bias. A subclass
     gives the feature map phi (`make_features`). Estimates that are negative or very small are
-    raised to a floor, and `log_prob` is of the law that results: see `KernelLaw`.
+    raised to a floor, and `log_prob` is of the distribution that results: see
+    `KernelDistribution`.
 
     Sums are kept for leaf blocks of b classes and, k to 1, for the levels above: k = 16, or 4 where
     D > 512. A draw takes one matrix product with the top level (shared by the m draws), then reads
     k sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the
     batch shares m draws from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the
     features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
-    example. (With the floor, q_bar is the clamped law of phi_bar.)
+    example. (With the floor, q_bar is the clamped distribution of phi_bar.)
 
-    Of any law q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q),
-    with I the mutual information of example and class within the batch. Where a batch is so large
-    (log B far above the I of the data) that its I is the data's, no shared law is much closer to
-    the softmax than the class frequencies are: draws per example follow the input, shared ones are
-    fast.
+    Of any q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q), with
+    I the mutual information of example and class within the batch. Where a batch is so large (log B
+    far above the I of the data) that its I is the data's, no shared q is much closer to the softmax
+    than the class frequencies are: draws per example follow the input, shared ones are fast.
 
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
     for which n D / b is at most 4 n d or 2^27 (n d or 2^25 if phi is exact), and with
@@ -54,12 +62,12 @@ class KernelSampler(Sampler):
         prior: counts of the classes (n,), or None. A class with count 0 is never drawn. Meant for a
             table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
-        within_block: "features": the share of a class in its block is the map's own (the law of
-            the papers); "exact": it is the softmax of the scores, closer to the target. For
-            a large n and many features that is cheaper; where n is so small that a block of the
-            papers' law is one class, it is dearer.
+        within_block: "features": the share of a class in its block is the map's own (as in the
+            papers); "exact": it is the softmax of the scores, closer to the target. For a large n
+            and many features that is cheaper; where n is so small that a block of the papers'
+            distribution is one class, it is dearer.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
-        floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
+        floor: see `KernelDistribution`; None for 0.1 with maps that can be negative and else 0.
         refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
             initial norm turn quickly when they are normalised, and a stale proposal is a poor one.
         share_draws, seed: as for every sampler; the seed is that of the feature map too.
@@ -67,6 +75,9 @@ class KernelSampler(Sampler):
     Raises:
         ValueError: if an argument is not in its range, or the counts do not fit the table.
     """
+
+    kind = "kernel"
+    arguments = ("prior", "prior_power", "within_block", "block_size", "floor", "refresh_every")
 
     def __init__(
         self,
@@ -127,19 +138,14 @@ class KernelSampler(Sampler):
             self.blocks = BlockSums(self.units, self.span, top, prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
-            self.steps = self.add_weight(
-                name="steps", shape=(), initializer="zeros", dtype="int32", trainable=False
-            )
+            self.steps = add_state(self, "steps", dtype="int32")
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
         if self.prior is None:
             return None
         check_length(self.prior, self.units, "prior")
-        seen = self.prior > 0
-        return np.where(
-            seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0
-        )
+        return count_weights(self.prior, self.prior_power)
 
     def _weighted(self, table: Any, ids: Tensor) -> Tensor:
         """w phi (N, D) of ids (N,) by the table of now; zero for ids of n or more."""
@@ -198,19 +204,13 @@ class KernelSampler(Sampler):
             old = self._features_of(table, old_rows, old_weight)
         self.blocks.change(ids, new - old)
 
-    def _law(self, table: Any) -> KernelLaw:
+    def _distribution(self, table: Any) -> KernelDistribution:
         floor = self.floor
         if floor is None:
             floor = SIGNED_FLOOR if self.features.signed else 0.0
-        return KernelLaw(
-            table,
-            self.features,
-            self.blocks,
-            self.span,
-            floor,
-            self.within_block == "exact",
-            self.class_weights.stored,
-            self.class_weights.prior,
+        exact, weights = self.within_block == "exact", self.class_weights
+        return KernelDistribution(
+            table, self.features, weights, self.blocks, self.span, floor, exact
         )
 
     def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
@@ -234,9 +234,8 @@ class KernelSampler(Sampler):
             own = ops.sum(features * rows, axis=-1, keepdims=True)
         elif self.blocks is not None:
             rows = table.normalized(table.rows(labels))
-            own = self.features.products(features, rows, vectors) * self.class_weights.stored(
-                labels
-            )
+            own = self.features.products(features, rows, vectors)
+            own = own * self.class_weights.stored(labels)
         return Query(features, vectors, hidden, labels=labels, own=own)
 
     def _total_mass(self, table: Any, features: Tensor, vectors: Tensor) -> Tensor:
@@ -251,15 +250,15 @@ class KernelSampler(Sampler):
     def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
         self._check_built(table, num_sampled)
         self._refresh_when_due(table)
-        law, log_size = self._law(table), math.log(num_sampled)
+        q, log_size = self._distribution(table), math.log(num_sampled)
         excluded = labels if exclude_labels and self.per_example else None
         query = self._query(table, hidden, excluded)
-        ids, log_q = law.draw(query, num_sampled, self.seed_generator)
+        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
         log_q, true = ops.stop_gradient(log_q), None
         if labels is not None and excluded is None:
             labels = ops.cast(labels, "int32")
             asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
-            own = ops.stop_gradient(law.log_prob(query, asked))
+            own = ops.stop_gradient(q.log_prob(query, asked))
             true = ops.reshape(own, (-1,)) + log_size
         if self.share_draws:
             ids, log_q = ids[0], log_q[0]
@@ -271,22 +270,11 @@ class KernelSampler(Sampler):
             log_q = self.shared_log_prob(table, hidden)[None]
             return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
         query = self._query(table, hidden, labels if self.per_example else None)
-        law = self._law(table)
+        q = self._distribution(table)
         if not self.share_draws:
-            return law.log_prob_all(query) if ids is None else law.log_prob(query, ids)
-        return ops.reshape(law.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+            return q.log_prob_all(query) if ids is None else q.log_prob(query, ids)
+        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
 
     def shared_log_prob(self, table, hidden):
         self._check_built(table)
-        return self._law(table).log_prob_all(self._query(table, hidden, None))[0]
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "prior": None if self.prior is None else self.prior.tolist(),
-            "prior_power": self.prior_power,
-            "within_block": self.within_block,
-            "block_size": self.block_size,
-            "floor": self.floor,
-            "refresh_every": self.refresh_every,
-        }
+        return self._distribution(table).log_prob_all(self._query(table, hidden, None))[0]

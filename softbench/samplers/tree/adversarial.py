@@ -47,6 +47,8 @@ class AdversarialTree(TreeSampler):
         ValueError: for a bad argument, or, when it is built, if the tree was not fitted.
     """
 
+    arguments = ("regularization", "max_alternations", "max_points_per_node")
+
     def __init__(
         self,
         num_components: int | None = 16,
@@ -167,10 +169,6 @@ class AdversarialTree(TreeSampler):
         )
         on_level = bar and (lambda level, _: bar.update(level + 1))
         return tree_fit.fit_tree(points, labels, num_classes, options, on_level)
-
-    def get_config(self) -> dict:
-        names = ("regularization", "max_alternations", "max_points_per_node")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _dense(points: Features) -> np.ndarray:
