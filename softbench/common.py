@@ -11,7 +11,7 @@ PACKAGE = "softbench"  # under which Keras registers the classes
 Tensor = Any  # of either backend
 
 
-def check_positive(**sizes: int) -> None:
+def check_positive(**sizes: Any) -> None:
     """Raises ValueError unless every named size is an integer of at least 1."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:

@@ -13,7 +13,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
-from softbench.state import saved_arguments
+from softbench.state import Arguments, saved_arguments
 
 
 class RowOptimizer:
@@ -27,7 +27,7 @@ class RowOptimizer:
         ValueError: if `learning_rate` is neither.
     """
 
-    arguments: tuple[str, ...] = ("learning_rate",)
+    arguments: Arguments = ("learning_rate",)
 
     def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
         if isinstance(learning_rate, dict):

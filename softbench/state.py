@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+Arguments = tuple[str, ...]  # names that `saved_arguments` saves
+
 
 def add_state(
     layer: keras.layers.Layer,

@@ -65,7 +65,7 @@ class ClassTable(keras.layers.Layer):
         self.normalize = normalize
         self.temperature = temperature
         self.absolute = absolute
-        self.row_optimizer = row_optimizer
+        self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.bias = None

@@ -75,8 +75,9 @@ class AdaptiveSoftmax(Head):
         check_number(1, div_value=div_value)
         self.cutoffs = _checked_cutoffs(cutoffs, self.units)
         self.div_value = div_value
-        self.counts = None if counts is None else check_counts(counts)
+        self.counts: np.ndarray | None = None
         if counts is not None:
+            self.counts = check_counts(counts)
             check_length(self.counts, self.units)
         self.tail_capacity = tail_capacity
         self.bounds = list(itertools.pairwise([*self.cutoffs, self.units]))

@@ -10,7 +10,7 @@ from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.ops import is_concrete
-from softbench.state import saved_arguments
+from softbench.state import Arguments, saved_arguments
 from softbench.table import DENSE_CLASSES
 
 
@@ -32,7 +32,7 @@ class Head(keras.layers.Layer):
     Shape letters: B batch (all leading dims), d features, n classes.
     """
 
-    arguments: tuple[str, ...] = ("units",)
+    arguments: Arguments = ("units",)
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         # Scores cast to the compute dtype themselves; weights of examples stay as they are.

@@ -49,7 +49,8 @@ class FullSoftmax(TableHead):
         if class_chunk is not None:
             check_positive(class_chunk=class_chunk)
         check_number(0, regularizer_alpha=regularizer_alpha)
-        super().__init__(units, use_bias, normalize, temperature, absolute, **kwargs)
+        options = {"normalize": normalize, "temperature": temperature, "absolute": absolute}
+        super().__init__(units, use_bias=use_bias, **options, **kwargs)
         self.class_chunk = class_chunk
         self.regularizer_alpha = regularizer_alpha
 

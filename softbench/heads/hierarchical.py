@@ -139,14 +139,10 @@ class HierarchicalSoftmax(Head):
         for level in range(depth):
             part = slice(2**level - 1, 2 ** (level + 1) - 1)
             z, side = logits[:, part], forced[part]
-            sides = [
-                ops.where(ops.equal(side, 0), -ops.softplus(sign * z), log_forced)
-                for sign, log_forced in (
-                    (1.0, ops.where(side > 0, -float("inf"), 0.0)),
-                    (-1.0, ops.where(side < 0, -float("inf"), 0.0)),
-                )
-            ]
-            result = ops.expand_dims(result, -1) + ops.stack(sides, axis=-1)
+            free = ops.equal(side, 0)
+            left = ops.where(free, -ops.softplus(z), ops.where(side > 0, -float("inf"), 0.0))
+            right = ops.where(free, -ops.softplus(-z), ops.where(side < 0, -float("inf"), 0.0))
+            result = ops.expand_dims(result, -1) + ops.stack([left, right], axis=-1)
             result = ops.reshape(result, (-1, 2 ** (level + 1)))
         return result
 

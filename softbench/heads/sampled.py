@@ -12,6 +12,7 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
+from softbench.state import Arguments
 
 
 class SampledHead(TableHead):
@@ -27,7 +28,7 @@ class SampledHead(TableHead):
     as `features` (B, v).
     """
 
-    arguments = ("num_sampled", "remove_accidental_hits", "seed")
+    arguments: Arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
         self,

@@ -17,31 +17,10 @@ class TableHead(Head):
             bias_initializer: of the `ClassTable`.
     """
 
-    def __init__(
-        self,
-        units: int,
-        use_bias: bool = True,
-        normalize: bool = False,
-        temperature: float = 1.0,
-        absolute: bool = False,
-        row_optimizer: Any = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in ClassTable.arguments if name in kwargs}
         super().__init__(units, **kwargs)
-        self.table = ClassTable(
-            self.units,
-            use_bias=use_bias,
-            normalize=normalize,
-            temperature=temperature,
-            absolute=absolute,
-            row_optimizer=row_optimizer,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            dtype=self.dtype_policy,
-            name="table",
-        )
+        self.table = ClassTable(self.units, **options, dtype=self.dtype_policy, name="table")
         self.supports_jit = self.table.supports_jit
 
     def build(self, hidden_shape: tuple) -> None:

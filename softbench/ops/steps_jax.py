@@ -47,7 +47,8 @@ class Calls:
     wait = staticmethod(wait)
 
     def __init__(self, variables: list[keras.Variable]) -> None:
-        self._variables, self._values = [], []
+        self._variables: list[keras.Variable] = []
+        self._values: list[jax.Array] = []
         self.add(variables)
 
     def add(self, variables: list[keras.Variable]) -> None:

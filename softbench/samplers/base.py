@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.state import saved_arguments
+from softbench.state import Arguments, saved_arguments
 
 
 class Samples(NamedTuple):
@@ -49,7 +49,7 @@ class Sampler(keras.layers.Layer):
     """
 
     kind: str
-    arguments: tuple[str, ...] = ("share_draws", "seed")  # that `get_config` gives
+    arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
     unique = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:

@@ -55,7 +55,7 @@ def _arguments(cls: type) -> set[str]:
     found = {"name", "dtype", "trainable"}
     for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
         if "__init__" in vars(base):
-            found |= set(inspect.signature(base.__init__).parameters)
+            found |= set(inspect.signature(vars(base)["__init__"]).parameters)
     return found - {"self", "kwargs"}
 
 

@@ -5,22 +5,27 @@ sums, so drawing is a search among integers: no class has a width that rounds to
 ends exactly at W, and q_i = w_i / W is what is really drawn from. (A float32 cumulative sum over a
 million classes has neither property.) Leaving a label out is exact: draw below W - w_y and step
 over its interval.
+
+The search is in groups of 16. Level 0 is the table of the cumulative sums, and each further level
+holds the first entry of every group below, until one group is left. A search reads one group, one
+cache line, at each level: log16(n) of them instead of log2(n) single entries, in a quarter of the
+operations.
 """
 
 import math
-from functools import partial
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
-from softbench.samplers.search_table import search, search_levels
-from softbench.state import add_constant
+from softbench.state import Arguments, add_constant
 
 LARGEST_TOTAL = 2**31 - 1
+GROUP = 16
 
 
 def integer_weights(weights: np.ndarray) -> np.ndarray:
@@ -82,7 +87,7 @@ class StaticSampler(Sampler):
     """
 
     kind = "static"
-    arguments = ("unique",)
+    arguments: Arguments = ("unique",)
 
     def __init__(self, share_draws: bool | None = None, unique: bool = False, **kwargs: Any):
         if unique and share_draws is False:
@@ -115,7 +120,7 @@ class StaticSampler(Sampler):
             self.total = int(integers.sum())
         starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
         self.starts = add_constant(self, "starts", starts)
-        self.levels = search_levels(starts, LARGEST_TOTAL, partial(add_constant, self))
+        self.levels = search_levels(self, starts)
 
     def start(self, ids: Tensor) -> Tensor:
         """Where the interval of each class begins."""
@@ -181,3 +186,28 @@ class StaticSampler(Sampler):
         if labels is not None and self.per_example:
             return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
         return self._log_share(ids, float(self.total))
+
+
+def search_levels(layer: keras.layers.Layer, table: np.ndarray) -> list[keras.Variable]:
+    """Variables (groups, 16) of `layer` of a non-decreasing table, level 0 first.
+
+    The last group of a level is filled up with what exceeds all that is searched.
+    """
+    levels: list[keras.Variable] = []
+    while not levels or levels[-1].shape[0] > 1:
+        groups = -(-len(table) // GROUP)
+        padded = np.full(groups * GROUP, LARGEST_TOTAL, table.dtype)
+        padded[: len(table)] = table
+        levels.append(add_constant(layer, f"level_{len(levels)}", padded.reshape(groups, GROUP)))
+        table = padded[::GROUP]
+    return levels
+
+
+def search(levels: list[keras.Variable], values: Tensor) -> Tensor:
+    """The last position p with table[p] <= value, elementwise; table[0] must be <= every value."""
+    position = ops.zeros_like(values, dtype="int32")
+    values = ops.expand_dims(values, -1)
+    for level in reversed(levels):
+        below = ops.cast(gather_rows(level, position) <= values, "int32")
+        position = position * GROUP + ops.sum(below, axis=-1) - 1
+    return position

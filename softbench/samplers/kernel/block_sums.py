@@ -64,7 +64,7 @@ class BlockSums(keras.layers.Layer):
             below = self._add_sums(level, below)
             self.sums.append(below)
             if self.prior is not None:
-                values = self._prior_sums(span, self.nodes[level])
+                values = _prior_sums(self.prior, span, self.nodes[level])
                 self.prior_sums.append(add_constant(self, f"prior_{span}", values))
         self.cursor = add_state(self, "cursor", dtype="int32")
 
@@ -74,11 +74,6 @@ class BlockSums(keras.layers.Layer):
 
         name, shape = f"sums_{self.spans[level]}", (self.nodes[level], self.dim)
         return add_state(self, name, shape, fill)
-
-    def _prior_sums(self, span: int, nodes: int) -> np.ndarray:
-        """(V, 2): prior weight of each node, and how many of its classes have any."""
-        blocks = np.pad(self.prior, (0, nodes * span - self.units)).reshape(nodes, span)
-        return np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)
 
     def size(self, level: int, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Prior weight of `nodes` and their number of classes with any, float32, as `nodes`."""
@@ -142,3 +137,9 @@ class BlockSums(keras.layers.Layer):
         """The nodes one level below, (..., branching)."""
         steps = ops.arange(self.branching, dtype="int32")
         return ops.expand_dims(nodes, -1) * self.branching + steps
+
+
+def _prior_sums(prior: np.ndarray, span: int, nodes: int) -> np.ndarray:
+    """(V, 2): prior weight of each node, and how many of its classes have any."""
+    blocks = np.pad(prior, (0, nodes * span - len(prior))).reshape(nodes, span)
+    return np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)

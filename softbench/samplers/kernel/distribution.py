@@ -18,7 +18,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_groups, gather_rows, matmul_transposed, on_cpu, read
-from softbench.samplers.kernel.block_sums import CHUNK, BlockSums
+from softbench.samplers.kernel.block_sums import CHUNK
 from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.sum_tree import choose, draw, take_entries
@@ -90,7 +90,7 @@ class KernelDistribution(NamedTuple):
     table: Any
     features: FeatureMap
     weights: ClassWeights
-    blocks: BlockSums | None
+    blocks: Any
     block_size: int
     floor: float
     exact: bool

@@ -12,6 +12,7 @@ from softbench.common import Tensor, check_number, check_positive
 from softbench.ops import assign_when
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.sampler import KernelSampler
+from softbench.state import Arguments
 
 LARGEST_DEFAULT_NU = 4.0
 # Exponents of class features stop here: float32 sums of a million of them stay finite.
@@ -67,7 +68,7 @@ class ExponentialKernelSampler(KernelSampler):
         ValueError: when built with `redraw` for a table that has a row optimizer.
     """
 
-    arguments = ("num_features", "nu", "redraw")
+    arguments: Arguments = ("num_features", "nu", "redraw")
     feature_map: type[ExponentialMap]
 
     def __init__(

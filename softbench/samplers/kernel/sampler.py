@@ -23,7 +23,7 @@ from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.distribution import KernelDistribution, Query
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
-from softbench.state import add_state
+from softbench.state import Arguments, add_state
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
@@ -77,7 +77,14 @@ class KernelSampler(Sampler):
     """
 
     kind = "kernel"
-    arguments = ("prior", "prior_power", "within_block", "block_size", "floor", "refresh_every")
+    arguments: Arguments = (
+        "prior",
+        "prior_power",
+        "within_block",
+        "block_size",
+        "floor",
+        "refresh_every",
+    )
 
     def __init__(
         self,

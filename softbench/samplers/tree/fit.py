@@ -197,11 +197,9 @@ class LevelFit:
         self.weights, self.steps = weights, self.steps + steps
 
     def _objective(self, free: np.ndarray) -> float:
-        total = 0.0
-        for rows, node in self.points.chunks():
-            scores = np.einsum("ij,ij->i", self.design.points[rows], self.weights[node])
-            signed = np.where(self.right[self.design.labels[rows]], scores, -scores)
-            total += sigmoid_parts(signed)[1].sum()
+        scores = self.points.scores(self.design.points, self.weights)
+        signed = np.where(self.right[self.design.labels[self.points.rows]], scores, -scores)
+        total = sigmoid_parts(signed)[1].sum()
         return float(total - self.options.regularization * np.square(self.weights[free]).sum())
 
 

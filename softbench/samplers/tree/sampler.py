@@ -40,7 +40,8 @@ class TreeSampler(Sampler):
     ) -> None:
         super().__init__(**kwargs)
         self.num_components = num_components
-        self.num_classes, self.num_features = num_classes, num_features
+        self.num_classes: Any = num_classes
+        self.num_features: Any = num_features
         self.fitted = False
         self.found: dict[str, np.ndarray] | None = None  # until the variables are built
 
@@ -155,7 +156,7 @@ class TreeSampler(Sampler):
         path = self._label_path(x, labels) if others else None
         leaves, log_p = tree_walk.descend(self.nodes, x, num_sampled, self.seed_generator, path)
         ids = gather_rows(self.label_of_leaf, leaves)
-        if others:
+        if path is not None:
             log_p = _renormalized(log_p, ids, labels, path)
         true = None
         if labels is not None and not others:
