@@ -33,6 +33,13 @@ class Classifier(keras.Model):
         top_k: which precisions `evaluate` computes; () for none.
         inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
             that its sampler was fitted to.
+
+    Example:
+        >>> model = softbench.Classifier(keras.layers.Dense(8), softbench.FullSoftmax(4))
+        >>> model.compile("adam")
+        >>> x, y = np.ones((6, 3), "float32"), np.array([0, 1, 2, 3, 0, 1])
+        >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))
+        ['loss', 'perplexity', 'precision_at_1', 'precision_at_3']
     """
 
     arguments = ("encoder", "head", "top_k", "inputs_to_sampler")

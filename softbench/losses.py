@@ -57,6 +57,12 @@ def sampled_softmax(
 
     Returns:
         (B,); 0 where the true class is corrected and can never be drawn.
+
+    Example:
+        >>> zeros = np.zeros((1, 3), "float32")  # equal logits, and counts of one each
+        >>> loss = softbench.losses.sampled_softmax(zeros[:, 0], zeros, None, zeros)
+        >>> round(float(loss[0]), 4)  # log 4
+        1.3863
     """
     sampled = correct(sampled_logits, sampled_log_expected_count)
     if true_log_expected_count is None:

@@ -116,6 +116,13 @@ class RowAdagrad(RowOptimizer):
     touch are about 1 / B^2. While their sum is far below `initial_accumulator_value` (0.1, as in
     Keras and TensorFlow), a step is learning_rate * g / sqrt(0.1): plain gradient descent, often at
     a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`.
+
+    Example:
+        >>> optimizer = softbench.RowAdagrad(0.1)
+        >>> head = softbench.SampledSoftmax(10, "uniform", 5, row_optimizer=optimizer)
+        >>> head.build((None, 4))
+        >>> head.trainable_weights  # the head updates the touched rows of its table by itself
+        []
     """
 
     arguments = ("initial_accumulator_value", "epsilon")

@@ -40,6 +40,12 @@ class ClassTable(keras.layers.Layer):
         row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
             table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
+
+    Example:
+        >>> table = softbench.ClassTable(3, kernel_initializer="ones")
+        >>> table.build((None, 2))
+        >>> [float(score) for score in table.scores(np.array([[1.0, 2.0]], "float32"))[0]]
+        [3.0, 3.0, 3.0]
     """
 
     arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS)

@@ -148,16 +148,19 @@ class AdaptiveSoftmax(Head):
     def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """-log p(label) (B,), exact, in training and evaluation alike."""
         place = self._place(labels)
-        first, tails = place, []
-        for index, (start, end) in enumerate(self.bounds):
-            inside = ops.logical_and(place >= start, place < end)
-            first = ops.where(inside, self.cutoffs[0] + index, first)
-            local = ops.clip(place - start, 0, end - start - 1)
-            tails.append(self._tail_losses(index, hidden, local, inside))
-        return sum(tails, start=_cross_entropy(self.shortlist, hidden, first))
+        inside = [ops.logical_and(place >= start, place < end) for start, end in self.bounds]
+        first = place
+        for index, own in enumerate(inside):
+            first = ops.where(own, self.cutoffs[0] + index, first)
+        losses = _cross_entropy(self.shortlist, hidden, first)
+        for index, own in enumerate(inside):
+            losses = losses + self._tail_losses(index, hidden, place, own)
+        return losses
 
-    def _tail_losses(self, index: int, hidden: Tensor, local: Tensor, inside: Tensor) -> Tensor:
+    def _tail_losses(self, index: int, hidden: Tensor, place: Tensor, inside: Tensor) -> Tensor:
         """-log p(label | cluster) (B,) of the labels `inside` a cluster, 0 of the others."""
+        start, end = self.bounds[index]
+        local = ops.clip(place - start, 0, end - start - 1)
 
         def losses(hidden: Tensor, local: Tensor) -> Tensor:
             return _cross_entropy(self.tails[index], self._project(hidden, index), local)

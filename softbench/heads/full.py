@@ -25,6 +25,12 @@ class FullSoftmax(TableHead):
 
     Raises:
         ValueError: if `class_chunk` is not None or positive, or `regularizer_alpha` is negative.
+
+    Example:
+        >>> head = softbench.FullSoftmax(4, kernel_initializer="zeros")
+        >>> losses = head(np.ones((2, 8), "float32"), np.array([0, 3]))
+        >>> [round(float(loss), 4) for loss in losses]  # log 4
+        [1.3863, 1.3863]
     """
 
     arguments = ("class_chunk", "regularizer_alpha")

@@ -39,6 +39,12 @@ class NegativeSampling(SampledHead):
     Raises:
         ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose
             distribution depends on the batch.
+
+    Example:
+        >>> head = softbench.NegativeSampling(4, "uniform", kernel_initializer="zeros")
+        >>> scores = head(np.ones((1, 8), "float32"))  # 0 + log 1/4
+        >>> [round(float(score), 4) for score in scores[0]]
+        [-1.3863, -1.3863, -1.3863, -1.3863]
     """
 
     arguments = ("regularizer_lambda",)

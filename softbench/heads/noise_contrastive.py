@@ -38,6 +38,12 @@ class NoiseContrastive(SampledHead):
     Raises:
         ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or
             `learn_log_partition` with ranking, where gamma cancels.
+
+    Example:
+        >>> noise = {"class_name": "unigram", "config": {"counts": [5, 3, 1, 1]}}
+        >>> head = softbench.NoiseContrastive(4, sampler=noise, num_sampled=20)
+        >>> tuple(head(np.ones((2, 8), "float32"), np.array([0, 3]), training=True).shape)
+        (2,)
     """
 
     arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")

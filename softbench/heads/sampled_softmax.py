@@ -33,6 +33,13 @@ class SampledSoftmax(SampledHead):
 
     Raises:
         ValueError: if `num_sampled` < 1 or the sampler is unknown.
+
+    Example:
+        >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
+        >>> x, y = keras.Input((16,)), keras.Input((), dtype="int32")
+        >>> keras.Model([x, y], head(x, y)).compile("adam")  # the head adds its own loss
+        >>> tuple(head(np.zeros((2, 16), "float32")).shape)
+        (2, 1000)
     """
 
     arguments = ("correct_true_logit",)

@@ -28,6 +28,12 @@ class PrecisionAtK(WeightedMean):
 
     Raises:
         ValueError: if `k` is not an integer of at least 1, or `y_pred` has fewer than k columns.
+
+    Example:
+        >>> metric = softbench.metrics.PrecisionAtK(k=2)
+        >>> metric.update_state(np.array([3, 0]), np.array([[3, 1], [2, 1]]))
+        >>> float(metric.result())
+        0.25
     """
 
     def __init__(

@@ -20,6 +20,13 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
 
     Raises:
         ValueError: if the name is not in the registry or a config key is not an argument.
+
+    Example:
+        >>> softbench.samplers.get("uniform").per_example
+        True
+        >>> config = {"class_name": "rff", "config": {"num_features": 64}}
+        >>> softbench.samplers.get(config).num_features
+        64
     """
     if isinstance(identifier, Sampler):
         return identifier
