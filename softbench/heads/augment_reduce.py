@@ -77,13 +77,13 @@ class AugmentReduce(SampledHead):
 
     def call(
         self,
-        hidden,
-        labels=None,
-        sample_weight=None,
-        sampler_inputs=None,
-        example_ids=None,
-        training=None,
-    ):
+        hidden: Tensor,
+        labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        sampler_inputs: Tensor | None = None,
+        example_ids: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
         if labels is not None and training:

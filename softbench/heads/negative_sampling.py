@@ -24,7 +24,6 @@ class NegativeSampling(SampledHead):
     A class that p_n never draws has probability 0 in prediction.
 
     Args:
-        units: n, the number of classes.
         sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
             not on the rest of the batch: one with shared draws must be a static one.
         regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
@@ -33,7 +32,7 @@ class NegativeSampling(SampledHead):
             so that m changes its noise and not its minimum.
         remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
             label among the negatives.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
             bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:

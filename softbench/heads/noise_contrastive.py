@@ -23,17 +23,16 @@ class NoiseContrastive(SampledHead):
     section 4.3 has a counterexample). Prediction is the softmax of s in both.
 
     Args:
-        units: n, the number of classes.
         sampler: the noise: name, config dict, or `Sampler`. "unigram" needs `counts`.
         objective: "binary" or "ranking".
         num_sampled: K.
         learn_log_partition: learn gamma, one scalar for all inputs (binary only).
         regularizer_alpha: alpha of alpha * (log Z_hat)^2, Z_hat estimated from noise (section 5.2).
         regularizer_samples: draws for Z_hat; None means n / 10, as in the paper.
-        use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`.
         remove_accidental_hits: mask draws that equal the label; False, as in `tf.nn.nce_loss`,
             because NCE's noise includes the label.
-        row_optimizer, kernel_initializer, bias_initializer, seed: as in `SampledSoftmax`.
+        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+            bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
         ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or

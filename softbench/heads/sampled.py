@@ -51,7 +51,14 @@ class SampledHead(TableHead):
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
 
-    def call(self, hidden, labels=None, sample_weight=None, sampler_inputs=None, training=None):
+    def call(
+        self,
+        hidden: Tensor,
+        labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        sampler_inputs: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
         return self._call(hidden, labels, sample_weight, training, **side)

@@ -32,7 +32,7 @@ class Samples(NamedTuple):
 class Sampler(keras.layers.Layer):
     """Base class of the proposals q.
 
-    A subclass writes `sample` and `log_prob`, and `build` if it holds variables. `log_prob` must be
+    A subclass writes `_draw` and `_log_prob`, and `build` if it holds variables. `log_prob` must be
     of the distribution that `sample` draws from: label excluded where the draw excludes it,
     normalised over all classes (for draws without replacement: the log inclusion probability).
 
@@ -91,14 +91,25 @@ class Sampler(keras.layers.Layer):
         Returns:
             `Samples`.
         """
-        raise NotImplementedError
+        self._check_built(table, num_sampled)
+        labels = None if labels is None else ops.cast(labels, "int32")
+        if labels is not None and exclude_labels and self.per_example:
+            return self._draw(table, hidden, num_sampled, labels, None)
+        return self._draw(table, hidden, num_sampled, None, labels)
 
-    def log_prob(
+    def _draw(
         self,
         table: Any,
         hidden: Tensor,
-        ids: Tensor | None = None,
-        labels: Tensor | None = None,
+        num_sampled: int,
+        excluded: Tensor | None,
+        labels: Tensor | None,
+    ) -> Samples:
+        """As `sample`, with labels (B,) to leave out, or to report the expected count of."""
+        raise NotImplementedError
+
+    def log_prob(
+        self, table: Any, hidden: Tensor, ids: Tensor | None = None, labels: Tensor | None = None
     ) -> Tensor:
         """log q of `ids` (B, m), or of all n classes (B, n) (float32).
 
@@ -106,6 +117,15 @@ class Sampler(keras.layers.Layer):
         With `labels` (B,), of a per-example sampler: of the distribution over the other classes,
         where the label itself has log q = -inf.
         """
+        self._check_built(table)
+        if labels is None or self.share_draws:
+            return self._log_prob(table, hidden, ids, None)
+        return self._log_prob(table, hidden, ids, ops.cast(labels, "int32"))
+
+    def _log_prob(
+        self, table: Any, hidden: Tensor, ids: Tensor | None, excluded: Tensor | None
+    ) -> Tensor:
+        """As `log_prob`, with labels (B,) to leave out or None."""
         raise NotImplementedError
 
     def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:

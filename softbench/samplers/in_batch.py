@@ -63,11 +63,9 @@ class InBatch(Sampler):
         total = ops.cast(read(self.seen_total), "float32") + self.smoothing * self.units
         return ops.log(seen / total)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         if labels is None:
             raise ValueError("`labels` must be given: they are the negatives. Received: None")
-        self._check_built(table)
-        labels = ops.cast(labels, "int32")
         batch = ops.shape(labels)[0]
         keys = keras.random.uniform((batch,), seed=self.seed_generator)
         ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
@@ -77,12 +75,11 @@ class InBatch(Sampler):
         log_size = self.log_size(labels, num_sampled)
         return Samples(ids, self._log_p(ids) + log_size, self._log_p(labels) + log_size)
 
-    def log_size(self, hidden, num_sampled):
+    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor:
         batch = ops.cast(ops.shape(hidden)[0], "float32")
         size = ops.minimum(batch, float(num_sampled))
         # A batch of one has no others: its only draw is masked, whatever its count.
         return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         return self._log_p(all_ids(self.units, hidden) if ids is None else ids)

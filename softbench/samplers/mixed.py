@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench.common import PACKAGE, check_number
+from softbench.common import PACKAGE, Tensor, check_number
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.registry import get, serialize
 
@@ -86,12 +86,11 @@ class Mixed(Sampler):
     def _parts(self, num_sampled: int) -> list[tuple[Sampler, int]]:
         return list(zip((self.first, self.second), self.sizes(num_sampled), strict=True))
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         (first, size1), (second, size2) = self._parts(num_sampled)
-        one = first.sample(table, hidden, size1, labels, exclude_labels)
-        two = second.sample(table, hidden, size2, labels, exclude_labels)
-        excluded = labels if exclude_labels and self.per_example else None
+        asked = (labels, False) if excluded is None else (excluded, True)
+        one = first.sample(table, hidden, size1, *asked)
+        two = second.sample(table, hidden, size2, *asked)
         other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded)
         other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded)
         count1 = ops.logaddexp(one.log_expected_count, other1)
@@ -102,17 +101,23 @@ class Mixed(Sampler):
         ids = ops.concatenate([one.ids, two.ids], axis=-1)
         return Samples(ids, ops.concatenate([count1, count2], axis=-1), true)
 
-    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None):
+    def log_expected_count(
+        self,
+        table: Any,
+        hidden: Tensor,
+        num_sampled: int,
+        ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
         parts = self._parts(num_sampled)
         counts = [s.log_expected_count(table, hidden, size, ids, labels) for s, size in parts]
         return ops.logaddexp(*counts)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
-        found = self.log_expected_count(table, hidden, self.num_sampled, ids, labels)
+    def _log_prob(self, table, hidden, ids, excluded):
+        found = self.log_expected_count(table, hidden, self.num_sampled, ids, excluded)
         return found - math.log(self.num_sampled)
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
         parts = [
             part.shared_log_prob(table, hidden) + part.log_size(hidden, size)
@@ -120,11 +125,11 @@ class Mixed(Sampler):
         ]
         return ops.logaddexp(*parts) - math.log(self.num_sampled)
 
-    def rows_changed(self, table, ids, old_rows, new_rows):
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         for part in (self.first, self.second):
             part.rows_changed(table, ids, old_rows, new_rows)
 
-    def refresh(self, table):
+    def refresh(self, table: Any) -> None:
         for part in (self.first, self.second):
             part.refresh(table)
 

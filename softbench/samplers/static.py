@@ -143,10 +143,9 @@ class StaticSampler(Sampler):
         log_size = 0.0 if self.unique else math.log(num_sampled)
         return self._log_share(ids, float(self.total)) + log_size
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
-        if self.per_example and labels is not None and exclude_labels:
-            return self._sample_others(hidden, num_sampled, labels)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
+        if excluded is not None:
+            return self._sample_others(hidden, num_sampled, excluded[:, None])
         seed = self.seed_generator.next()
         if self.unique:
             if num_sampled != self.num_sampled:
@@ -164,8 +163,7 @@ class StaticSampler(Sampler):
         return Samples(ids, self._log_expected_count(ids, num_sampled), true)
 
     def _sample_others(self, hidden: Tensor, num_sampled: int, labels: Tensor) -> Samples:
-        """Draws (B, m) from the classes other than the label."""
-        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
+        """Draws (B, m) from the classes other than the label (B, 1)."""
         left_out = self.width(labels)
         shape = (ops.shape(hidden)[0], num_sampled)
         points = random_integers(shape, self.total - left_out, self.seed_generator.next())
@@ -180,11 +178,10 @@ class StaticSampler(Sampler):
         log_q = self._log_share(ids, ops.where(rest > 0, rest, 1.0))
         return ops.where(ops.equal(ids, labels), -float("inf"), log_q)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         ids = all_ids(self.units, hidden) if ids is None else ids
-        if labels is not None and self.per_example:
-            return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
+        if excluded is not None:
+            return self._log_prob_others(ids, excluded[:, None])
         return self._log_share(ids, float(self.total))
 
 

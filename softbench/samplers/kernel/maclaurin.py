@@ -1,7 +1,4 @@
-"""Random Maclaurin features as proposal.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Random Maclaurin features as proposal (shape letters: `features`)."""
 
 import math
 

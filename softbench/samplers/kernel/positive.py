@@ -1,7 +1,4 @@
-"""Positive random features as proposal.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Positive random features as proposal (shape letters: `features`)."""
 
 import math
 from typing import Any

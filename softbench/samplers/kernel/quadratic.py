@@ -1,7 +1,4 @@
-"""The quadratic kernel as proposal.
-
-Shape letters: B batch, N rows, d features of a row, K rows compared.
-"""
+"""The quadratic kernel as proposal (shape letters: `features`)."""
 
 import math
 from typing import Any

@@ -1,7 +1,4 @@
-"""Random Fourier features as proposal: RF-softmax.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Random Fourier features as proposal: RF-softmax (shape letters: `features`)."""
 
 import math
 

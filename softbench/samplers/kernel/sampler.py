@@ -129,19 +129,15 @@ class KernelSampler(Sampler):
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
         self.class_weights.build(table)
+        draws = self.share_draws, num_sampled or 1
         size = self.block_size or default_block_size(
-            self.units,
-            table_shape[-1],
-            self.features,
-            self.share_draws,
-            num_sampled or 1,
-            self.within_block == "exact",
+            self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
         )
         self.span = min(size, self.units)
         self.blocks = None
         if self.span < self.units:
-            leaves, width = -(-self.units // self.span), self.features.dim
-            top, branching = shape_of_levels(leaves, width, self.share_draws, num_sampled or 1)
+            leaves = -(-self.units // self.span)
+            top, branching = shape_of_levels(leaves, self.features.dim, *draws)
             self.blocks = BlockSums(self.units, self.span, top, prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
@@ -196,7 +192,7 @@ class KernelSampler(Sampler):
     def _before_refresh(self, due: Tensor) -> None:
         """What else happens if `due`, before the sums are computed."""
 
-    def rows_changed(self, table, ids, old_rows, new_rows):
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         weights = self.class_weights
         old_weight, new_weight = weights.stored(ids), weights.live(table, ids)
         if weights.applied is not None:
@@ -216,9 +212,8 @@ class KernelSampler(Sampler):
         if floor is None:
             floor = SIGNED_FLOOR if self.features.signed else 0.0
         exact, weights = self.within_block == "exact", self.class_weights
-        return KernelDistribution(
-            table, self.features, weights, self.blocks, self.span, floor, exact
-        )
+        parts = table, self.features, weights, self.blocks
+        return KernelDistribution(*parts, self.span, floor, exact)
 
     def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
         """The query of a batch (B, d), with labels (B,) to leave out or None."""
@@ -234,8 +229,7 @@ class KernelSampler(Sampler):
             return Query(ops.mean(members, axis=0, keepdims=True), None, hidden, members)
         if labels is None:
             return Query(features, vectors, hidden)
-        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
-        own = None
+        labels, own = labels[:, None], None
         if self.blocks is not None and self.span == 1:
             rows = gather_rows(self.blocks.sums[0], labels[:, 0])
             own = ops.sum(features * rows, axis=-1, keepdims=True)
@@ -254,16 +248,13 @@ class KernelSampler(Sampler):
         mass = self.features.products(features, table.normalized(table.rows(ids)), vectors)
         return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         self._refresh_when_due(table)
         q, log_size = self._distribution(table), math.log(num_sampled)
-        excluded = labels if exclude_labels and self.per_example else None
         query = self._query(table, hidden, excluded)
         ids, log_q = q.draw(query, num_sampled, self.seed_generator)
         log_q, true = ops.stop_gradient(log_q), None
-        if labels is not None and excluded is None:
-            labels = ops.cast(labels, "int32")
+        if labels is not None:
             asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
             own = ops.stop_gradient(q.log_prob(query, asked))
             true = ops.reshape(own, (-1,)) + log_size
@@ -271,17 +262,16 @@ class KernelSampler(Sampler):
             ids, log_q = ids[0], log_q[0]
         return Samples(ids, log_q + log_size, true)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         if self.share_draws and ids is None:
             log_q = self.shared_log_prob(table, hidden)[None]
             return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
-        query = self._query(table, hidden, labels if self.per_example else None)
+        query = self._query(table, hidden, excluded)
         q = self._distribution(table)
         if not self.share_draws:
             return q.log_prob_all(query) if ids is None else q.log_prob(query, ids)
         return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
         return self._distribution(table).log_prob_all(self._query(table, hidden, None))[0]

@@ -1,6 +1,7 @@
 """Draws from a probabilistic tree over the classes, kept in fixed weights."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,8 +138,7 @@ class TreeSampler(Sampler):
         return ops.concatenate([x, ops.ones_like(x[:, :1])], axis=-1)
 
     def _label_path(self, x: Tensor, labels: Tensor) -> tree_walk.LabelPath:
-        leaves = gather_rows(self.leaf_of_label, ops.cast(labels, "int32"))
-        return tree_walk.label_path(self.nodes, x, leaves)
+        return tree_walk.label_path(self.nodes, x, gather_rows(self.leaf_of_label, labels))
 
     def _log_prob_of(self, x: Tensor, ids: Tensor) -> Tensor:
         """log p_n (B, m) of ids (B, m), or (m,) for every example."""
@@ -147,21 +147,19 @@ class TreeSampler(Sampler):
     def _all_log_prob(self, x: Tensor) -> Tensor:
         return ops.take(tree_walk.all_log_prob(self.nodes, x), self.leaf_of_label, axis=-1)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         x = self._inputs(table, hidden)
         log_size = math.log(num_sampled)
         if self.share_draws:
             return self._sample_shared(x, num_sampled, labels)
-        others = labels is not None and exclude_labels
-        path = self._label_path(x, labels) if others else None
+        path = None if excluded is None else self._label_path(x, excluded)
         leaves, log_p = tree_walk.descend(self.nodes, x, num_sampled, self.seed_generator, path)
         ids = gather_rows(self.label_of_leaf, leaves)
         if path is not None:
-            log_p = _renormalized(log_p, ids, labels, path)
+            log_p = _renormalized(log_p, ids, excluded, path)
         true = None
-        if labels is not None and not others:
-            column = ops.expand_dims(ops.cast(labels, "int32"), -1)
-            true = self._log_prob_of(x, column)[:, 0] + log_size
+        if labels is not None:
+            true = self._log_prob_of(x, labels[:, None])[:, 0] + log_size
         return Samples(ids, log_p + log_size, true)
 
     def _sample_shared(self, x: Tensor, num_sampled: int, labels: Tensor | None) -> Samples:
@@ -172,14 +170,14 @@ class TreeSampler(Sampler):
         ids = gather_rows(self.label_of_leaf, leaves[:, 0])
         log_size, true = math.log(num_sampled), None
         if labels is not None:
-            true = self._log_mixture(x, ops.cast(labels, "int32")) + log_size
+            true = self._log_mixture(x, labels) + log_size
         return Samples(ids, self._log_mixture(x, ids) + log_size, true)
 
     def _log_mixture(self, x: Tensor, ids: Tensor) -> Tensor:
         """log q_bar (K,) of ids (K,)."""
         return log_mean(self._log_prob_of(x, ids))
 
-    def log_prob_pass(self, table, hidden):
+    def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
         """As `Sampler.log_prob_pass`; keeps log p (B, P / 16) of what is above the last levels."""
         if self.share_draws:
             return super().log_prob_pass(table, hidden)
@@ -195,11 +193,11 @@ class TreeSampler(Sampler):
 
         return part
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         """log q_bar (n,)."""
         return log_mean(self._all_log_prob(self._inputs(table, hidden)))
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
+    def _log_prob(self, table, hidden, ids, excluded):
         x = self._inputs(table, hidden)
         if self.share_draws:
             if ids is not None:
@@ -208,14 +206,14 @@ class TreeSampler(Sampler):
             log_q = log_mean(self._all_log_prob(x))
             return ops.broadcast_to(log_q[None], (ops.shape(x)[0], self.num_classes))
         log_p = self._all_log_prob(x) if ids is None else self._log_prob_of(x, ids)
-        if labels is None:
+        if excluded is None:
             return log_p
         ids = ops.arange(self.num_classes, dtype="int32")[None] if ids is None else ids
-        return _renormalized(log_p, ids, labels, self._label_path(x, labels))
+        return _renormalized(log_p, ids, excluded, self._label_path(x, excluded))
 
 
 def _renormalized(log_p: Tensor, ids: Tensor, labels: Tensor, path: tree_walk.LabelPath) -> Tensor:
     """log p over the classes other than the label, -inf for the label."""
-    hits = ops.equal(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
+    hits = ops.equal(ids, ops.expand_dims(labels, -1))
     rest = ops.expand_dims(path.log_rest[0], -1)
     return ops.where(hits, -float("inf"), log_p - rest)
