@@ -100,7 +100,15 @@ class RowSGD(RowOptimizer):
     def __init__(self, learning_rate: float | LearningRateSchedule = 0.01) -> None:
         super().__init__(learning_rate)
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         scatter_add(variable, ids, ops.cast(-learning_rate * gradient, variable.dtype))
 
 
@@ -138,7 +146,15 @@ class RowAdagrad(RowOptimizer):
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
 
 
@@ -167,7 +183,15 @@ class RowAdam(RowOptimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.slots = {"momentum": 0.0, "velocity": 0.0}
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         momentum, velocity = (gather_rows(slot, ids) for slot in slots)
         momentum = self.beta_1 * momentum + (1.0 - self.beta_1) * gradient
         velocity = self.beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient)

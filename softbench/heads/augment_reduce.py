@@ -100,10 +100,12 @@ class AugmentReduce(SampledHead):
             inputs.check_values("example_ids", example_ids, self.num_examples)
         return ops.reshape(ops.cast(example_ids, "int32"), (-1,))
 
-    def compute_output_spec(self, hidden, labels=None, **kwargs):
+    def compute_output_spec(
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> keras.KerasTensor:
         if kwargs.get("example_ids") is not None:
             inputs.check_ids("example_ids", kwargs["example_ids"], hidden)
-        return super().compute_output_spec(hidden, labels, **kwargs)
+        return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def training_loss(
         self,

@@ -146,7 +146,7 @@ class Head(keras.layers.Layer):
         return inputs.flat_vectors(hidden), tuple(ops.shape(hidden)[:-1])
 
     def compute_output_spec(
-        self, hidden, labels=None, sample_weight=None, training=None, **kwargs
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
     ) -> keras.KerasTensor:
         inputs.check_hidden(hidden, self.width)
         if labels is None:

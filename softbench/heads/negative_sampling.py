@@ -47,6 +47,7 @@ class NegativeSampling(SampledHead):
     """
 
     arguments = ("regularizer_lambda",)
+    exclude_labels = False
 
     def __init__(
         self,
@@ -68,9 +69,6 @@ class NegativeSampling(SampledHead):
                 "share_draws=True makes this one depend on the batch. "
                 f"Received: {type(self.sampler).__name__}"
             )
-
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        return self.draw_sets(features, labels, exclude_labels=False)
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         return losses.negative_sampling(

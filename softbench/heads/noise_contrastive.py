@@ -46,6 +46,7 @@ class NoiseContrastive(SampledHead):
     """
 
     arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")
+    exclude_labels = False
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class NoiseContrastive(SampledHead):
                 "`regularizer_samples` must equal `num_sampled` when the sampler has unique=True. "
                 f"Received: regularizer_samples={size}, num_sampled={num_sampled}"
             )
-        self.regularizer_size = size
+        if regularizer_alpha:
+            self.set_sizes = (self.num_sampled, size)
         self.objective_name = objective
         self.learn_log_partition = learn_log_partition
         self.regularizer_alpha = regularizer_alpha
@@ -91,10 +93,6 @@ class NoiseContrastive(SampledHead):
             self.log_partition = self.add_weight(
                 name="log_partition", shape=(), initializer="zeros", autocast=False
             )
-
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        more = [self.regularizer_size] if self.regularizer_alpha else []
-        return self.draw_sets(features, labels, *more, exclude_labels=False)
 
     def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         if not self.learn_log_partition:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from softbench import samplers
@@ -18,7 +19,9 @@ from softbench.state import Arguments
 class SampledHead(TableHead):
     """Base class: draws, gathers the touched rows, masks hits, and updates the rows.
 
-    A subclass writes `objective`; `draw` too if it wants other draws than one set from the sampler.
+    A subclass writes `objective`. It sees one set of draws for each size in `set_sizes`, which is
+    `num_sampled` alone unless the subclass adds to it, from the classes other than the label if
+    `exclude_labels` and the sampler can.
 
     With a `row_optimizer`, a training call updates the gathered rows alone (see `row_losses`) and
     tells the sampler.
@@ -28,6 +31,7 @@ class SampledHead(TableHead):
     as `features` (B, v).
     """
 
+    exclude_labels = True
     arguments: Arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
@@ -43,6 +47,7 @@ class SampledHead(TableHead):
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
         self.num_sampled = int(num_sampled)
+        self.set_sizes: tuple[int, ...] = (self.num_sampled,)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
 
@@ -79,25 +84,18 @@ class SampledHead(TableHead):
         inputs.check_features("sampler_inputs", sampler_inputs, hidden)
         return {"features": inputs.flat_vectors(sampler_inputs)}
 
-    def compute_output_spec(self, hidden, labels=None, **kwargs):
+    def compute_output_spec(
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> keras.KerasTensor:
         if kwargs.get("sampler_inputs") is not None:
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
-        return super().compute_output_spec(hidden, labels, **kwargs)
+        return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        """The sets of classes (one or more) that this step's objective compares the label with.
-
-        By default one set, from the classes other than the label if the sampler can.
-        """
-        return self.draw_sets(features, labels)
-
-    def draw_sets(
-        self, features: Tensor, labels: Tensor, *more: int, exclude_labels: bool = True
-    ) -> list[Samples]:
-        """A set of `num_sampled` draws, and one of each number in `more`."""
+        """The sets of classes that this step's objective compares the label with."""
         return [
-            self.sampler.sample(self.table, features, size, labels, exclude_labels)
-            for size in (self.num_sampled, *more)
+            self.sampler.sample(self.table, features, size, labels, self.exclude_labels)
+            for size in self.set_sizes
         ]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:

@@ -77,9 +77,7 @@ class SampledSoftmax(SampledHead):
             **kwargs,
         )
         self.correct_true_logit = correct_true_logit
-
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        return self.draw_sets(features, labels, exclude_labels=not self.correct_true_logit)
+        self.exclude_labels = not correct_true_logit
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         draw = draws[0]

@@ -1,4 +1,4 @@
-"""Random Maclaurin features as proposal (shape letters: `features`)."""
+"""Random Maclaurin features as proposal; shape letters as in `features`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Positive random features as proposal (shape letters: `features`)."""
+"""Positive random features as proposal; shape letters as in `features`."""
 
 import math
 from typing import Any

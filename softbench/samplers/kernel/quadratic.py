@@ -1,4 +1,4 @@
-"""The quadratic kernel as proposal (shape letters: `features`)."""
+"""The quadratic kernel as proposal; shape letters as in `features`."""
 
 import math
 from typing import Any

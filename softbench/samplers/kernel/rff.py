@@ -1,4 +1,4 @@
-"""Random Fourier features as proposal: RF-softmax (shape letters: `features`)."""
+"""Random Fourier features as proposal: RF-softmax; shape letters as in `features`."""
 
 import math
 

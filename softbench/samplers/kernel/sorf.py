@@ -1,4 +1,4 @@
-"""Structured orthogonal random features as proposal (shape letters: `features`)."""
+"""Structured orthogonal random features as proposal; shape letters as in `features`."""
 
 import math
 
