@@ -18,6 +18,7 @@ from softbench.samplers.tree.projection import largest_positive
 
 # The bias of a node that has padding on one side: exp(-NEVER) is 0, and NEVER - NEVER a number.
 NEVER = 1e30
+_CHUNK = 2**15  # points whose rows of nodes are held at once
 _CACHED = 1024  # classes whose products of feature sums are held at once
 
 
@@ -216,6 +217,3 @@ def tree_log_prob(nodes: np.ndarray, features: np.ndarray, leaves: np.ndarray) -
             score = np.einsum("ij,ij->i", node[:, :-1], x) + node[:, -1]
             result[part] += sigmoid_parts(np.where(child & 1, score, -score))[1]
     return result
-
-
-_CHUNK = 2**15
