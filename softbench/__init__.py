@@ -1,4 +1,4 @@
-"""Keras layers in the place of `Dense(n)` and its softmax cross-entropy, for large n.
+"""Keras layers that replace `Dense(n)` and its softmax cross-entropy, for large n.
 
 Names are loaded when first used, so that `softbench.datasets` and the benchmark's own
 bookkeeping do not import Keras or a backend.

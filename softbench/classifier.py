@@ -7,10 +7,11 @@ from keras import ops
 
 from softbench.common import PACKAGE
 from softbench.metrics import Perplexity, PrecisionAtK
+from softbench.state import saved_arguments
 
 
 class LabelledBatch(NamedTuple):
-    """What a training or test step passes to `Classifier.call` in the place of `x`."""
+    """What a training or test step passes to `Classifier.call` instead of `x`."""
 
     inputs: Any
     labels: Any
@@ -32,7 +33,16 @@ class Classifier(keras.Model):
         top_k: which precisions `evaluate` computes; () for none.
         inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
             that its sampler was fitted to.
+
+    Example:
+        >>> model = softbench.Classifier(keras.layers.Dense(8), softbench.FullSoftmax(4))
+        >>> model.compile("adam")
+        >>> x, y = np.ones((6, 3), "float32"), np.array([0, 1, 2, 3, 0, 1])
+        >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))
+        ['loss', 'perplexity', 'precision_at_1', 'precision_at_3']
     """
+
+    arguments = ("encoder", "head", "top_k", "inputs_to_sampler")
 
     def __init__(
         self,
@@ -128,13 +138,7 @@ class Classifier(keras.Model):
         return results
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "head": keras.saving.serialize_keras_object(self.head),
-            "top_k": list(self.top_k),
-            "inputs_to_sampler": self.inputs_to_sampler,
-        }
+        return {**super().get_config(), **saved_arguments(self)}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "Classifier":

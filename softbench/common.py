@@ -11,7 +11,7 @@ PACKAGE = "softbench"  # under which Keras registers the classes
 Tensor = Any  # of either backend
 
 
-def check_positive(**sizes: int) -> None:
+def check_positive(**sizes: Any) -> None:
     """Raises ValueError unless every named size is an integer of at least 1."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
@@ -55,3 +55,9 @@ def check_length(counts: np.ndarray, units: int, name: str = "counts") -> None:
             f"`{name}` must have one entry for each of the {units} classes. "
             f"Received: {len(counts)} entries"
         )
+
+
+def count_weights(counts: np.ndarray, power: float) -> np.ndarray:
+    """counts ** power (n,) up to a factor; 0 where the count is 0, whatever the power."""
+    seen = counts > 0
+    return np.where(seen, np.where(seen, counts / counts.max(), 1.0) ** power, 0.0)

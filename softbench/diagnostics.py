@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
+from scipy.special import log_softmax
 
 from softbench.common import Tensor
 
@@ -29,7 +30,7 @@ class ProposalQuality(NamedTuple):
 def proposal_quality(
     head: Any, hidden: Tensor, sampler_inputs: Tensor | None = None
 ) -> ProposalQuality:
-    """Distance of the sampler's law q from the model p = softmax(`head.prediction_scores`).
+    """Distance of the sampler's q from the model p = softmax(`head.prediction_scores`).
 
     m draws from q estimate a mean under p about as well as ess * m draws from p itself. q is over
     all n classes (no label left out); the inclusion probabilities of draws without replacement
@@ -39,7 +40,7 @@ def proposal_quality(
     Args:
         head: a sampled head, built.
         hidden: (..., d).
-        sampler_inputs: (..., k), or None: what the sampler gets in place of `hidden`.
+        sampler_inputs: (..., k), or None: what the sampler gets instead of `hidden`.
 
     Raises:
         ValueError: if the head has no sampler.
@@ -50,16 +51,16 @@ def proposal_quality(
     features = hidden if sampler_inputs is None else _flat(sampler_inputs)
     sampler, shared = head.sampler, None
     if not sampler.per_example:
-        shared = _numpy(sampler.shared_log_prob(head.table, features))
+        shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
     size = max(1, LARGEST_SCORES // head.units)
     totals, count = np.zeros(2), hidden.shape[0]
     for start in range(0, count, size):
         part = slice(start, start + size)
-        log_q = shared
+        log_q: Any = shared
         if shared is None:
-            log_q = _numpy(sampler.log_prob(head.table, features[part]))
+            log_q = ops.convert_to_numpy(sampler.log_prob(head.table, features[part]))
         scores = head.prediction_scores(hidden[part], features=features[part])
-        totals += _sums(_numpy(scores), log_q)
+        totals += _sums(ops.convert_to_numpy(scores), log_q)
     return ProposalQuality(*(totals / count).tolist())
 
 
@@ -80,7 +81,7 @@ def divergences(scores: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.n
         scores: (B, n), log p up to a constant of each row.
         log_q: (B, n), log q up to a constant of each row.
     """
-    log_p, log_q = _log_normalize(scores), _log_normalize(log_q)
+    log_p, log_q = (log_softmax(x.astype(np.float64), axis=-1) for x in (scores, log_q))
     p = np.exp(log_p)
     with np.errstate(invalid="ignore", over="ignore"):
         log_ratio = np.where(p > 0, log_p - log_q, 0.0)
@@ -105,14 +106,3 @@ def mutual_information(label_counts: np.ndarray, nll: float) -> float:
 def _flat(x: Tensor) -> Tensor:
     x = ops.convert_to_tensor(x)
     return ops.reshape(x, (-1, x.shape[-1]))
-
-
-def _numpy(x: Tensor) -> np.ndarray:
-    return np.asarray(ops.convert_to_numpy(x))
-
-
-def _log_normalize(x: np.ndarray) -> np.ndarray:
-    """x - logsumexp(x) along the last axis, float64."""
-    x = x.astype(np.float64)
-    x = x - x.max(axis=-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))

@@ -1,7 +1,7 @@
 """The training objectives: pure functions of logits and log expected counts.
 
 All take *uncorrected* logits and return one loss per example. A sampled class that must not count
-(an accidental hit) has the logit -inf. Shape letters: B batch, m samples.
+(an accidental hit) has the logit -inf. Shape letters: B batch, m samples (K in NCE).
 
 "Expected count" is TensorFlow's word: E[number of times a class is drawn], m q(i) with replacement
 and the inclusion probability without.
@@ -57,6 +57,12 @@ def sampled_softmax(
 
     Returns:
         (B,); 0 where the true class is corrected and can never be drawn.
+
+    Example:
+        >>> zeros = np.zeros((1, 3), "float32")  # equal logits, and counts of one each
+        >>> loss = softbench.losses.sampled_softmax(zeros[:, 0], zeros, None, zeros)
+        >>> round(float(loss[0]), 4)  # log 4
+        1.3863
     """
     sampled = correct(sampled_logits, sampled_log_expected_count)
     if true_log_expected_count is None:
@@ -81,16 +87,7 @@ def nce_ranking(
     """Ranking NCE: -log softmax of s - log q over {y, K draws} (Ma & Collins 2018, figure 1).
 
     The true class is corrected too. The same as InfoNCE and as global NCE (Stratos). The K of
-    log E[count] = log(K q) cancels.
-
-    Args:
-        true_logit: (B,).
-        sampled_logits: (B, K).
-        true_log_expected_count: (B,).
-        sampled_log_expected_count: (B, K) or (K,).
-
-    Returns:
-        (B,).
+    log E[count] = log(K q) cancels. Shapes are those of `sampled_softmax`.
     """
     return sampled_softmax(
         true_logit, sampled_logits, true_log_expected_count, sampled_log_expected_count
@@ -111,11 +108,8 @@ def nce_binary(
     (Ma & Collins 2018, figure 1). `tf.nn.nce_loss` is the case gamma = 0.
 
     Args:
-        true_logit: (B,).
-        sampled_logits: (B, K), -inf for draws that are masked.
-        true_log_expected_count: (B,), log(K q).
-        sampled_log_expected_count: (B, K) or (K,).
         log_partition: gamma, a scalar, or (B,) for one value per example.
+        others: as in `sampled_softmax`, with counts log(K q).
 
     Returns:
         (B,).
@@ -134,12 +128,7 @@ def log_partition_penalty(sampled_logits: Tensor, sampled_log_expected_count: Te
     The self-normalising regulariser of Ma & Collins 2018, section 5.2, without its factor alpha:
     with m draws from p_N, Z_hat = 1/m sum_j exp(s_j) / p_N(j).
 
-    Args:
-        sampled_logits: (B, m).
-        sampled_log_expected_count: (B, m) or (m,).
-
-    Returns:
-        (B,).
+    The logits are (B, m), the counts (B, m) or (m,).
     """
     corrected = correct(sampled_logits, sampled_log_expected_count)
     return ops.square(ops.logsumexp(corrected, axis=-1))
@@ -164,7 +153,6 @@ def negative_sampling(
     scores by -log m, which prediction does not see and the regulariser does.
 
     Args:
-        true_logit: (B,).
         sampled_logits: (B, m), -inf for draws that are masked; m still counts them.
         true_log_expected_count: (B,); where it is -inf (the noise never draws that class) the
             regulariser leaves the true class out. Not used when lambda is 0.
@@ -203,11 +191,9 @@ def one_vs_each(
     If every other class is drawn once, with E[count] = 1, it is the bound itself.
 
     Args:
-        true_logit: (B,).
         sampled_logits: (B, m), -inf for draws that are masked: the label itself must be, or must
             not be drawn (its term is a constant, log 2 / E[count]).
-        true_log_expected_count: not used.
-        sampled_log_expected_count: (B, m) or (m,).
+        true_log_expected_count: not used; the others as in `sampled_softmax`.
 
     Returns:
         (B,).
@@ -228,8 +214,8 @@ def augment_reduce(
     """Augment and reduce: a variational bound on the softmax loss (Ruiz et al. 2018).
 
     The softmax is a race of Gumbel noise: p(y) = E[prod_{i != y} F(e + o_y - o_i)], F the Gumbel
-    distribution function and e Gumbel noise. With a Gumbel law of location log eta in the
-    place of the posterior of e,
+    distribution function and e Gumbel noise. With a Gumbel distribution of location log eta
+    instead of the posterior of e,
     -log p(y) <= log eta - 1 + (1 + sum_{i != y} exp(o_i - o_y)) / eta,
     which is an equality at eta = 1 + sum_{i != y} exp(o_i - o_y) = 1 / p(y). The sum is estimated
     by sum_j exp(o_j - o_y) / E[count_j], without bias at a given eta. Only exponents are
@@ -237,10 +223,8 @@ def augment_reduce(
     loss is `sampled_softmax`.)
 
     Args:
-        true_logit: (B,).
         sampled_logits: (B, m), -inf for draws that are masked: the label must be, or not be drawn.
-        true_log_expected_count: not used.
-        sampled_log_expected_count: (B, m) or (m,).
+        true_log_expected_count: not used; the others as in `sampled_softmax`.
         log_eta: (B,), the variational parameter of each example; no gradient goes through it.
 
     Returns:
@@ -260,14 +244,11 @@ def hinge(
 ) -> Tensor:
     """Hinge loss against the best of the draws: max(0, margin - o_y + max_j o_j).
 
-    A bound on the zero-one loss when every other class is drawn; the maximum over a sample takes
-    the place of that over all classes (Stratos, appendix A). Logits are not corrected.
+    A bound on the zero-one loss when every other class is drawn; the maximum over a sample stands
+    for that over all classes (Stratos, appendix A). Logits are not corrected.
 
     Args:
-        true_logit: (B,).
-        sampled_logits: (B, m), -inf for draws that are masked.
-        true_log_expected_count: not used.
-        sampled_log_expected_count: (B, m) or (m,); a draw with -inf is masked.
+        true_log_expected_count: not used; the others as in `sampled_softmax`.
         margin: of the true class over the others.
 
     Returns:

@@ -101,15 +101,11 @@ def bilinear_log_partition(
                 p = ops.cast(p * ops.sign(inner) if absolute else p, h.dtype)
                 to_h = state[0] + ops.matmul(ops.where(fresh, p, ops.zeros_like(p)), rows)
                 to_c = ops.slice_update(state[1], (start, 0), ops.matmul(ops.transpose(p), h))
-                return (
-                    to_h,
-                    to_c,
-                    *(ops.slice_update(g, (start,), to_bias) for g in state[2:]),
-                )
+                to_b = [ops.slice_update(g, (start,), to_bias) for g in state[2:]]
+                return to_h, to_c, *to_b
 
-            return fold_classes(
-                num_classes, chunk, step, tuple(ops.zeros_like(x) for x in (h, c, *rest))
-            )
+            zeros = tuple(ops.zeros_like(x) for x in (h, c, *rest))
+            return fold_classes(num_classes, chunk, step, zeros)
 
         return log_z, gradient
 

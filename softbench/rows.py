@@ -13,6 +13,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
+from softbench.state import Arguments, saved_arguments
 
 
 class RowOptimizer:
@@ -25,6 +26,8 @@ class RowOptimizer:
     Raises:
         ValueError: if `learning_rate` is neither.
     """
+
+    arguments: Arguments = ("learning_rate",)
 
     def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
         if isinstance(learning_rate, dict):
@@ -80,10 +83,7 @@ class RowOptimizer:
         iterations.assign_add(1)
 
     def get_config(self) -> dict:
-        rate = self.learning_rate
-        if isinstance(rate, LearningRateSchedule):
-            rate = keras.optimizers.schedules.serialize(rate)
-        return {"learning_rate": rate}
+        return saved_arguments(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "RowOptimizer":
@@ -100,7 +100,15 @@ class RowSGD(RowOptimizer):
     def __init__(self, learning_rate: float | LearningRateSchedule = 0.01) -> None:
         super().__init__(learning_rate)
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         scatter_add(variable, ids, ops.cast(-learning_rate * gradient, variable.dtype))
 
 
@@ -116,7 +124,16 @@ class RowAdagrad(RowOptimizer):
     touch are about 1 / B^2. While their sum is far below `initial_accumulator_value` (0.1, as in
     Keras and TensorFlow), a step is learning_rate * g / sqrt(0.1): plain gradient descent, often at
     a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`.
+
+    Example:
+        >>> optimizer = softbench.RowAdagrad(0.1)
+        >>> head = softbench.SampledSoftmax(10, "uniform", 5, row_optimizer=optimizer)
+        >>> head.build((None, 4))
+        >>> head.trainable_weights  # the head updates the touched rows of its table by itself
+        []
     """
+
+    arguments = ("initial_accumulator_value", "epsilon")
 
     def __init__(
         self,
@@ -129,15 +146,16 @@ class RowAdagrad(RowOptimizer):
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "initial_accumulator_value": self.initial_accumulator_value,
-            "epsilon": self.epsilon,
-        }
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -152,6 +170,8 @@ class RowAdam(RowOptimizer):
     costs O(n d). This is the rule of TensorFlow Addons' LazyAdam.
     """
 
+    arguments = ("beta_1", "beta_2", "epsilon")
+
     def __init__(
         self,
         learning_rate: float | LearningRateSchedule = 0.001,
@@ -163,7 +183,15 @@ class RowAdam(RowOptimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.slots = {"momentum": 0.0, "velocity": 0.0}
 
-    def update(self, variable, slots, ids, gradient, learning_rate, step):
+    def update(
+        self,
+        variable: keras.Variable,
+        slots: list[keras.Variable],
+        ids: Tensor,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        step: Tensor,
+    ) -> None:
         momentum, velocity = (gather_rows(slot, ids) for slot in slots)
         momentum = self.beta_1 * momentum + (1.0 - self.beta_1) * gradient
         velocity = self.beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient)
@@ -173,14 +201,6 @@ class RowAdam(RowOptimizer):
         scatter_add(variable, ids, ops.cast(change, variable.dtype))
         scatter_update(slots[0], ids, momentum)
         scatter_update(slots[1], ids, velocity)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-        }
 
 
 def get_row_optimizer(identifier: Any) -> RowOptimizer | None:

@@ -17,9 +17,12 @@ from softbench.ops import (
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
+from softbench.state import add_state, saved_arguments
 
 # Above this many classes, passes over all of them go by chunks of this size.
 DENSE_CLASSES = 65_536
+SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
+INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -37,7 +40,15 @@ class ClassTable(keras.layers.Layer):
         row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
             table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
+
+    Example:
+        >>> table = softbench.ClassTable(3, kernel_initializer="ones")
+        >>> table.build((None, 2))
+        >>> [float(score) for score in table.scores(np.array([[1.0, 2.0]], "float32"))[0]]
+        [3.0, 3.0, 3.0]
     """
+
+    arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS)
 
     def __init__(
         self,
@@ -60,7 +71,7 @@ class ClassTable(keras.layers.Layer):
         self.normalize = normalize
         self.temperature = temperature
         self.absolute = absolute
-        self.row_optimizer = row_optimizer
+        self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.bias = None
@@ -82,9 +93,7 @@ class ClassTable(keras.layers.Layer):
             self.row_slots = [
                 self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
             ]
-            self.iterations = self.add_weight(
-                name="iterations", shape=(), initializer="zeros", dtype="int32", trainable=False
-            )
+            self.iterations = add_state(self, "iterations", dtype="int32")
 
     def _variables(self) -> list[keras.Variable]:
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
@@ -151,10 +160,7 @@ class ClassTable(keras.layers.Layer):
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
-        kernel = ops.cast(read(self.kernel), self.compute_dtype)
-        hidden = ops.cast(hidden, self.compute_dtype)
-        if self.normalize:
-            hidden, kernel = _l2_normalize(hidden), _l2_normalize(kernel)
+        hidden, kernel = self._prepare(hidden, read(self.kernel))
         bias = None if self.bias is None else read(self.bias)
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
@@ -178,6 +184,9 @@ class ClassTable(keras.layers.Layer):
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def _l2_normalize(x: Tensor) -> Tensor:

@@ -166,18 +166,18 @@ class FixedSampler(Sampler):
 
 @keras.saving.register_keras_serializable("softbench_tests")
 class ConditionalNoise(Sampler):
-    """q(y|x) = softmax(x W), W (v, n) given: a law that depends on the sampler's inputs alone."""
+    """q(y|x) = softmax(x W), W (v, n) given: it depends on the sampler's inputs alone."""
 
     def __init__(self, matrix, **kwargs):
         super().__init__(**kwargs)
         self.matrix = np.asarray(matrix, float)
 
-    def _log_law(self, features):
+    def _log_distribution(self, features):
         matrix = keras.ops.convert_to_tensor(self.matrix.astype("float32"))
         return keras.ops.log_softmax(keras.ops.matmul(features, matrix), axis=-1)
 
     def log_prob(self, table, hidden, ids=None, labels=None):
-        log_q = self._log_law(hidden)
+        log_q = self._log_distribution(hidden)
         if labels is not None:
             own = keras.ops.equal(keras.ops.arange(log_q.shape[-1]), labels[:, None])
             log_q = keras.ops.log_softmax(keras.ops.where(own, -float("inf"), log_q), axis=-1)
@@ -246,7 +246,7 @@ def kernel_reference(sampler, table, hidden, labels=None):
     scores = None
     if config["within_block"] == "exact":
         scores = reference.scores(hidden, rows, bias, False, table.temperature, table.absolute)
-    return reference.kernel_law(
+    return reference.kernel_distribution(
         reference_features(sampler.features, hidden, query=True),
         reference_features(sampler.features, rows),
         prior * np.exp(bias),

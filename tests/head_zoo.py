@@ -122,7 +122,7 @@ def log_noise(head, features):
         return np.log(reference.softmax(np.asarray(features, float) @ head.sampler.matrix))
     if head.sampler.unique:
         return np.log(reference.inclusion_probabilities(COUNTS, head.num_sampled))
-    return np.log(reference.unigram_law(COUNTS, 1.0))
+    return np.log(reference.unigram_distribution(COUNTS, 1.0))
 
 
 def numpy_nll(head, hidden, labels, features=None):

@@ -222,20 +222,20 @@ def adaptive_log_probs(hidden, shortlist, projections, tails, cutoffs, rank):
     return np.concatenate(by_rank, axis=-1)[:, rank]
 
 
-# Laws of the static samplers.
+# Distributions of the static samplers.
 
 
-def uniform_law(n):
+def uniform_distribution(n):
     return np.full(n, 1.0 / n)
 
 
-def log_uniform_law(n):
+def log_uniform_distribution(n):
     """TensorFlow's: P(i) = (log(i + 2) - log(i + 1)) / log(n + 1)."""
     i = np.arange(n, dtype=np.float64)
     return np.log1p(1.0 / (i + 1.0)) / np.log(n + 1.0)
 
 
-def unigram_law(counts, power):
+def unigram_distribution(counts, power):
     counts = np.asarray(counts, np.float64)
     weights = np.where(counts > 0, np.power(np.maximum(counts, 1e-300), power), 0.0)
     return weights / weights.sum()
@@ -293,7 +293,7 @@ def top_k(scores, k):
     return np.take_along_axis(scores, ids, axis=-1), ids
 
 
-# Kernel samplers: feature maps (N, D) of rows x (N, d), and the law of the descent.
+# Kernel samplers: feature maps (N, D) of rows x (N, d), and the distribution of the descent.
 
 
 def quadratic_features(x, alpha):
@@ -360,7 +360,7 @@ def _within_leaf(scores, available, share):
     return share @ softmax(np.where(available, scores, -np.inf))
 
 
-def kernel_law(
+def kernel_distribution(
     phi,
     phi_rows,
     weight,
@@ -448,7 +448,7 @@ def tree_log_rest(x, nodes, leaf):
     return logsumexp(np.array(terms)) if terms else -np.inf
 
 
-def tree_law(hidden, mean, components, nodes, leaves, labels=None, shared=False):
+def tree_distribution(hidden, mean, components, nodes, leaves, labels=None, shared=False):
     """q (B, n) of a tree; without the labels if they are given, the batch's mixture if shared."""
     points = (np.asarray(hidden, np.float64) - mean) @ np.asarray(components, np.float64)
     log_p = np.array([[tree_log_prob(x, nodes, leaf) for leaf in leaves] for x in points])

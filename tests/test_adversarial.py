@@ -1,6 +1,6 @@
-"""The adversarial tree: its fit against hand computation, its law where float32 is short, refits.
+"""The adversarial tree: its fit against hand computation, its distribution in float32, refits.
 
-`test_samplers.py` tests its draws, its law and its saving with those of every sampler.
+`test_samplers.py` tests its draws, its distribution and its saving with those of every sampler.
 """
 
 import keras
@@ -43,14 +43,14 @@ def tree_with(nodes, leaf_of_label, **config):
     return tree
 
 
-def log_law(tree, x, labels=None):
+def log_distribution(tree, x, labels=None):
     function = compiled(lambda x, *y: tree.log_prob(None, x, labels=y[0] if y else None), tree)
     arrays = (np.float32(x),) if labels is None else (np.float32(x), np.int32(labels))
     return to_numpy(function(*arrays)).astype(np.float64)
 
 
 def kept(tree):
-    """Arguments of `reference.tree_law` after the features."""
+    """Arguments of `reference.tree_distribution` after the features."""
     names = ("mean", "components", "nodes", "leaf_of_label")
     return [tree.kept(name) for name in names]
 
@@ -60,17 +60,17 @@ def build(tree):
     return tree
 
 
-# The law.
+# The distribution.
 
 
-def test_law_of_a_hand_computed_tree():
+def test_distribution_of_a_hand_computed_tree():
     """sigmoid(log a) = a / (1 + a): odds 3 at the root, 2 and 4 below it, at x = 1."""
     log_odds = np.log([1.0, 3.0, 2.0, 4.0])
     tree = build(tree_with(np.stack([log_odds, 0 * log_odds], -1), [2, 0, 3, 1]))
     expected = np.array([3 / 4 / 5, 1 / 4 / 3, 3 / 4 * 4 / 5, 1 / 4 * 2 / 3])
-    np.testing.assert_allclose(np.exp(log_law(tree, [[1.0]]))[0], expected, rtol=1e-6)
-    np.testing.assert_allclose(np.exp(log_law(tree, [[0.0]]))[0], 0.25, rtol=1e-6)
-    others = np.exp(log_law(tree, [[1.0]], [2]))[0]
+    np.testing.assert_allclose(np.exp(log_distribution(tree, [[1.0]]))[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(log_distribution(tree, [[0.0]]))[0], 0.25, rtol=1e-6)
+    others = np.exp(log_distribution(tree, [[1.0]], [2]))[0]
     np.testing.assert_allclose(others, np.array([3, 5 / 3, 0, 10 / 3]) / 8, rtol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_law_of_a_hand_computed_tree():
 def test_probabilities_sum_to_one_and_padding_has_none(n):
     x = hierarchy(20, n)[0]
     tree = build(fitted(n))
-    np.testing.assert_allclose(np.exp(log_law(tree, x)).sum(-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(log_distribution(tree, x)).sum(-1), 1.0, rtol=1e-5)
     inputs = np.concatenate([tree.project(x), np.ones((20, 1))], axis=1).astype("float32")
     leaves = np.exp(to_numpy(tree_walk.all_log_prob(tree.nodes, inputs)).astype(np.float64))
     padding = np.setdiff1d(np.arange(leaves.shape[1]), to_numpy(tree.leaf_of_label))
@@ -91,11 +91,11 @@ def test_probabilities_sum_to_one_and_padding_has_none(n):
 
 
 @pytest.mark.parametrize("n, share", [(1, False), (5, False), (100, False), (5, True)])
-def test_a_pass_over_all_classes_has_the_law_of_each(n, share):
+def test_a_pass_over_all_classes_has_the_log_q_of_each(n, share):
     """The whole path in float64, where the pass walks the last levels alone."""
     x = hierarchy(6, n)[0]
     tree = build(fitted(n, share_draws=share))
-    expected = np.log(reference.tree_law(x, *kept(tree), shared=share))
+    expected = np.log(reference.tree_distribution(x, *kept(tree), shared=share))
     ids = np.arange(n, dtype="int32")
     found = compiled(lambda x, ids: tree.log_prob_pass(None, x)(ids), tree)(np.float32(x), ids)
     np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-4, atol=1e-4)
@@ -109,7 +109,9 @@ def test_negative_sampling_predicts_with_the_tree_in_parts(monkeypatch):
     head = NegativeSampling(40, fitted(40), kernel_initializer="normal")
     head.build((None, 4))
     table = to_numpy(head.table.kernel), to_numpy(head.table.bias)
-    scores = reference.scores(x, *table) + np.log(reference.tree_law(x, *kept(head.sampler)))
+    scores = reference.scores(x, *table) + np.log(
+        reference.tree_distribution(x, *kept(head.sampler))
+    )
     monkeypatch.setattr(base, "DENSE_CLASSES", 7)
     nll = to_numpy(head(np.float32(x), np.int32(labels)))
     expected = reference.negative_log_likelihood(scores, labels)
@@ -119,16 +121,16 @@ def test_negative_sampling_predicts_with_the_tree_in_parts(monkeypatch):
 
 
 def test_a_label_of_probability_near_one_is_left_out_exactly():
-    """p(label) = 1 - 1e-13 and less: float32's 1 - p is 0, the law of the others is not."""
+    """p(label) = 1 - 1e-13 and less: float32's 1 - p is 0, that of the others is not."""
     rng = np.random.default_rng(2)
     nodes = np.concatenate([np.zeros((8, 1)), 30 + 3 * rng.normal(size=(8, 1))], axis=1)
     tree, x = build(tree_with(nodes, rng.permutation(8))), np.zeros((1, 1))
-    label = int(np.argmax(log_law(tree, x)))
-    expected = reference.tree_law(
+    label = int(np.argmax(log_distribution(tree, x)))
+    expected = reference.tree_distribution(
         x, [0.0], [[1.0]], nodes, to_numpy(tree.leaf_of_label), np.array([label])
     )
     np.testing.assert_allclose(expected.sum(), 1.0)
-    log_q = log_law(tree, x, [label])
+    log_q = log_distribution(tree, x, [label])
     np.testing.assert_allclose(np.exp(log_q), expected, rtol=1e-4, atol=1e-30)
     draw = compiled(lambda x, y: tree.sample(None, x, 5000, y).ids, tree)
     assert_drawn_from(to_numpy(draw(np.float32(x), np.int32([label])))[0], expected[0])
@@ -175,8 +177,8 @@ def test_fit_of_a_depth_two_tree():
         node(right, labels == 1),
     ]
     at = np.array([[-2.0], [0.3], [2.5]])
-    expected = reference.tree_law(at, [0.0], [[1.0]], np.array(nodes), [0, 3, 1, 2])
-    np.testing.assert_allclose(np.exp(log_law(tree, at)), expected, atol=1e-6)
+    expected = reference.tree_distribution(at, [0.0], [[1.0]], np.array(nodes), [0, 3, 1, 2])
+    np.testing.assert_allclose(np.exp(log_distribution(tree, at)), expected, atol=1e-6)
     mean = np.mean(
         [
             reference.tree_log_prob(p, np.array(nodes), leaf)
@@ -241,11 +243,11 @@ def test_classes_without_a_point_keep_a_probability():
     x, labels = hierarchy(400, 16)
     keep = labels % 3 > 0
     tree = build(AdversarialTree(seed=0).fit(x[keep], labels[keep], 23, verbose=0))
-    log_q = log_law(tree, x[:50])
+    log_q = log_distribution(tree, x[:50])
     np.testing.assert_allclose(np.exp(log_q).sum(-1), 1.0, rtol=1e-5)
     assert np.all(np.isfinite(log_q)) and np.exp(log_q).mean(0).min() > 1e-4
     one = build(AdversarialTree(seed=0).fit(x[:1], [5], 23, verbose=0))
-    assert np.argmax(log_law(one, x[:1])) == 5
+    assert np.argmax(log_distribution(one, x[:1])) == 5
 
 
 @pytest.mark.parametrize("most", [None, 100])
@@ -358,7 +360,9 @@ def test_refit_follows_the_encoder_and_traces_nothing_again():
 def test_raw_and_projected_features_are_the_same_input():
     x, _ = hierarchy(10, k=4)
     tree = build(fitted(num_components=2))
-    np.testing.assert_allclose(log_law(tree, x), log_law(tree, tree.project(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        log_distribution(tree, x), log_distribution(tree, tree.project(x)), atol=1e-5
+    )
 
 
 # The benchmark.

@@ -59,7 +59,7 @@ def test_per_example_proposals(name):
     assert_quality(found, model(head, hidden), q)
 
 
-def test_known_laws():
+def test_known_distributions():
     """q from its definition: uniform, the softmax itself, and its mixture over the batch."""
     hidden = hidden_batch()
     head = make_head("uniform")
@@ -73,8 +73,8 @@ def test_known_laws():
 
 def test_inclusion_probabilities_are_normalised():
     head, hidden = make_head("unigram", unique=True), hidden_batch()
-    law = reference.unigram_law(COUNTS, 0.75)
-    q = reference.inclusion_probabilities(law, M)
+    weights = reference.unigram_distribution(COUNTS, 0.75)
+    q = reference.inclusion_probabilities(weights, M)
     assert q.sum() == pytest.approx(M)
     assert_quality(diagnostics.proposal_quality(head, hidden), model(head, hidden), q)
 
@@ -90,7 +90,7 @@ def test_in_batch(counts):
 @pytest.mark.parametrize("name", ["exp", "positive"])
 def test_chunks_change_nothing(name, within_block, monkeypatch):
     from softbench.samplers import exp
-    from softbench.samplers.kernel import distribution as kernel_law
+    from softbench.samplers.kernel import distribution as kernel_distribution
 
     options = {"within_block": within_block} if name != "exp" else {}
     for share_draws in (False, True):
@@ -100,7 +100,7 @@ def test_chunks_change_nothing(name, within_block, monkeypatch):
             patch.setattr(diagnostics, "LARGEST_SCORES", 4 * N)
             patch.setattr(diagnostics, "LARGEST_DOUBLES", 3 * N)
             patch.setattr(exp, "LARGEST_SCORES", 2 * N)
-            patch.setattr(kernel_law, "CHUNK", 4 * 64 * 2)
+            patch.setattr(kernel_distribution, "CHUNK", 4 * 64 * 2)
             parts = diagnostics.proposal_quality(head, hidden)
         np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6)
 
@@ -121,8 +121,8 @@ def test_sampler_inputs_and_other_heads():
     noise.build((None, D))
     kernel, bias = to_numpy(noise.table.kernel), to_numpy(noise.table.bias)
     p = reference.softmax(reference.scores(hidden, kernel, bias))
-    law = reference.log_uniform_law(N)
-    assert_quality(diagnostics.proposal_quality(noise, hidden), p, law)
+    weights = reference.log_uniform_distribution(N)
+    assert_quality(diagnostics.proposal_quality(noise, hidden), p, weights)
 
 
 def test_a_head_without_a_sampler_is_refused():

@@ -239,11 +239,13 @@ def test_noise_contrastive_is_its_objective(batch, objective):
     """The head against figure 1 of Ma & Collins, with gamma and the regulariser (section 5.2)."""
     hidden, labels = batch
     rng = np.random.default_rng(3)
-    law = rng.dirichlet(np.ones(N))
-    ids = rng.choice(N, 6, p=law).astype("int32")
+    q = rng.dirichlet(np.ones(N))
+    ids = rng.choice(N, 6, p=q).astype("int32")
     ids[0] = labels[0]  # a hit, which NCE keeps
     samples = Samples(
-        ids, np.log(6 * law[ids]).astype("float32"), np.log(6 * law[labels]).astype("float32")
+        ids,
+        np.log(6 * q[ids]).astype("float32"),
+        np.log(6 * q[labels]).astype("float32"),
     )
     binary = objective == "binary"
     head = NoiseContrastive(
@@ -260,12 +262,12 @@ def test_noise_contrastive_is_its_objective(batch, objective):
         head.log_partition.assign(0.8)
     scores = reference_scores(head, hidden)
     true = scores[np.arange(B), labels]
-    arguments = (true, scores[:, ids], law[labels], np.broadcast_to(law[ids], (B, 6)))
+    arguments = (true, scores[:, ids], q[labels], np.broadcast_to(q[ids], (B, 6)))
     if binary:
         expected = reference.nce_binary(*arguments, 0.8)
     else:
         expected = reference.nce_ranking(*arguments)
-    expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], law[ids])
+    expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], q[ids])
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
 
 
@@ -281,7 +283,7 @@ def test_streamed_log_partition_equals_the_dense_one(batch):
         )
 
 
-def test_exp_mixture_is_the_mean_of_the_laws(batch):
+def test_exp_mixture_is_the_mean_of_the_distributions(batch):
     table = ClassTable(N)
     table.build((None, D))
     hidden = ops.convert_to_tensor(batch[0])

@@ -18,7 +18,7 @@ PACKAGE = Path(softbench.__file__).parent
 ROOMS = (
     ("common", "commands"),
     ("ops",),
-    ("constants", "partition", "losses", "metrics", "datasets"),
+    ("state", "partition", "losses", "metrics", "datasets"),
     ("rows",),
     ("table",),
     ("samplers",),

@@ -1,4 +1,4 @@
-"""The mixture of two samplers: draws, their law, the labels, training, saving."""
+"""The mixture of two samplers: draws, their distribution, the labels, training, saving."""
 
 import functools
 
@@ -42,19 +42,25 @@ def make(case, share_draws, seed=7):
     return samplers.get({"class_name": "mixed", "config": config})
 
 
-def static_law(name):
+def static_distribution(name):
     if name == "unigram":
-        return reference.unigram_law(class_counts(N), 0.75)
-    return {"uniform": reference.uniform_law, "log_uniform": reference.log_uniform_law}[name](N)
+        return reference.unigram_distribution(class_counts(N), 0.75)
+    return {
+        "uniform": reference.uniform_distribution,
+        "log_uniform": reference.log_uniform_distribution,
+    }[name](N)
 
 
-def law_of(sampler, table, labels):
+def distribution_of(sampler, table, labels):
     """q (B, n) of a component: in NumPy, or for a kernel what it says of itself."""
     hidden = batch(N)[0]
     name = samplers.serialize(sampler)["class_name"]
     if name == "mixed":
         m1, m2 = sampler.sizes(sampler.num_sampled)
-        q1, q2 = law_of(sampler.first, table, labels), law_of(sampler.second, table, labels)
+        q1, q2 = (
+            distribution_of(sampler.first, table, labels),
+            distribution_of(sampler.second, table, labels),
+        )
         return (m1 * q1 + m2 * q2) / (m1 + m2)
     if name == "rff":
         return np.exp(np.float64(to_numpy(sampler.log_prob(table, hidden, labels=labels))))
@@ -63,7 +69,7 @@ def law_of(sampler, table, labels):
         q = reference.softmax(reference.scores(hidden, kernel, bias, temperature=0.7))
         q = np.broadcast_to(q.mean(0), q.shape) if sampler.share_draws else q
     else:
-        q = np.broadcast_to(static_law(name), (B, N))
+        q = np.broadcast_to(static_distribution(name), (B, N))
     if labels is None or sampler.share_draws:
         return q
     q = np.where(np.arange(N) == labels[:, None], 0.0, q)
@@ -92,12 +98,12 @@ def drawn(case, share_draws):
 
 
 def mixture(sampler, table, labels=None):
-    return law_of(sampler, table, labels)
+    return distribution_of(sampler, table, labels)
 
 
 @pytest.mark.parametrize("case, share_draws", SHARED)
-def test_draws_and_their_law(case, share_draws):
-    """The whole against m1 q1 + m2 q2; each part (of a fixed size) against its own law."""
+def test_draws_and_their_distribution(case, share_draws):
+    """The whole against m1 q1 + m2 q2; each part (of a fixed size) against its own distribution."""
     sampler, table, result = drawn(case, share_draws)
     labels = batch(N)[1]
     m1, _ = sampler.sizes(DRAWS)
@@ -107,7 +113,9 @@ def test_draws_and_their_law(case, share_draws):
         ("others", "log_prob_others", None if share_draws else labels),
     ):
         q, samples = mixture(sampler, table, own), result[key]
-        first, second = (law_of(part, table, own) for part in (sampler.first, sampler.second))
+        first, second = (
+            distribution_of(part, table, own) for part in (sampler.first, sampler.second)
+        )
         np.testing.assert_allclose(np.exp(result[log_prob]), q, rtol=1e-4, atol=1e-8)
         np.testing.assert_allclose(np.exp(result[log_prob]).sum(-1), 1, rtol=1e-5)
         assert samples.ids.shape == ((DRAWS,) if share_draws else (B, DRAWS))
@@ -158,9 +166,10 @@ def test_distinct_draws_as_first():
     """E[count] = pi + m2 q2, with pi for m1 draws; counted over 400 batches of draws."""
     size, hidden, table = 16, batch(N)[0], make_table(N)
     sampler = unique_mixture(size)
-    law = reference.unigram_law(class_counts(N), 0.75)
+    weights = reference.unigram_distribution(class_counts(N), 0.75)
     expected = (
-        reference.inclusion_probabilities(law, 8) + 8 * law_of(sampler.second, table, None)[0]
+        reference.inclusion_probabilities(weights, 8)
+        + 8 * distribution_of(sampler.second, table, None)[0]
     )
     assert expected.sum() == pytest.approx(size)
     function = compiled(lambda h, y: sampler.sample(table, h, size, y), sampler, table)

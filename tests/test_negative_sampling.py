@@ -85,10 +85,10 @@ def test_more_classes_than_one_pass_holds(batch, sampler, monkeypatch):
 def test_training_loss_is_equation_6(batch):
     hidden, x, labels = batch
     rng = np.random.default_rng(3)
-    law = rng.dirichlet(np.ones(N), B)
-    ids = np.array([rng.choice(N, 4, p=p) for p in law]).astype("int32")
+    q = rng.dirichlet(np.ones(N), B)
+    ids = np.array([rng.choice(N, 4, p=p) for p in q]).astype("int32")
     ids[0, 0] = labels[0]  # a hit, which stays
-    noise, own = np.take_along_axis(law, ids, 1), law[np.arange(B), labels]
+    noise, own = np.take_along_axis(q, ids, 1), q[np.arange(B), labels]
     draws = Samples(ids, np.log(4 * noise).astype("float32"), np.log(4 * own).astype("float32"))
     head = built(NegativeSampling(N, FixedSampler(draws), 0.2, 4))
     scores = reference.scores(hidden, to_numpy(head.table.kernel), to_numpy(head.table.bias))
@@ -317,7 +317,7 @@ def test_example_ids(batch):
 INPUTS, CLASSES = 5, 7
 
 
-def laws():
+def noises():
     rng = np.random.default_rng(11)
     data = rng.dirichlet(np.ones(CLASSES), INPUTS)
     frequency = data.mean(0)
@@ -342,8 +342,8 @@ def test_nonparametric_limit(name, num_sampled):
     that m draws of one class j stand for the draws, with the weight p_n(j). Uniform noise needs
     no correction (eq. 3); with the others xi alone is far from log p_D.
     """
-    data, all_laws = laws()
-    noise = all_laws[name]
+    data, every_noise = noises()
+    noise = every_noise[name]
     x, y, j = (a.ravel() for a in np.indices((INPUTS, CLASSES, CLASSES)))
     weight = data[x, y] * noise[x, j]
     draws = np.repeat(j[:, None], num_sampled, 1)

@@ -1,6 +1,6 @@
 """Conformance of every sampler in the registry: what it draws is what `log_prob` says.
 
-A new sampler gets an entry in `CASES` and, if its law is new, one in `law`.
+A new sampler gets an entry in `CASES` and, if its distribution is new, one in `distribution`.
 """
 
 import functools
@@ -78,7 +78,7 @@ def sizes(case):
 
 
 SIZED = [(case, n) for case in DRAWN for n in sizes(case)]
-# Two kernel samplers stand for all (they differ by their map) where more than a law is compiled.
+# Two kernel samplers stand for all (they differ by their map) where more than log q is compiled.
 WHOLE = [
     case
     for case in EVERY
@@ -93,6 +93,15 @@ if BACKEND == "jax":
 
 def test_every_registered_sampler_is_tested():
     assert set(CASES) == set(REGISTRY)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_kind(name):
+    """What q depends on, which every sampler states: the base class has no value for it."""
+    assert not hasattr(samplers.Sampler, "kind")
+    kinds = {"adversarial": "tree", "exp": "exact", "in_batch": "batch", "mixed": "mixed"}
+    kinds |= dict.fromkeys(KERNELS, "kernel")
+    assert REGISTRY[name].kind == kinds.get(name, "static")
 
 
 def class_counts(n):
@@ -141,18 +150,21 @@ def batch(n):
 def number_drawn(case, n):
     if not case.endswith("unique"):
         return DRAWS
-    return max(1, np.count_nonzero(static_law(case.split("-")[0], n)) // 3)
+    return max(1, np.count_nonzero(static_distribution(case.split("-")[0], n)) // 3)
 
 
-def static_law(name, n):
+def static_distribution(name, n):
     if name == "unigram":
-        return reference.unigram_law(class_counts(n), 0.75)
-    return {"uniform": reference.uniform_law, "log_uniform": reference.log_uniform_law}[name](n)
+        return reference.unigram_distribution(class_counts(n), 0.75)
+    return {
+        "uniform": reference.uniform_distribution,
+        "log_uniform": reference.log_uniform_distribution,
+    }[name](n)
 
 
 @functools.cache
 def kernel_sampler(case, n):
-    """A kernel sampler and its table, built once for the draws and for the law."""
+    """A kernel sampler and its table, built once for the draws and for the distribution."""
     sampler, table = make(case, n), make_table(n)
     sampler.build((n, D), DRAWS, table)
     return sampler, table
@@ -165,18 +177,20 @@ def tree_arrays(case, n):
     return [to_numpy(getattr(tree, name)) for name in names]
 
 
-def law(case, n, labels=None):
+def distribution(case, n, labels=None):
     """q (B, n) in NumPy; over the classes other than the labels if they are given."""
     name, variant = case.split("-")
     if name == "mixed":  # half of the draws each
-        return 0.5 * sum(law(f"{part}-{variant}", n, labels) for part in MIXED.values())
+        return 0.5 * sum(distribution(f"{part}-{variant}", n, labels) for part in MIXED.values())
     if name in KERNELS:
         q = kernel_reference(*kernel_sampler(case, n), batch(n)[0], labels)
         return np.broadcast_to(q, (B, n))
     if name == "adversarial":
-        return reference.tree_law(batch(n)[0], *tree_arrays(case, n), labels, variant == "shared")
+        return reference.tree_distribution(
+            batch(n)[0], *tree_arrays(case, n), labels, variant == "shared"
+        )
     if variant == "unique":
-        q = reference.inclusion_probabilities(static_law(name, n), number_drawn(case, n))
+        q = reference.inclusion_probabilities(static_distribution(name, n), number_drawn(case, n))
         return np.broadcast_to(q, (B, n))
     if name == "exp":
         table = make_table(n)
@@ -187,7 +201,7 @@ def law(case, n, labels=None):
         if variant == "shared":
             q = np.broadcast_to(q.mean(0), (B, n))
     else:
-        q = np.broadcast_to(static_law(name, n), (B, n))
+        q = np.broadcast_to(static_distribution(name, n), (B, n))
     if labels is None or variant == "shared":
         return q
     q = np.where(np.arange(n) == labels[:, None], 0.0, q)
@@ -228,29 +242,29 @@ def tolerance(case):
     return 1e-3 if case.split("-")[0] in KERNELS else 2e-5
 
 
-def assert_close_laws(log_q, expected, rtol):
+def assert_close_distributions(log_q, expected, rtol):
     np.testing.assert_allclose(np.exp(np.float64(log_q)), expected, rtol=rtol, atol=1e-9)
     np.testing.assert_array_equal(np.isneginf(log_q), expected == 0)
 
 
 @pytest.mark.parametrize("case, n", SIZED)
-def test_log_prob_is_the_law(case, n):
+def test_log_prob_is_the_distribution(case, n):
     result, labels = drawn(case, n), batch(n)[1]
     assert result["log_prob"].dtype == np.float32
-    assert_close_laws(result["log_prob"], law(case, n), tolerance(case))
+    assert_close_distributions(result["log_prob"], distribution(case, n), tolerance(case))
     total = number_drawn(case, n) if case in UNIQUE else 1.0
     np.testing.assert_allclose(np.exp(result["log_prob"]).sum(-1), total, rtol=1e-5)
-    others = law(case, n, None if case in UNIQUE else labels)
-    assert_close_laws(result["log_prob_others"], others, tolerance(case))
+    others = distribution(case, n, None if case in UNIQUE else labels)
+    assert_close_distributions(result["log_prob_others"], others, tolerance(case))
 
 
 @pytest.mark.parametrize("case, n", [c for c in SIZED if c[0] in REPLACED])
-def test_draws_follow_the_law(case, n):
+def test_draws_follow_the_distribution(case, n):
     """m = 4000 > n draws, of all classes and of the others."""
     result, labels = drawn(case, n), batch(n)[1]
     per_example = "per_example" in case
     for key in ("free", "all", "others"):
-        ids, q = result[key].ids, law(case, n, labels if key == "others" else None)
+        ids, q = result[key].ids, distribution(case, n, labels if key == "others" else None)
         assert ids.dtype == np.int32 and ids.shape == ((B, DRAWS) if per_example else (DRAWS,))
         for row, own in zip(np.atleast_2d(ids), q, strict=False):
             if own.sum() > 0:
@@ -264,14 +278,14 @@ def test_expected_counts_with_replacement(case, n):
     """log E[count] = log m + log q; the label's own where the draw does not exclude it."""
     result, labels = drawn(case, n), batch(n)[1]
     for key in ("free", "all", "others"):
-        q = law(case, n, labels if key == "others" else None)
+        q = distribution(case, n, labels if key == "others" else None)
         samples = result[key]
         ids = np.broadcast_to(samples.ids, (B, DRAWS))
         expected = np.log(DRAWS) + log(np.take_along_axis(q, ids, -1))
         expected = expected if "per_example" in case else expected[0]
         atol = tolerance(case)
         np.testing.assert_allclose(samples.log_expected_count, expected, rtol=1e-5, atol=atol)
-    everywhere = np.log(DRAWS) + log(law(case, n)[np.arange(B), labels])
+    everywhere = np.log(DRAWS) + log(distribution(case, n)[np.arange(B), labels])
     true = result["all"].true_log_expected_count
     np.testing.assert_allclose(true, everywhere, rtol=2e-5, atol=atol)
     assert result["free"].true_log_expected_count is None
@@ -288,7 +302,7 @@ def test_expected_counts_with_replacement(case, n):
 @pytest.mark.parametrize("case", UNIQUE)
 def test_unique_draws(case, n):
     """Distinct ids, each class with its inclusion probability (binomial test), log pi exact."""
-    sampler, size, pi = make(case, n), number_drawn(case, n), law(case, n)[0]
+    sampler, size, pi = make(case, n), number_drawn(case, n), distribution(case, n)[0]
     sampler.build((n, D), size)
     function = compiled(lambda h, y: sampler.sample(None, h, size, y), sampler)
     repeats, observed = 400, np.zeros(n, int)
@@ -332,11 +346,11 @@ def test_log_prob_of_ids_is_that_of_all_classes(case, rng):
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
 @pytest.mark.parametrize("case", [c for c in REPLACED if c in WHOLE and c != "positive-shared"])
-def test_draws_follow_the_law_under_xla(case):
+def test_draws_follow_the_distribution_under_xla(case):
     n = 33
     result, labels = drawn(case, n, xla=True), batch(n)[1]
     for key in ("free", "all", "others"):
-        q = law(case, n, labels if key == "others" else None)
+        q = distribution(case, n, labels if key == "others" else None)
         for row, own in zip(np.atleast_2d(result[key].ids), q, strict=False):
             assert_drawn_from(row, own)
 
@@ -446,17 +460,21 @@ def test_config_round_trip(case):
 # Five million classes.
 
 MANY = 5_000_000
-QUANTUM = 2.0**-31  # a law over integers below 2^31 cannot be closer than this
+QUANTUM = 2.0**-31  # a distribution over integers below 2^31 cannot be closer than this
 
 
 @functools.cache
 def many(name):
-    """The sampler over 5M classes and its law in float64."""
+    """The sampler over 5M classes and its distribution in float64."""
     counts = np.random.default_rng(0).permutation(1e9 / np.arange(1, MANY + 1) ** 1.1)
     config = {"counts": counts, "power": 0.75} if name == "unigram" else {}
     sampler = samplers.get({"class_name": name, "config": {**config, "share_draws": True}}, seed=4)
     sampler.build((MANY, D), 100)
-    expected = reference.unigram_law(counts, 0.75) if name == "unigram" else static_law(name, MANY)
+    expected = (
+        reference.unigram_distribution(counts, 0.75)
+        if name == "unigram"
+        else static_distribution(name, MANY)
+    )
     hidden = keras.ops.zeros((1, D))
     table = types.SimpleNamespace(units=MANY)
     log_q = to_numpy(sampler.log_prob(table, hidden))[0].astype(np.float64)
@@ -470,7 +488,7 @@ def test_log_prob_sums_to_one_over_five_million_classes(name):
 
 @pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
 def test_log_prob_at_five_million_classes(name):
-    """Every class within 1e-4 of the law, or within a quantum where the class is rare."""
+    """Every class within 1e-4 of it, or within a quantum where the class is rare."""
     _, _, expected, log_q = many(name)
     error = np.abs(np.exp(log_q) - expected)
     for i in (0, MANY // 2, MANY - 1, int(np.argmax(expected)), int(np.argmin(expected))):
@@ -498,7 +516,7 @@ def test_labels_are_excluded_exactly_among_many():
     sampler = samplers.get({"class_name": "unigram", "config": {"counts": counts, "seed": 0}})
     sampler.build((100_000, D), 100)
     labels, hidden = keras.ops.convert_to_tensor(np.array([0, 1], "int32")), keras.ops.zeros((2, D))
-    q = np.array([reference.unigram_law(counts, 1.0)] * 2)
+    q = np.array([reference.unigram_distribution(counts, 1.0)] * 2)
     q[[0, 1], [0, 1]] = 0
     q /= q.sum(-1, keepdims=True)
     samples = sampler.sample(None, hidden, 20_000, labels)

@@ -8,7 +8,7 @@ from conftest import compiled, gradient_function, rejects, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
 
 from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD
-from softbench.heads import base, capacity
+from softbench.heads import adaptive, base
 
 B, D = 9, 4
 
@@ -158,8 +158,6 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 
 
 def test_adaptive_streams(monkeypatch):
-    from softbench.heads import adaptive
-
     monkeypatch.setattr(base, "DENSE_CLASSES", 4)
     monkeypatch.setattr(adaptive, "DENSE_CLASSES", 4)
     assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], 1.5, counts=np.arange(23) + 1)), 23)
@@ -198,7 +196,7 @@ def test_only_as_many_rows_as_fit_are_computed():
     inside = np.arange(10) % 5 == 3
 
     def call(x, inside):
-        return capacity.losses_inside(function, inside, 0.3, [x])
+        return adaptive.losses_inside(function, inside, 0.3, [x])
 
     result = to_numpy(compiled(call)(x, inside))
     assert set(seen) == {3, 10} or set(seen) == {4, 10}

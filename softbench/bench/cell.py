@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         record |= {"status": "crashed", "error": records.scrub(traceback.format_exc())}
     record |= result
     record["device"] = environment.device(cell["config"]["backend"])
-    record["peak_memory_mb"] = environment.peak_memory_mb(cell["config"]["backend"])
+    record["peak_memory_mb"] = environment.peak_memory_mb()
     records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
     return 0 if record["status"] == "ok" else 1
 

@@ -84,15 +84,14 @@ def git_state() -> dict[str, object]:
         return nothing
 
 
-def peak_memory_mb(backend: str) -> dict[str, float]:
-    """Returns the peak memory of this process, and of its accelerator where that is known."""
+def peak_memory_mb() -> dict[str, float]:
+    """Returns the peak memory of this process, and of its accelerator if it uses one."""
+    from softbench.ops import device_memory_peak  # imports the backend
+
     unit = 1 if sys.platform == "darwin" else 1024
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
     peak = {"host": round(host, 1)}
-    if backend == "jax":
-        import jax
-
-        stats = jax.devices()[0].memory_stats() or {}
-        if "peak_bytes_in_use" in stats:
-            peak["device"] = round(stats["peak_bytes_in_use"] / 2**20, 1)
+    device_peak = device_memory_peak()
+    if device_peak is not None:
+        peak["device"] = round(device_peak / 2**20, 1)
     return peak

@@ -1,4 +1,4 @@
-"""Heads: Keras layers in the place of a Dense layer and its softmax cross-entropy."""
+"""Heads: Keras layers that replace a Dense layer and its softmax cross-entropy."""
 
 from softbench.heads.adaptive import AdaptiveSoftmax
 from softbench.heads.augment_reduce import AugmentReduce

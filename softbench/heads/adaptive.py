@@ -1,6 +1,7 @@
 """Adaptive softmax: a short list of frequent classes, and clusters of the others."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,12 @@ from softbench.common import (
     check_number,
     check_positive,
 )
-from softbench.constants import add_constant
 from softbench.heads.base import Head
-from softbench.heads.capacity import losses_inside
-from softbench.heads.class_order import ranks
 from softbench.ops import gather_rows, read
-from softbench.table import DENSE_CLASSES, ClassTable
+from softbench.state import add_constant
+from softbench.table import DENSE_CLASSES, INITIALIZERS, ClassTable
+
+_PARTS = 1024  # a share of the batch is counted in these
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -56,6 +57,8 @@ class AdaptiveSoftmax(Head):
         ValueError: on cutoffs, counts, `div_value` < 1 or `tail_capacity` that are not as said.
     """
 
+    arguments = ("cutoffs", "div_value", "counts", "tail_capacity", "use_bias", *INITIALIZERS)
+
     def __init__(
         self,
         units: int,
@@ -72,11 +75,12 @@ class AdaptiveSoftmax(Head):
         check_number(1, div_value=div_value)
         self.cutoffs = _checked_cutoffs(cutoffs, self.units)
         self.div_value = div_value
-        self.counts = None if counts is None else check_counts(counts)
+        self.counts: np.ndarray | None = None
         if counts is not None:
+            self.counts = check_counts(counts)
             check_length(self.counts, self.units)
         self.tail_capacity = tail_capacity
-        self.bounds = list(zip(self.cutoffs, [*self.cutoffs[1:], self.units], strict=True))
+        self.bounds = list(itertools.pairwise([*self.cutoffs, self.units]))
         self.capacities = self._capacities()
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -126,7 +130,9 @@ class AdaptiveSoftmax(Head):
             tail.build((None, size))
         self.ranks = None
         if self.counts is not None:
-            self.ranks = add_constant(self, "ranks", ranks(self.counts))
+            ranks = np.empty(self.units, np.int32)  # the lower id first among equals
+            ranks[np.argsort(-self.counts, kind="stable")] = np.arange(self.units, dtype=np.int32)
+            self.ranks = add_constant(self, "ranks", ranks)
 
     def _place(self, ids: Tensor) -> Tensor:
         """The classes' places in the order of their frequency."""
@@ -142,19 +148,18 @@ class AdaptiveSoftmax(Head):
     def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """-log p(label) (B,), exact, in training and evaluation alike."""
         place = self._place(labels)
+        inside = [ops.logical_and(place >= start, place < end) for start, end in self.bounds]
         first = place
-        for index, (start, end) in enumerate(self.bounds):
-            inside = ops.logical_and(place >= start, place < end)
-            first = ops.where(inside, self.cutoffs[0] + index, first)
+        for index, own in enumerate(inside):
+            first = ops.where(own, self.cutoffs[0] + index, first)
         losses = _cross_entropy(self.shortlist, hidden, first)
-        for index in range(len(self.bounds)):
-            losses = losses + self._tail_losses(index, hidden, place)
+        for index, own in enumerate(inside):
+            losses = losses + self._tail_losses(index, hidden, place, own)
         return losses
 
-    def _tail_losses(self, index: int, hidden: Tensor, place: Tensor) -> Tensor:
-        """-log p(label | cluster) (B,) of the labels in a cluster, 0 of the others."""
+    def _tail_losses(self, index: int, hidden: Tensor, place: Tensor, inside: Tensor) -> Tensor:
+        """-log p(label | cluster) (B,) of the labels `inside` a cluster, 0 of the others."""
         start, end = self.bounds[index]
-        inside = ops.logical_and(place >= start, place < end)
         local = ops.clip(place - start, 0, end - start - 1)
 
         def losses(hidden: Tensor, local: Tensor) -> Tensor:
@@ -196,18 +201,6 @@ class AdaptiveSoftmax(Head):
 
         return scores
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "cutoffs": list(self.cutoffs),
-            "div_value": self.div_value,
-            "counts": None if self.counts is None else self.counts.tolist(),
-            "tail_capacity": self.tail_capacity,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
-
 
 def _checked_cutoffs(cutoffs: Sequence[int], units: int) -> list[int]:
     values = [0, *cutoffs, units]
@@ -230,3 +223,32 @@ def _cross_entropy(table: ClassTable, hidden: Tensor, rows: Tensor) -> Tensor:
     """-log softmax (B,) of one row of the table for each example, `rows` (B,)."""
     true = table.scores(hidden, ops.expand_dims(rows, -1))[:, 0]
     return _log_partition(table, hidden) - true
+
+
+def losses_inside(function: Callable, inside: Tensor, share: float, arrays: list[Tensor]) -> Tensor:
+    """`function(*arrays)` (B,) where `inside` (B,), and 0 elsewhere; exact for every `inside`.
+
+    It is computed for R = ceil(share B) rows if no more than that are inside, else for all B.
+
+    Args:
+        function: arrays with rows (R, ...) -> (R,).
+        inside: bool (B,).
+        share: in (0, 1].
+        arrays: each (B, ...).
+    """
+
+    def masked(inside: Tensor, *arrays: Tensor) -> Tensor:
+        return ops.where(inside, function(*arrays), 0.0)
+
+    if share >= 1:
+        return masked(inside, *arrays)
+    batch = ops.shape(inside)[0]  # a tensor, where the batch is symbolic
+    rows = (batch * math.ceil(share * _PARTS) + _PARTS - 1) // _PARTS
+    chosen = ops.top_k(ops.cast(inside, "float32"), rows)[1]
+
+    def of_chosen() -> Tensor:
+        found = masked(*(ops.take(x, chosen, axis=0) for x in (inside, *arrays)))
+        return ops.scatter(ops.expand_dims(chosen, -1), found, (batch,))
+
+    fits = ops.sum(ops.cast(inside, "int32")) <= rows
+    return ops.cond(fits, of_chosen, lambda: masked(inside, *arrays))

@@ -11,6 +11,7 @@ from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
+from softbench.state import add_state
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -34,20 +35,19 @@ class AugmentReduce(SampledHead):
     batch, one of its two updates is kept; examples of weight 0 leave their eta as it is.
 
     Args:
-        units: n, the number of classes.
         num_examples: N, of the training set.
-        sampler: name, config dict, or `Sampler`.
-        num_sampled: m.
         step_power: in (0.5, 1], of the decreasing step a.
-        remove_accidental_hits: mask draws that equal the label.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer, seed: as in `SampledSoftmax`.
+        units, sampler, num_sampled, remove_accidental_hits, use_bias, normalize, temperature,
+            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
+            `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_examples` or `num_sampled` < 1, or `step_power` is not in (0.5, 1]; in
             training, without `example_ids` or with ids that are not integers in [0, N).
             Inside a compiled step an id out of range makes the loss NaN.
     """
+
+    arguments = ("num_examples", "step_power")
 
     def __init__(
         self,
@@ -72,27 +72,18 @@ class AugmentReduce(SampledHead):
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
-        self.log_eta, self.visits = (
-            self.add_weight(
-                name=name,
-                shape=(self.num_examples,),
-                initializer="zeros",
-                dtype="float32",
-                trainable=False,
-                autocast=False,
-            )
-            for name in ("log_eta", "visits")
-        )
+        self.log_eta = add_state(self, "log_eta", (self.num_examples,))
+        self.visits = add_state(self, "visits", (self.num_examples,))
 
     def call(
         self,
-        hidden,
-        labels=None,
-        sample_weight=None,
-        sampler_inputs=None,
-        example_ids=None,
-        training=None,
-    ):
+        hidden: Tensor,
+        labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        sampler_inputs: Tensor | None = None,
+        example_ids: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
         if labels is not None and training:
@@ -109,10 +100,12 @@ class AugmentReduce(SampledHead):
             inputs.check_values("example_ids", example_ids, self.num_examples)
         return ops.reshape(ops.cast(example_ids, "int32"), (-1,))
 
-    def compute_output_spec(self, hidden, labels=None, **kwargs):
+    def compute_output_spec(
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> keras.KerasTensor:
         if kwargs.get("example_ids") is not None:
             inputs.check_ids("example_ids", kwargs["example_ids"], hidden)
-        return super().compute_output_spec(hidden, labels, **kwargs)
+        return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def training_loss(
         self,
@@ -147,10 +140,3 @@ class AugmentReduce(SampledHead):
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
         scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
         scatter_add(self.visits, ids, ops.cast(counts, "float32"))
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_examples": self.num_examples,
-            "step_power": self.step_power,
-        }

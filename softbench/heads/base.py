@@ -10,6 +10,7 @@ from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.ops import is_concrete
+from softbench.state import Arguments, saved_arguments
 from softbench.table import DENSE_CLASSES
 
 
@@ -30,6 +31,8 @@ class Head(keras.layers.Layer):
 
     Shape letters: B batch (all leading dims), d features, n classes.
     """
+
+    arguments: Arguments = ("units",)
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         # Scores cast to the compute dtype themselves; weights of examples stay as they are.
@@ -143,7 +146,7 @@ class Head(keras.layers.Layer):
         return inputs.flat_vectors(hidden), tuple(ops.shape(hidden)[:-1])
 
     def compute_output_spec(
-        self, hidden, labels=None, sample_weight=None, training=None, **kwargs
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
     ) -> keras.KerasTensor:
         inputs.check_hidden(hidden, self.width)
         if labels is None:
@@ -156,4 +159,4 @@ class Head(keras.layers.Layer):
         inputs.check_values("labels", labels, self.units)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "units": self.units}
+        return {**super().get_config(), **saved_arguments(self)}

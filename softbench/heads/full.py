@@ -25,7 +25,15 @@ class FullSoftmax(TableHead):
 
     Raises:
         ValueError: if `class_chunk` is not None or positive, or `regularizer_alpha` is negative.
+
+    Example:
+        >>> head = softbench.FullSoftmax(4, kernel_initializer="zeros")
+        >>> losses = head(np.ones((2, 8), "float32"), np.array([0, 3]))
+        >>> [round(float(loss), 4) for loss in losses]  # log 4
+        [1.3863, 1.3863]
     """
+
+    arguments = ("class_chunk", "regularizer_alpha")
 
     def __init__(
         self,
@@ -47,7 +55,8 @@ class FullSoftmax(TableHead):
         if class_chunk is not None:
             check_positive(class_chunk=class_chunk)
         check_number(0, regularizer_alpha=regularizer_alpha)
-        super().__init__(units, use_bias, normalize, temperature, absolute, **kwargs)
+        options = {"normalize": normalize, "temperature": temperature, "absolute": absolute}
+        super().__init__(units, use_bias=use_bias, **options, **kwargs)
         self.class_chunk = class_chunk
         self.regularizer_alpha = regularizer_alpha
 
@@ -64,10 +73,3 @@ class FullSoftmax(TableHead):
             true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
         loss = log_z - true
         return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "class_chunk": self.class_chunk,
-            "regularizer_alpha": self.regularizer_alpha,
-        }

@@ -8,12 +8,10 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.heads.base import Head
-from softbench.heads.class_order import forced_sides, leaf_positions
 from softbench.heads.row_losses import row_losses
-from softbench.heads.table_head import table_config
 from softbench.ops import gather_rows, read
+from softbench.state import add_constant, saved_arguments
 from softbench.table import DENSE_CLASSES, ClassTable
 
 
@@ -43,6 +41,8 @@ class HierarchicalSoftmax(Head):
     Raises:
         ValueError: if `leaf_order` is not as said.
     """
+
+    arguments = ("leaf_order",)
 
     def __init__(
         self,
@@ -139,14 +139,10 @@ class HierarchicalSoftmax(Head):
         for level in range(depth):
             part = slice(2**level - 1, 2 ** (level + 1) - 1)
             z, side = logits[:, part], forced[part]
-            sides = [
-                ops.where(ops.equal(side, 0), -ops.softplus(sign * z), log_forced)
-                for sign, log_forced in (
-                    (1.0, ops.where(side > 0, -float("inf"), 0.0)),
-                    (-1.0, ops.where(side < 0, -float("inf"), 0.0)),
-                )
-            ]
-            result = ops.expand_dims(result, -1) + ops.stack(sides, axis=-1)
+            free = ops.equal(side, 0)
+            left = ops.where(free, -ops.softplus(z), ops.where(side > 0, -float("inf"), 0.0))
+            right = ops.where(free, -ops.softplus(-z), ops.where(side < 0, -float("inf"), 0.0))
+            result = ops.expand_dims(result, -1) + ops.stack([left, right], axis=-1)
             result = ops.reshape(result, (-1, 2 ** (level + 1)))
         return result
 
@@ -161,8 +157,50 @@ class HierarchicalSoftmax(Head):
         return self._log_sides(ops.reshape(logits, (-1, count, length)), nodes, sides)
 
     def get_config(self) -> dict:
-        order = None if self.leaf_order is None else self.leaf_order.tolist()
-        options = table_config(self.nodes)
-        for name in ("normalize", "temperature", "absolute"):
+        options = saved_arguments(self.nodes)
+        for name in ("units", "normalize", "temperature", "absolute"):
             del options[name]
-        return {**super().get_config(), "leaf_order": order, **options}
+        return {**super().get_config(), **options}
+
+
+def leaf_positions(units: int, order: np.ndarray | None) -> np.ndarray:
+    """Leaf int32 (n,) of every class in a tree with 2^D leaves, D = ceil(log2 n).
+
+    Args:
+        units: n.
+        order: None or a permutation of 0..n-1 (the classes are spread evenly, in that order), or
+            the leaves themselves.
+
+    Raises:
+        ValueError: unless `order` is one or the other.
+    """
+    leaves = 1 << (units - 1).bit_length()
+    order = np.arange(units) if order is None else order
+    if order.shape != (units,) or order.dtype.kind not in "iu":
+        raise ValueError(
+            f"`leaf_order` must be one integer for each of the {units} classes. "
+            f"Received: {order.dtype} of shape {order.shape}"
+        )
+    if order.min() < 0 or order.max() >= leaves or len(np.unique(order)) < units:
+        raise ValueError(
+            f"`leaf_order` must be distinct integers in [0, {leaves}). Received values from "
+            f"{order.min()} to {order.max()}, {len(np.unique(order))} of them distinct"
+        )
+    if order.max() < units:
+        order = order.astype(np.int64) * leaves // units
+    return order.astype(np.int32)
+
+
+def forced_sides(positions: np.ndarray, depth: int) -> np.ndarray:
+    """int32 (2^D - 1,) over the nodes of a tree, level by level: 0 where both sides have classes.
+
+    -1 where the right side has none, 1 where the left side (alone) has none.
+    """
+    occupied = np.zeros(2**depth, bool)
+    occupied[positions] = True
+    levels = []
+    for _ in range(depth):
+        left, right = occupied[0::2], occupied[1::2]
+        levels.append(np.where(left & right, 0, np.where(right & ~left, 1, -1)))
+        occupied = left | right
+    return np.concatenate([*levels[::-1], np.zeros(0)]).astype(np.int32)

@@ -24,7 +24,6 @@ class NegativeSampling(SampledHead):
     A class that p_n never draws has probability 0 in prediction.
 
     Args:
-        units: n, the number of classes.
         sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
             not on the rest of the batch: one with shared draws must be a static one.
         regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
@@ -33,13 +32,22 @@ class NegativeSampling(SampledHead):
             so that m changes its noise and not its minimum.
         remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
             label among the negatives.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
             bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
-        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose law
-            depends on the batch.
+        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose
+            distribution depends on the batch.
+
+    Example:
+        >>> head = softbench.NegativeSampling(4, "uniform", kernel_initializer="zeros")
+        >>> scores = head(np.ones((1, 8), "float32"))  # 0 + log 1/4
+        >>> [round(float(score), 4) for score in scores[0]]
+        [-1.3863, -1.3863, -1.3863, -1.3863]
     """
+
+    arguments = ("regularizer_lambda",)
+    exclude_labels = False
 
     def __init__(
         self,
@@ -57,14 +65,10 @@ class NegativeSampling(SampledHead):
         self.is_static = _is_static(self.sampler)
         if self.sampler.share_draws and not self.is_static:
             raise ValueError(
-                "`sampler` must draw by a law that prediction can evaluate for one input: "
+                "`sampler` must have a distribution that prediction can evaluate for one input: "
                 "share_draws=True makes this one depend on the batch. "
                 f"Received: {type(self.sampler).__name__}"
             )
-
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        sampler, size = self.sampler, self.num_sampled
-        return [sampler.sample(self.table, features, size, labels, exclude_labels=False)]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         return losses.negative_sampling(
@@ -103,12 +107,9 @@ class NegativeSampling(SampledHead):
             ids = ops.broadcast_to(ids, (ops.shape(features)[0], *ids.shape))
         return ops.stop_gradient(self.sampler.log_prob(self.table, features, ids))
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), "regularizer_lambda": self.regularizer_lambda}
-
 
 def _is_static(sampler: Sampler) -> bool:
-    """Whether the law depends neither on the input nor on the batch."""
+    """Whether the distribution depends neither on the input nor on the batch."""
     if isinstance(sampler, Mixed):
         return _is_static(sampler.first) and _is_static(sampler.second)
     return isinstance(sampler, StaticSampler)

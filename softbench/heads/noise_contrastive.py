@@ -15,7 +15,7 @@ OBJECTIVES = ("binary", "ranking")
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class NoiseContrastive(SampledHead):
-    """NCE with K draws from a noise law (Ma & Collins 2018).
+    """NCE with K draws of noise (Ma & Collins 2018).
 
     `ranking`: cross-entropy of the true class among {y, K draws} with scores s - log q; consistent
     for every conditional model. `binary`: logistic regression of the true class against K draws;
@@ -23,22 +23,30 @@ class NoiseContrastive(SampledHead):
     section 4.3 has a counterexample). Prediction is the softmax of s in both.
 
     Args:
-        units: n, the number of classes.
         sampler: the noise: name, config dict, or `Sampler`. "unigram" needs `counts`.
         objective: "binary" or "ranking".
         num_sampled: K.
         learn_log_partition: learn gamma, one scalar for all inputs (binary only).
         regularizer_alpha: alpha of alpha * (log Z_hat)^2, Z_hat estimated from noise (section 5.2).
         regularizer_samples: draws for Z_hat; None means n / 10, as in the paper.
-        use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`.
         remove_accidental_hits: mask draws that equal the label; False, as in `tf.nn.nce_loss`,
-            because NCE's law of the noise includes the label.
-        row_optimizer, kernel_initializer, bias_initializer, seed: as in `SampledSoftmax`.
+            because NCE's noise includes the label.
+        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
+            bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
         ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or
             `learn_log_partition` with ranking, where gamma cancels.
+
+    Example:
+        >>> noise = {"class_name": "unigram", "config": {"counts": [5, 3, 1, 1]}}
+        >>> head = softbench.NoiseContrastive(4, sampler=noise, num_sampled=20)
+        >>> tuple(head(np.ones((2, 8), "float32"), np.array([0, 3]), training=True).shape)
+        (2,)
     """
+
+    arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")
+    exclude_labels = False
 
     def __init__(
         self,
@@ -72,7 +80,8 @@ class NoiseContrastive(SampledHead):
                 "`regularizer_samples` must equal `num_sampled` when the sampler has unique=True. "
                 f"Received: regularizer_samples={size}, num_sampled={num_sampled}"
             )
-        self.regularizer_size = size
+        if regularizer_alpha:
+            self.set_sizes = (self.num_sampled, size)
         self.objective_name = objective
         self.learn_log_partition = learn_log_partition
         self.regularizer_alpha = regularizer_alpha
@@ -85,15 +94,6 @@ class NoiseContrastive(SampledHead):
                 name="log_partition", shape=(), initializer="zeros", autocast=False
             )
 
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        sizes = [self.num_sampled]
-        if self.regularizer_alpha:
-            sizes.append(self.regularizer_size)
-        return [
-            self.sampler.sample(self.table, features, size, labels, exclude_labels=False)
-            for size in sizes
-        ]
-
     def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         if not self.learn_log_partition:
             return true_logit, sampled
@@ -102,26 +102,13 @@ class NoiseContrastive(SampledHead):
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         noise = draws[0]
-        arguments = (
-            true_logit,
-            sampled[0],
-            noise.true_log_expected_count,
-            noise.log_expected_count,
-        )
-        if self.objective_name == "ranking":
-            loss = losses.nce_ranking(*arguments)
-        else:
-            loss = losses.nce_binary(*arguments)
+        counts = noise.true_log_expected_count, noise.log_expected_count
+        function = losses.nce_ranking if self.objective_name == "ranking" else losses.nce_binary
+        loss = function(true_logit, sampled[0], *counts)
         if self.regularizer_alpha:
             penalty = losses.log_partition_penalty(sampled[1], draws[1].log_expected_count)
             loss = loss + self.regularizer_alpha * penalty
         return loss
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "objective": self.objective_name,
-            "learn_log_partition": self.learn_log_partition,
-            "regularizer_alpha": self.regularizer_alpha,
-            "regularizer_samples": self.regularizer_samples,
-        }
+        return {**super().get_config(), "objective": self.objective_name}

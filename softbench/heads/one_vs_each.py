@@ -1,13 +1,11 @@
 """The one-vs-each bound on the softmax loss."""
 
-from typing import Any
-
 import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Sampler, Samples
+from softbench.samplers import Samples
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -18,27 +16,14 @@ class OneVsEach(SampledHead):
     Prediction is the softmax of o; the bound, not the likelihood, is what training minimises.
 
     Args:
-        units: n, the number of classes.
-        sampler: name, config dict, or `Sampler`.
-        num_sampled: m.
         remove_accidental_hits: mask draws that equal the label. Without it a hit adds a constant.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer, seed: as in `SampledSoftmax`.
+        units, sampler ("uniform" by default), num_sampled, use_bias, normalize, temperature,
+            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
+            `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_sampled` < 1 or the sampler is unknown.
     """
-
-    def __init__(
-        self,
-        units: int,
-        sampler: str | dict | Sampler = "uniform",
-        num_sampled: int = 100,
-        remove_accidental_hits: bool = True,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         return losses.one_vs_each(true_logit, sampled[0], None, draws[0].log_expected_count)

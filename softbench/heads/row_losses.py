@@ -1,6 +1,6 @@
 """Losses of gathered rows, and the update of these rows by their table's row optimizer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -55,5 +55,5 @@ def row_losses(
     return result
 
 
-def _joined(arrays: list[Tensor], trailing: tuple) -> Tensor:
+def _joined(arrays: Sequence[Tensor], trailing: tuple) -> Tensor:
     return ops.concatenate([ops.reshape(a, (-1, *trailing)) for a in arrays], axis=0)

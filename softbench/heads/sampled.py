@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from softbench import samplers
@@ -12,27 +13,33 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
+from softbench.state import Arguments
 
 
 class SampledHead(TableHead):
     """Base class: draws, gathers the touched rows, masks hits, and updates the rows.
 
-    A subclass writes `objective`; `draw` too if it wants other draws than one set from the sampler.
+    A subclass writes `objective`. It sees one set of draws for each size in `set_sizes`, which is
+    `num_sampled` alone unless the subclass adds to it, from the classes other than the label if
+    `exclude_labels` and the sampler can.
 
     With a `row_optimizer`, a training call updates the gathered rows alone (see `row_losses`) and
     tells the sampler.
 
-    The call takes `sampler_inputs` (..., v), which the sampler gets in the place of `hidden`
-    (..., d): the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it
-    flattened, as `features` (B, v).
+    The call takes `sampler_inputs` (..., v), which the sampler gets instead of `hidden` (..., d):
+    the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it flattened,
+    as `features` (B, v).
     """
+
+    exclude_labels = True
+    arguments: Arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
         self,
         units: int,
-        sampler: str | dict | Sampler,
-        num_sampled: int,
-        remove_accidental_hits: bool,
+        sampler: str | dict | Sampler = "uniform",
+        num_sampled: int = 100,
+        remove_accidental_hits: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -40,6 +47,7 @@ class SampledHead(TableHead):
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
         self.num_sampled = int(num_sampled)
+        self.set_sizes: tuple[int, ...] = (self.num_sampled,)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
 
@@ -48,7 +56,14 @@ class SampledHead(TableHead):
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
 
-    def call(self, hidden, labels=None, sample_weight=None, sampler_inputs=None, training=None):
+    def call(
+        self,
+        hidden: Tensor,
+        labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        sampler_inputs: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
         return self._call(hidden, labels, sample_weight, training, **side)
@@ -69,17 +84,19 @@ class SampledHead(TableHead):
         inputs.check_features("sampler_inputs", sampler_inputs, hidden)
         return {"features": inputs.flat_vectors(sampler_inputs)}
 
-    def compute_output_spec(self, hidden, labels=None, **kwargs):
+    def compute_output_spec(
+        self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> keras.KerasTensor:
         if kwargs.get("sampler_inputs") is not None:
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
-        return super().compute_output_spec(hidden, labels, **kwargs)
+        return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        """The sets of classes (one or more) that this step's objective compares the label with.
-
-        By default one set, from the classes other than the label if the sampler can.
-        """
-        return [self.sampler.sample(self.table, features, self.num_sampled, labels)]
+        """The sets of classes that this step's objective compares the label with."""
+        return [
+            self.sampler.sample(self.table, features, size, labels, self.exclude_labels)
+            for size in self.set_sizes
+        ]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -100,7 +117,7 @@ class SampledHead(TableHead):
         features: Tensor | None = None,
         **side: Tensor,
     ) -> Tensor:
-        """As `Head.training_loss`; `features` (B, v) is the sampler's input in place of hidden."""
+        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
         draws = self.draw(ops.stop_gradient(hidden if features is None else features), labels)
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
@@ -151,10 +168,4 @@ class SampledHead(TableHead):
         return [ops.where(hits, -float("inf"), sampled[0]), *sampled[1:]]
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "sampler": samplers.serialize(self.sampler),
-            "num_sampled": self.num_sampled,
-            "remove_accidental_hits": self.remove_accidental_hits,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}

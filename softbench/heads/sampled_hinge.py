@@ -19,17 +19,16 @@ class SampledHinge(SampledHead):
     scores, and so the likelihood and the perplexity, are not calibrated.
 
     Args:
-        units: n, the number of classes.
-        sampler: name, config dict, or `Sampler`.
-        num_sampled: m.
         margin: by which the true class should win.
-        remove_accidental_hits: mask draws that equal the label.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer, seed: as in `SampledSoftmax`.
+        units, sampler, num_sampled, remove_accidental_hits, use_bias, normalize, temperature,
+            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
+            `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_sampled` < 1, `margin` is not positive, or the sampler is unknown.
     """
+
+    arguments = ("margin",)
 
     def __init__(
         self,
@@ -48,6 +47,3 @@ class SampledHinge(SampledHead):
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         counts = draws[0].log_expected_count
         return losses.hinge(true_logit, sampled[0], None, counts, self.margin)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "margin": self.margin}

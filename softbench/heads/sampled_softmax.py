@@ -33,7 +33,16 @@ class SampledSoftmax(SampledHead):
 
     Raises:
         ValueError: if `num_sampled` < 1 or the sampler is unknown.
+
+    Example:
+        >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
+        >>> x, y = keras.Input((16,)), keras.Input((), dtype="int32")
+        >>> keras.Model([x, y], head(x, y)).compile("adam")  # the head adds its own loss
+        >>> tuple(head(np.zeros((2, 16), "float32")).shape)
+        (2, 1000)
     """
+
+    arguments = ("correct_true_logit",)
 
     def __init__(
         self,
@@ -68,22 +77,9 @@ class SampledSoftmax(SampledHead):
             **kwargs,
         )
         self.correct_true_logit = correct_true_logit
-
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        return [
-            self.sampler.sample(
-                self.table,
-                features,
-                self.num_sampled,
-                labels,
-                exclude_labels=not self.correct_true_logit,
-            )
-        ]
+        self.exclude_labels = not correct_true_logit
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
         return losses.sampled_softmax(true_logit, sampled[0], true_count, draw.log_expected_count)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "correct_true_logit": self.correct_true_logit}

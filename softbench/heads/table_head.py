@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import keras
-
 from softbench.common import Tensor
 from softbench.heads.base import Head
+from softbench.state import saved_arguments
 from softbench.table import ClassTable
-
-TABLE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 
 
 class TableHead(Head):
@@ -20,31 +17,10 @@ class TableHead(Head):
             bias_initializer: of the `ClassTable`.
     """
 
-    def __init__(
-        self,
-        units: int,
-        use_bias: bool = True,
-        normalize: bool = False,
-        temperature: float = 1.0,
-        absolute: bool = False,
-        row_optimizer: Any = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in ClassTable.arguments if name in kwargs}
         super().__init__(units, **kwargs)
-        self.table = ClassTable(
-            self.units,
-            use_bias=use_bias,
-            normalize=normalize,
-            temperature=temperature,
-            absolute=absolute,
-            row_optimizer=row_optimizer,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            dtype=self.dtype_policy,
-            name="table",
-        )
+        self.table = ClassTable(self.units, **options, dtype=self.dtype_policy, name="table")
         self.supports_jit = self.table.supports_jit
 
     def build(self, hidden_shape: tuple) -> None:
@@ -58,15 +34,4 @@ class TableHead(Head):
         return self.table.scores(hidden, ids)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **table_config(self.table)}
-
-
-def table_config(table: ClassTable) -> dict:
-    """The arguments of a table, but for `units`, as plain data."""
-    row_optimizer = table.row_optimizer
-    return {
-        **{name: getattr(table, name) for name in TABLE_OPTIONS},
-        "row_optimizer": row_optimizer and keras.saving.serialize_keras_object(row_optimizer),
-        "kernel_initializer": keras.initializers.serialize(table.kernel_initializer),
-        "bias_initializer": keras.initializers.serialize(table.bias_initializer),
-    }
+        return {**super().get_config(), **saved_arguments(self.table)}

@@ -1,5 +1,7 @@
 """Perplexity and predictive log-likelihood as Keras metrics."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,10 +16,10 @@ class PredictiveLogLikelihood(WeightedMean):
     its leading dimensions (0 for padding).
     """
 
-    def __init__(self, name: str = "log_likelihood", dtype: object = None) -> None:
+    def __init__(self, name: str = "log_likelihood", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def update_state(self, nll: object, sample_weight: object = None) -> None:
+    def update_state(self, nll: Any, sample_weight: Any = None) -> None:
         self._update_mean(-ops.cast(nll, self.dtype), sample_weight)
 
 
@@ -32,13 +34,13 @@ class Perplexity(WeightedMean):
     `update_state(nll, sample_weight=None)`: as in `PredictiveLogLikelihood`.
     """
 
-    def __init__(self, name: str = "perplexity", dtype: object = None) -> None:
+    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def update_state(self, nll: object, sample_weight: object = None) -> None:
+    def update_state(self, nll: Any, sample_weight: Any = None) -> None:
         self._update_mean(nll, sample_weight)
 
-    def result(self) -> object:
+    def result(self) -> Any:
         return ops.where(self._sums[2] > 0, ops.exp(super().result()), 0.0)
 
 
@@ -49,7 +51,7 @@ class ScorePerplexity(Perplexity):
     `update_state(y_true, y_pred, sample_weight=None)`, so it works in `compile(metrics=[...])`.
     """
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         scores = ops.cast(y_pred, self.dtype)
         labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
         own = ops.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]

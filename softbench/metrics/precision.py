@@ -6,6 +6,7 @@ Shape letters: B batch, n classes, K ranked ids per example, R label slots per e
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,6 +28,12 @@ class PrecisionAtK(WeightedMean):
 
     Raises:
         ValueError: if `k` is not an integer of at least 1, or `y_pred` has fewer than k columns.
+
+    Example:
+        >>> metric = softbench.metrics.PrecisionAtK(k=2)
+        >>> metric.update_state(np.array([3, 0]), np.array([[3, 1], [2, 1]]))
+        >>> float(metric.result())
+        0.25
     """
 
     def __init__(
@@ -34,13 +41,13 @@ class PrecisionAtK(WeightedMean):
         k: int = 1,
         dense_labels: bool = False,
         name: str | None = None,
-        dtype: object = None,
+        dtype: Any = None,
     ) -> None:
         check_positive(k=k)
         self.k, self.dense_labels = int(k), dense_labels
         super().__init__(name or f"precision_at_{k}", dtype)
 
-    def _ranked_hits(self, y_true: object, y_pred: object) -> tuple[object, object]:
+    def _ranked_hits(self, y_true: Any, y_pred: Any) -> tuple[Any, Any]:
         """Returns the first k ids `(B, k)` and whether each is a label `(B, k)`."""
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) != 2 or y_pred.shape[1] < self.k:
@@ -59,7 +66,7 @@ class PrecisionAtK(WeightedMean):
         matches = ops.equal(ops.cast(y_true, ids.dtype)[:, None, :], ids[:, :, None])
         return ids, ops.any(matches, axis=-1)
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         _, hits = self._ranked_hits(y_true, y_pred)
         self._update_mean(ops.mean(ops.cast(hits, self.dtype), axis=-1), sample_weight)
 
@@ -83,7 +90,7 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
         k: int = 1,
         dense_labels: bool = False,
         name: str | None = None,
-        dtype: object = None,
+        dtype: Any = None,
     ) -> None:
         self.inverse_propensity = np.asarray(inverse_propensity, np.float32)
         if self.inverse_propensity.ndim != 1:
@@ -93,7 +100,7 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
             )
         super().__init__(k, dense_labels, name or f"ps_precision_at_{k}", dtype)
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         ids, hits = self._ranked_hits(y_true, y_pred)
         weight = ops.cast(ops.convert_to_tensor(self.inverse_propensity), self.dtype)
         gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)

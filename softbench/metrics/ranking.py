@@ -155,7 +155,7 @@ def propensity_gains(
     labels: sp.csr_matrix,
     weight: np.ndarray,
     ks: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray]:
+) -> np.ndarray:
     """Weighted hits and the most that was possible, at each depth, summed over the rows.
 
     Args:

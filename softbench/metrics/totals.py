@@ -4,6 +4,7 @@ Shape letters: B batch, n classes, K ranked ids per example, T labels of the bat
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,7 +55,7 @@ class RankingTotals:
     ) -> None:
         self.ks = tuple(ks)
         self.inverse_propensity = inverse_propensity
-        self.buckets = None if counts is None else class_buckets(counts)
+        self.buckets: Any = None if counts is None else class_buckets(counts)
         self._rows = self._labelled = 0
         size = len(self.ks)
         self._precision, self._ndcg = np.zeros(size), np.zeros(size)
@@ -106,7 +107,7 @@ class RankingTotals:
     def result(self) -> dict[str, float]:
         """The metrics of all batches; those of a bucket without labels are left out."""
         rows = max(self._rows, 1)
-        scores = {}
+        scores: dict[str, float] = {}
         if self._labelled:
             nll = self._nll / self._labelled
             scores |= {"nll": nll, "perplexity": float(np.exp(nll))}

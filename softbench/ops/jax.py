@@ -54,7 +54,7 @@ _COSINE = (
 def cosine(turns: Tensor) -> Tensor:
     """cos(2 pi turns) (XLA's own takes 18 times as long on a CPU)."""
     square = jnp.square(turns - jnp.round(turns))
-    result = _COSINE[-1]
+    result: Tensor = _COSINE[-1]
     for coefficient in _COSINE[-2::-1]:
         result = result * square + coefficient
     return result
@@ -102,11 +102,11 @@ def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> 
 def sum_duplicates(
     ids: Tensor, values: Sequence[Tensor], num_rows: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Distinct ids (N,), in the other places `num_rows`, and the sums of `values` there.
+    """Distinct ids (N,), elsewhere `num_rows`, and the sums of `values` there.
 
     An id stands where it is first in sorted order. Sorting the ids and bisecting for each is
     several times faster on a CPU than `jnp.unique`, which sorts pairs. Of no more rows than ids
-    each has its own place, and there are `num_rows` in place of N.
+    each has its own place, and there are `num_rows` instead of N.
     """
     size = ids.shape[0]
     if num_rows <= size:
@@ -184,8 +184,7 @@ def on_cpu() -> bool:
 
 def device_memory_peak() -> int | None:
     """Peak bytes held on the accelerator, or None on a CPU."""
-    statistics = jax.devices()[0].memory_stats()
-    return None if not statistics else int(statistics["peak_bytes_in_use"])
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def bisect(gather: Callable[[Tensor], Tensor], size: int, values: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
 """Compiled training steps and calls of the backend in use."""
 
+import importlib
+from typing import Any
+
 import keras
 
-if keras.backend.backend() == "jax":
-    from softbench.ops.steps_jax import Calls, compile_step, wait
-else:
-    from softbench.ops.steps_tensorflow import Calls, compile_step, wait
-
-__all__ = ["Calls", "compile_step", "wait"]
+_BACKEND: Any = importlib.import_module(f"softbench.ops.steps_{keras.backend.backend()}")
+Calls, compile_step, wait = _BACKEND.Calls, _BACKEND.compile_step, _BACKEND.wait

@@ -34,9 +34,7 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
-def wait(result: tuple) -> None:
-    """Waits for the loss and for the new state."""
-    jax.block_until_ready(result)
+wait = jax.block_until_ready  # of a step: for the loss and for the new state
 
 
 class Calls:
@@ -46,10 +44,11 @@ class Calls:
     value is what the other functions read from then on.
     """
 
-    wait = staticmethod(jax.block_until_ready)
+    wait = staticmethod(wait)
 
     def __init__(self, variables: list[keras.Variable]) -> None:
-        self._variables, self._values = [], []
+        self._variables: list[keras.Variable] = []
+        self._values: list[jax.Array] = []
         self.add(variables)
 
     def add(self, variables: list[keras.Variable]) -> None:

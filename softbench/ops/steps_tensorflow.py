@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 
 def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Callable:
@@ -11,8 +12,6 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
 
     XLA compiles it where every layer allows that: the rule that Keras' own `fit` follows.
     """
-    import tensorflow as tf
-
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer)
 
@@ -29,13 +28,17 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
-def wait(loss: Any) -> None:
-    """Waits for the loss; a `tf.function` on a CPU returns when all its updates are done."""
-    loss.numpy()
+def wait(result: Any) -> None:
+    """Waits for the result; a `tf.function` on a CPU returns when all its updates are done."""
+    for tensor in keras.tree.flatten(result):
+        if tensor is not None:
+            tensor.numpy()
 
 
 class Calls:
     """Functions compiled as graphs (`tf.function`); the variables keep what they assign."""
+
+    wait = staticmethod(wait)
 
     def __init__(self, variables: list[keras.Variable]) -> None:
         self.add(variables)
@@ -45,13 +48,4 @@ class Calls:
 
     def compile(self, function: Callable) -> Callable:
         """Returns the compiled function. Not by XLA, which would copy a variable to update it."""
-        import tensorflow as tf
-
         return tf.function(function)
-
-    @staticmethod
-    def wait(result: Any) -> None:
-        """Waits for the result; a `tf.function` on a CPU returns when its updates are done."""
-        for tensor in keras.tree.flatten(result):
-            if tensor is not None:
-                tensor.numpy()

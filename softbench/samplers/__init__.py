@@ -31,23 +31,5 @@ REGISTRY |= {
     "unigram": Unigram,
 }
 
-__all__ = [
-    "REGISTRY",
-    "AdversarialTree",
-    "Exp",
-    "InBatch",
-    "LogUniform",
-    "Mixed",
-    "PositiveKernel",
-    "QuadraticKernel",
-    "RandomFourierKernel",
-    "RandomMaclaurinKernel",
-    "Sampler",
-    "Samples",
-    "StaticSampler",
-    "StructuredFourierKernel",
-    "Uniform",
-    "Unigram",
-    "get",
-    "serialize",
-]
+__all__ = ["REGISTRY", "Sampler", "Samples", "StaticSampler", "get", "serialize"]
+__all__ += [sampler.__name__ for sampler in REGISTRY.values()]

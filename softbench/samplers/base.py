@@ -1,4 +1,4 @@
-"""What a sampler is: draws of classes, together with the law that they were drawn from."""
+"""What a sampler is: draws of classes, together with the distribution that they are from."""
 
 import math
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.state import Arguments, saved_arguments
 
 
 class Samples(NamedTuple):
@@ -31,9 +32,9 @@ class Samples(NamedTuple):
 class Sampler(keras.layers.Layer):
     """Base class of the proposals q.
 
-    A subclass writes `sample` and `log_prob`, and `build` if it holds variables. `log_prob` must be
-    of the law that `sample` draws from: label excluded where the draw excludes it, normalised over
-    all classes (for draws without replacement: the log inclusion probability).
+    A subclass writes `_draw` and `_log_prob`, and `build` if it holds variables. `log_prob` must be
+    of the distribution that `sample` draws from: label excluded where the draw excludes it,
+    normalised over all classes (for draws without replacement: the log inclusion probability).
 
     Args:
         share_draws: one set of m ids for the whole batch instead of one for each example. Shared
@@ -41,9 +42,14 @@ class Sampler(keras.layers.Layer):
         seed: of the sampler's own `SeedGenerator`.
 
     Attributes:
+        kind: what q depends on: "static" (on nothing), "kernel" (the example and sums that follow
+            the class table), "tree" (features that a tree was fitted to), "batch" (the labels of
+            the batch), "exact" (all scores), or "mixed". Every registered class sets it.
         unique: whether draws are without replacement, and q is the probability of being drawn.
     """
 
+    kind: str
+    arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
     unique = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
@@ -85,21 +91,41 @@ class Sampler(keras.layers.Layer):
         Returns:
             `Samples`.
         """
-        raise NotImplementedError
+        self._check_built(table, num_sampled)
+        labels = None if labels is None else ops.cast(labels, "int32")
+        if labels is not None and exclude_labels and self.per_example:
+            return self._draw(table, hidden, num_sampled, labels, None)
+        return self._draw(table, hidden, num_sampled, None, labels)
 
-    def log_prob(
+    def _draw(
         self,
         table: Any,
         hidden: Tensor,
-        ids: Tensor | None = None,
-        labels: Tensor | None = None,
+        num_sampled: int,
+        excluded: Tensor | None,
+        labels: Tensor | None,
+    ) -> Samples:
+        """As `sample`, with labels (B,) to leave out, or to report the expected count of."""
+        raise NotImplementedError
+
+    def log_prob(
+        self, table: Any, hidden: Tensor, ids: Tensor | None = None, labels: Tensor | None = None
     ) -> Tensor:
         """log q of `ids` (B, m), or of all n classes (B, n) (float32).
 
         A sampler whose draws the batch shares takes ids (m,) too, and returns (m,).
-        With `labels` (B,), of a per-example sampler: of the law over the other classes, where the
-        label itself has log q = -inf.
+        With `labels` (B,), of a per-example sampler: of the distribution over the other classes,
+        where the label itself has log q = -inf.
         """
+        self._check_built(table)
+        if labels is None or self.share_draws:
+            return self._log_prob(table, hidden, ids, None)
+        return self._log_prob(table, hidden, ids, ops.cast(labels, "int32"))
+
+    def _log_prob(
+        self, table: Any, hidden: Tensor, ids: Tensor | None, excluded: Tensor | None
+    ) -> Tensor:
+        """As `log_prob`, with labels (B,) to leave out or None."""
         raise NotImplementedError
 
     def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
@@ -127,13 +153,13 @@ class Sampler(keras.layers.Layer):
         return self.log_prob(table, hidden, ids, labels) + self.log_size(hidden, num_sampled)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        """log q (n,) of a sampler with `share_draws`: the one law that the batch (B, d) shares."""
+        """log q (n,) of a sampler with `share_draws`: the one that the batch (B, d) shares."""
         return self.log_prob(table, hidden[:1])[0]
 
     def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         """Called after a row update with the touched ids (U,) and their rows (U, d).
 
-        On JAX `ids` is padded with n. A sampler whose law does not depend on the table ignores it.
+        On JAX `ids` is padded with n. Where q does not depend on the table nothing is done.
         """
 
     def refresh(self, table: Any) -> None:
@@ -158,7 +184,7 @@ class Sampler(keras.layers.Layer):
         """None: the head that holds the sampler builds it, with a table that cannot be saved."""
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "share_draws": self.share_draws, "seed": self.seed}
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def check_width(table: Any, hidden: Tensor) -> None:
@@ -167,7 +193,7 @@ def check_width(table: Any, hidden: Tensor) -> None:
     if hidden.shape[-1] != width:
         raise ValueError(
             f"A sampler that follows the class table needs `hidden` of its width, {width}, or "
-            f"`sampler_inputs` of that width in its place. Received shape: {tuple(hidden.shape)}"
+            f"`sampler_inputs` of that width. Received shape: {tuple(hidden.shape)}"
         )
 
 
@@ -175,3 +201,9 @@ def all_ids(units: int, hidden: Tensor) -> Tensor:
     """All class ids for every example, (B, n)."""
     row = ops.expand_dims(ops.arange(units, dtype="int32"), 0)
     return ops.repeat(row, ops.shape(hidden)[0], axis=0)
+
+
+def log_mean(log_p: Tensor) -> Tensor:
+    """log of the mean (K,) over the batch of p, from log p (B, K)."""
+    batch = ops.cast(ops.shape(log_p)[0], "float32")
+    return ops.logsumexp(log_p, axis=0) - ops.log(batch)

@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor
 from softbench.ops import READ_COPIES
-from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.base import Sampler, Samples, check_width, log_mean
 from softbench.samplers.sum_tree import descend, partial_sums, take_entries
 
 CHUNK = 8192  # classes scored at once, see `_all_scores`
@@ -26,13 +26,14 @@ class Exp(Sampler):
     corrected with log q_bar.
     """
 
+    kind = "exact"
+
     def _scores(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Tensor:
         """`_all_scores`, -inf at the labels if they are given."""
         check_width(table, hidden)
         scores = ops.stop_gradient(self._all_scores(table, hidden))
         if labels is None:
             return scores
-        labels = ops.cast(labels, "int32")
         places = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
         return ops.scatter_update(scores, places, ops.full_like(scores[:, 0], -float("inf")))
 
@@ -72,7 +73,7 @@ class Exp(Sampler):
         starts = range(0, hidden.shape[0] or 1, size)  # one part where B is not known
         return [hidden[s : s + size] for s in starts] if len(starts) > 1 else [hidden]
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         """log q_bar (n,)."""
         parts = self._parts(table, hidden)
         sums = [ops.logsumexp(self._log_softmax(table, h, None), axis=0) for h in parts]
@@ -92,38 +93,32 @@ class Exp(Sampler):
 
     def _log_mixture(self, table: Any, hidden: Tensor, log_z: Tensor, ids: Tensor) -> Tensor:
         """log q_bar (K,) of ids (K,)."""
-        scores = ops.stop_gradient(table.scores(hidden, ids))
-        batch = ops.cast(ops.shape(hidden)[0], "float32")
-        return ops.logsumexp(scores - log_z, axis=0) - ops.log(batch)
+        return log_mean(ops.stop_gradient(table.scores(hidden, ids)) - log_z)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         hidden = ops.stop_gradient(hidden)
         log_size, true = math.log(num_sampled), None
         if self.share_draws:
             ids, log_z = self._sample_shared(table, hidden, num_sampled)
             if labels is not None:
-                labels = ops.cast(labels, "int32")
                 true = self._log_mixture(table, hidden, log_z, labels) + log_size
             return Samples(ids, self._log_mixture(table, hidden, log_z, ids) + log_size, true)
-        scores = self._scores(table, hidden, labels if exclude_labels else None)
+        scores = self._scores(table, hidden, excluded)
         masses, peak = self._masses(scores)
         levels = partial_sums(masses)
         log_z = _log_total(peak, ops.sum(levels[0], axis=-1))
         ids = descend(levels, table.units, num_sampled, self.seed_generator)
-        if labels is not None and not exclude_labels:
-            column = ops.expand_dims(ops.cast(labels, "int32"), -1)
-            true = (take_entries(scores, column) - log_z)[:, 0] + log_size
+        if labels is not None:
+            true = (take_entries(scores, labels[:, None]) - log_z)[:, 0] + log_size
         return Samples(ids, take_entries(scores, ids) - log_z + log_size, true)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         if self.share_draws:
             log_q = self.shared_log_prob(table, hidden)
             if ids is not None:
                 return ops.take(log_q, ids, axis=0)
             return ops.broadcast_to(log_q[None], (ops.shape(hidden)[0], table.units))
-        log_q = self._log_softmax(table, hidden, labels)
+        log_q = self._log_softmax(table, hidden, excluded)
         return log_q if ids is None else ops.take_along_axis(log_q, ids, axis=-1)
 
 

@@ -10,11 +10,12 @@ from keras import ops
 from softbench.common import PACKAGE, Tensor, check_counts, check_length
 from softbench.ops import gather_rows, read, scatter_add
 from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.state import add_constant, add_state
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class InBatch(Sampler):
-    """The labels of up to m examples of the batch, shared by all; q is the law of the labels.
+    """The labels of up to m examples of the batch, shared by all; q is the distribution of labels.
 
     Of the k = min(m, B) chosen positions, (B - 1) / B * k are expected to be another example's, and
     each holds class i with probability p_i: E[count_i] = k (B - 1) / B * p_i (the correction of
@@ -25,6 +26,9 @@ class InBatch(Sampler):
             training so far: p_i = (seen_i + smoothing) / (all seen + n * smoothing).
         smoothing: pseudo-count of every class in that estimate.
     """
+
+    kind = "batch"
+    arguments = ("counts", "smoothing")
 
     def __init__(
         self, counts: Sequence[float] | None = None, smoothing: float = 1.0, **kwargs: Any
@@ -44,30 +48,13 @@ class InBatch(Sampler):
         super().build(table_shape, num_sampled, table)
         if self.counts is None:
             # Integers: a float32 stops counting at 2^24.
-            self.seen = self.add_weight(
-                name="seen",
-                shape=(self.units,),
-                initializer="zeros",
-                dtype="int32",
-                trainable=False,
-            )
-            self.seen_total = self.add_weight(
-                name="seen_total", shape=(), initializer="zeros", dtype="int32", trainable=False
-            )
+            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
+            self.seen_total = add_state(self, "seen_total", dtype="int32")
         else:
             check_length(self.counts, self.units)
-            self.log_p = self.add_weight(
-                name="log_p",
-                shape=(self.units,),
-                initializer=self._log_relative_counts,
-                dtype="float32",
-                trainable=False,
-                autocast=False,
-            )
-
-    def _log_relative_counts(self, shape: tuple, dtype: Any = None) -> Tensor:
-        with np.errstate(divide="ignore"):
-            return ops.convert_to_tensor(np.log(self.counts / self.counts.sum()), dtype=dtype)
+            with np.errstate(divide="ignore"):
+                log_p = np.log(self.counts / self.counts.sum())
+            self.log_p = add_constant(self, "log_p", log_p)
 
     def _log_p(self, ids: Tensor) -> Tensor:
         if self.counts is not None:
@@ -76,11 +63,9 @@ class InBatch(Sampler):
         total = ops.cast(read(self.seen_total), "float32") + self.smoothing * self.units
         return ops.log(seen / total)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         if labels is None:
             raise ValueError("`labels` must be given: they are the negatives. Received: None")
-        self._check_built(table)
-        labels = ops.cast(labels, "int32")
         batch = ops.shape(labels)[0]
         keys = keras.random.uniform((batch,), seed=self.seed_generator)
         ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
@@ -90,16 +75,11 @@ class InBatch(Sampler):
         log_size = self.log_size(labels, num_sampled)
         return Samples(ids, self._log_p(ids) + log_size, self._log_p(labels) + log_size)
 
-    def log_size(self, hidden, num_sampled):
+    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor:
         batch = ops.cast(ops.shape(hidden)[0], "float32")
         size = ops.minimum(batch, float(num_sampled))
         # A batch of one has no others: its only draw is masked, whatever its count.
         return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         return self._log_p(all_ids(self.units, hidden) if ids is None else ids)
-
-    def get_config(self) -> dict:
-        counts = None if self.counts is None else self.counts.tolist()
-        return {**super().get_config(), "counts": counts, "smoothing": self.smoothing}

@@ -9,9 +9,9 @@ from softbench.samplers.static import StaticSampler
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class LogUniform(StaticSampler):
-    """q(i) = log((i + 2) / (i + 1)) / log(n + 1): `tf.random.log_uniform_candidate_sampler`'s law.
+    """q(i) = log((i + 2) / (i + 1)) / log(n + 1), as `tf.random.log_uniform_candidate_sampler`.
 
-    Right when ids are sorted by decreasing frequency and frequencies follow Zipf's law. See
+    Right when ids are sorted by decreasing frequency and frequencies are a Zipf distribution's. See
     `StaticSampler` for the arguments.
     """
 

@@ -1,4 +1,4 @@
-"""A mixture of two proposals, with the exact law of the mixture."""
+"""A mixture of two proposals, with the exact log q of the mixture."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench.common import PACKAGE, check_number
+from softbench.common import PACKAGE, Tensor, check_number
 from softbench.samplers.base import Sampler, Samples
 from softbench.samplers.registry import get, serialize
 
@@ -17,9 +17,9 @@ class Mixed(Sampler):
 
     The draws are stratified: E[count_i] = m1 q1(i) + m2 q2(i) exactly, and every draw is corrected
     with it, whichever of the two it came from. So a class that either of them can draw often is
-    never weighted up much: the defensive form of a sampler whose law has thin places. `log_prob` is
+    never weighted up much: the defensive form of a sampler whose q has thin places. `log_prob` is
     log((m1 q1 + m2 q2) / m) for the m that the sampler was built for. Where `first` or `second`
-    draws without replacement, its inclusion probability pi takes the place of m1 q1 or m2 q2.
+    draws without replacement, its inclusion probability pi stands for m1 q1 or m2 q2.
 
     Args:
         first, second: name, config dict, or `Sampler`; both with draws per example or both with
@@ -33,6 +33,9 @@ class Mixed(Sampler):
             leave none for one of them.
     """
 
+    kind = "mixed"
+    arguments = ("weight",)
+
     def __init__(
         self,
         first: str | dict | Sampler,
@@ -42,7 +45,6 @@ class Mixed(Sampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-
         check_number(0, exclusive=True, weight=weight)
         if weight >= 1:
             raise ValueError(f"`weight` must be below 1. Received: weight={weight}")
@@ -84,38 +86,38 @@ class Mixed(Sampler):
     def _parts(self, num_sampled: int) -> list[tuple[Sampler, int]]:
         return list(zip((self.first, self.second), self.sizes(num_sampled), strict=True))
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         (first, size1), (second, size2) = self._parts(num_sampled)
-        one = first.sample(table, hidden, size1, labels, exclude_labels)
-        two = second.sample(table, hidden, size2, labels, exclude_labels)
-        excluded = labels if exclude_labels and self.per_example else None
+        asked = (labels, False) if excluded is None else (excluded, True)
+        one = first.sample(table, hidden, size1, *asked)
+        two = second.sample(table, hidden, size2, *asked)
         other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded)
         other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded)
-        counts = [
-            ops.logaddexp(one.log_expected_count, other1),
-            ops.logaddexp(two.log_expected_count, other2),
-        ]
+        count1 = ops.logaddexp(one.log_expected_count, other1)
+        count2 = ops.logaddexp(two.log_expected_count, other2)
         true = None
         if one.true_log_expected_count is not None:
             true = ops.logaddexp(one.true_log_expected_count, two.true_log_expected_count)
         ids = ops.concatenate([one.ids, two.ids], axis=-1)
-        return Samples(ids, ops.concatenate(counts, axis=-1), true)
+        return Samples(ids, ops.concatenate([count1, count2], axis=-1), true)
 
-    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None):
-        return ops.logaddexp(
-            *(
-                part.log_expected_count(table, hidden, size, ids, labels)
-                for part, size in self._parts(num_sampled)
-            )
-        )
+    def log_expected_count(
+        self,
+        table: Any,
+        hidden: Tensor,
+        num_sampled: int,
+        ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        parts = self._parts(num_sampled)
+        counts = [s.log_expected_count(table, hidden, size, ids, labels) for s, size in parts]
+        return ops.logaddexp(*counts)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
-        found = self.log_expected_count(table, hidden, self.num_sampled, ids, labels)
+    def _log_prob(self, table, hidden, ids, excluded):
+        found = self.log_expected_count(table, hidden, self.num_sampled, ids, excluded)
         return found - math.log(self.num_sampled)
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
         parts = [
             part.shared_log_prob(table, hidden) + part.log_size(hidden, size)
@@ -123,19 +125,14 @@ class Mixed(Sampler):
         ]
         return ops.logaddexp(*parts) - math.log(self.num_sampled)
 
-    def rows_changed(self, table, ids, old_rows, new_rows):
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         for part in (self.first, self.second):
             part.rows_changed(table, ids, old_rows, new_rows)
 
-    def refresh(self, table):
+    def refresh(self, table: Any) -> None:
         for part in (self.first, self.second):
             part.refresh(table)
 
     def get_config(self) -> dict:
-
-        return {
-            **super().get_config(),
-            "first": serialize(self.first),
-            "second": serialize(self.second),
-            "weight": self.weight,
-        }
+        parts = {"first": serialize(self.first), "second": serialize(self.second)}
+        return {**super().get_config(), **parts}

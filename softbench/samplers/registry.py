@@ -20,6 +20,13 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
 
     Raises:
         ValueError: if the name is not in the registry or a config key is not an argument.
+
+    Example:
+        >>> softbench.samplers.get("uniform").per_example
+        True
+        >>> config = {"class_name": "rff", "config": {"num_features": 64}}
+        >>> softbench.samplers.get(config).num_features
+        64
     """
     if isinstance(identifier, Sampler):
         return identifier
@@ -55,7 +62,7 @@ def _arguments(cls: type) -> set[str]:
     found = {"name", "dtype", "trainable"}
     for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
         if "__init__" in vars(base):
-            found |= set(inspect.signature(base.__init__).parameters)
+            found |= set(inspect.signature(vars(base)["__init__"]).parameters)
     return found - {"self", "kwargs"}
 
 

@@ -1,26 +1,31 @@
 """Proposals that depend neither on the input nor on the class table.
 
-A law over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative sums, so
-drawing is a search among integers: no class has a width that rounds to zero, the table ends
-exactly at W, and q_i = w_i / W is the law that is really drawn from. (A float32 cumulative
-sum over a million classes has neither property.) Leaving a label out is exact: draw below
-W - w_y and step over its interval.
+A distribution over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative
+sums, so drawing is a search among integers: no class has a width that rounds to zero, the table
+ends exactly at W, and q_i = w_i / W is what is really drawn from. (A float32 cumulative sum over a
+million classes has neither property.) Leaving a label out is exact: draw below W - w_y and step
+over its interval.
+
+The search is in groups of 16. Level 0 is the table of the cumulative sums, and each further level
+holds the first entry of every group below, until one group is left. A search reads one group, one
+cache line, at each level: log16(n) of them instead of log2(n) single entries, in a quarter of the
+operations.
 """
 
 import math
-from functools import partial
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.constants import add_constant
 from softbench.ops import gather_rows, random_integers
 from softbench.samplers.base import Sampler, Samples, all_ids
-from softbench.samplers.search_table import search, search_levels
+from softbench.state import Arguments, add_constant
 
 LARGEST_TOTAL = 2**31 - 1
+GROUP = 16
 
 
 def integer_weights(weights: np.ndarray) -> np.ndarray:
@@ -81,6 +86,9 @@ class StaticSampler(Sampler):
         unique: draw without replacement. Implies `share_draws`.
     """
 
+    kind = "static"
+    arguments: Arguments = ("unique",)
+
     def __init__(self, share_draws: bool | None = None, unique: bool = False, **kwargs: Any):
         if unique and share_draws is False:
             raise ValueError(
@@ -112,7 +120,7 @@ class StaticSampler(Sampler):
             self.total = int(integers.sum())
         starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
         self.starts = add_constant(self, "starts", starts)
-        self.levels = search_levels(starts, LARGEST_TOTAL, partial(add_constant, self))
+        self.levels = search_levels(self, starts)
 
     def start(self, ids: Tensor) -> Tensor:
         """Where the interval of each class begins."""
@@ -135,10 +143,9 @@ class StaticSampler(Sampler):
         log_size = 0.0 if self.unique else math.log(num_sampled)
         return self._log_share(ids, float(self.total)) + log_size
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
-        if self.per_example and labels is not None and exclude_labels:
-            return self._sample_others(hidden, num_sampled, labels)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
+        if excluded is not None:
+            return self._sample_others(hidden, num_sampled, excluded[:, None])
         seed = self.seed_generator.next()
         if self.unique:
             if num_sampled != self.num_sampled:
@@ -156,8 +163,7 @@ class StaticSampler(Sampler):
         return Samples(ids, self._log_expected_count(ids, num_sampled), true)
 
     def _sample_others(self, hidden: Tensor, num_sampled: int, labels: Tensor) -> Samples:
-        """Draws (B, m) from the classes other than the label."""
-        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
+        """Draws (B, m) from the classes other than the label (B, 1)."""
         left_out = self.width(labels)
         shape = (ops.shape(hidden)[0], num_sampled)
         points = random_integers(shape, self.total - left_out, self.seed_generator.next())
@@ -172,12 +178,33 @@ class StaticSampler(Sampler):
         log_q = self._log_share(ids, ops.where(rest > 0, rest, 1.0))
         return ops.where(ops.equal(ids, labels), -float("inf"), log_q)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         ids = all_ids(self.units, hidden) if ids is None else ids
-        if labels is not None and self.per_example:
-            return self._log_prob_others(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
+        if excluded is not None:
+            return self._log_prob_others(ids, excluded[:, None])
         return self._log_share(ids, float(self.total))
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), "unique": self.unique}
+
+def search_levels(layer: keras.layers.Layer, table: np.ndarray) -> list[keras.Variable]:
+    """Variables (groups, 16) of `layer` of a non-decreasing table, level 0 first.
+
+    The last group of a level is filled up with what exceeds all that is searched.
+    """
+    levels: list[keras.Variable] = []
+    while not levels or levels[-1].shape[0] > 1:
+        groups = -(-len(table) // GROUP)
+        padded = np.full(groups * GROUP, LARGEST_TOTAL, table.dtype)
+        padded[: len(table)] = table
+        levels.append(add_constant(layer, f"level_{len(levels)}", padded.reshape(groups, GROUP)))
+        table = padded[::GROUP]
+    return levels
+
+
+def search(levels: list[keras.Variable], values: Tensor) -> Tensor:
+    """The last position p with table[p] <= value, elementwise; table[0] must be <= every value."""
+    position = ops.zeros_like(values, dtype="int32")
+    values = ops.expand_dims(values, -1)
+    for level in reversed(levels):
+        below = ops.cast(gather_rows(level, position) <= values, "int32")
+        position = position * GROUP + ops.sum(below, axis=-1) - 1
+    return position

@@ -50,7 +50,7 @@ def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Ten
         if position is None:  # one group: all draws look at it
             groups = ops.repeat(level, num_sampled, axis=1)
         else:
-            groups = _take_groups(level, position)
+            groups = take_entries(level, position)
         child = choose(groups, uniform[depth])[0]
         position = child if position is None else position * BRANCHING + child
     return ops.minimum(position, size - 1)
@@ -82,14 +82,7 @@ def choose(children: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def take_entries(table: Tensor, position: Tensor) -> Tensor:
-    """Entries (R, m) of a table (R, K) at `position` (R, m)."""
-    width = table.shape[-1]
-    first = ops.expand_dims(ops.arange(ops.shape(table)[0], dtype="int32") * width, -1)
-    return ops.take(ops.reshape(table, (-1,)), position + first, axis=0)
-
-
-def _take_groups(level: Tensor, position: Tensor) -> Tensor:
-    """The groups at `position` (R, m) of a level (R, groups, 16): (R, m, 16)."""
-    groups = level.shape[1]
-    first = ops.expand_dims(ops.arange(ops.shape(level)[0], dtype="int32") * groups, -1)
-    return ops.take(ops.reshape(level, (-1, BRANCHING)), position + first, axis=0)
+    """Entries (R, m, ...) of a table (R, K, ...) at `position` (R, m)."""
+    size, rest = table.shape[1], table.shape[2:]
+    first = ops.expand_dims(ops.arange(ops.shape(table)[0], dtype="int32") * size, -1)
+    return ops.take(ops.reshape(table, (-1, *rest)), position + first, axis=0)

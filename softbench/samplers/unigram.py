@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from softbench.common import PACKAGE, check_counts, check_length
+from softbench.common import PACKAGE, check_counts, check_length, count_weights
 from softbench.samplers.static import StaticSampler
 
 
@@ -18,13 +18,15 @@ class Unigram(StaticSampler):
 
     Args:
         counts: one non-negative number for each class, such as its frequency in training.
-        power: 1.0 for the unigram law (Ma & Collins' noise), 0.75 as in word2vec, 0 for uniform
+        power: 1.0 for the frequencies (Ma & Collins' noise), 0.75 as in word2vec, 0 for uniform
             over the classes seen.
 
     Raises:
         ValueError: if `counts` has a negative or non-finite entry, is all zero, or does not have
             one entry for each class.
     """
+
+    arguments = ("counts", "power")
 
     def __init__(self, counts: Sequence[float], power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -33,9 +35,4 @@ class Unigram(StaticSampler):
 
     def class_weights(self, units: int) -> np.ndarray:
         check_length(self.counts, units)
-        seen = self.counts > 0
-        relative = np.where(seen, self.counts / self.counts.max(), 1.0)
-        return np.where(seen, relative**self.power, 0.0)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "counts": self.counts.tolist(), "power": self.power}
+        return count_weights(self.counts, self.power)

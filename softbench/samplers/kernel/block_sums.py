@@ -18,6 +18,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_groups, gather_rows, read, scatter_add, scatter_update
+from softbench.state import add_constant, add_state
 
 REFRESH_PERIOD = 4096
 CHUNK = 2**23  # numbers held at a time while rebuilding
@@ -60,35 +61,19 @@ class BlockSums(keras.layers.Layer):
         self.dim, self.features = dim, features
         self.sums, self.prior_sums, below = [], [], None
         for level, span in enumerate(self.spans):
-            below = self._add(f"sums_{span}", (self.nodes[level], dim), self._fill(level, below))
+            below = self._add_sums(level, below)
             self.sums.append(below)
             if self.prior is not None:
-                self.prior_sums.append(self._add_prior(level))
-        self.cursor = self.add_weight(
-            name="cursor", shape=(), initializer="zeros", dtype="int32", trainable=False
-        )
+                values = _prior_sums(self.prior, span, self.nodes[level])
+                self.prior_sums.append(add_constant(self, f"prior_{span}", values))
+        self.cursor = add_state(self, "cursor", dtype="int32")
 
-    def _add(self, name: str, shape: tuple, initializer: Callable) -> keras.Variable:
-        options = {"trainable": False, "autocast": False, "dtype": "float32"}
-        return self.add_weight(name=name, shape=shape, initializer=initializer, **options)
+    def _add_sums(self, level: int, below: keras.Variable | None) -> keras.Variable:
+        def fill(shape: tuple, dtype: Any = None) -> Tensor:
+            return self._leaves() if below is None else self._parents(read(below), level)
 
-    def _fill(self, level: int, below: keras.Variable | None) -> Callable:
-        if level == 0:
-            return lambda shape, dtype=None: self._leaves()
-        return lambda shape, dtype=None: self._parents(read(below), level)
-
-    def _add_prior(self, level: int) -> keras.Variable:
-        """(V, 2): prior weight of each node, and how many of its classes have any."""
-        span, nodes = self.spans[level], self.nodes[level]
-        padded = np.zeros(nodes * span)
-        padded[: self.units] = self.prior
-        blocks = padded.reshape(nodes, span)
-        values = np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)
-        return self._add(
-            f"prior_{span}",
-            values.shape,
-            lambda shape, dtype=None: ops.convert_to_tensor(values, dtype),
-        )
+        name, shape = f"sums_{self.spans[level]}", (self.nodes[level], self.dim)
+        return add_state(self, name, shape, fill)
 
     def size(self, level: int, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Prior weight of `nodes` and their number of classes with any, float32, as `nodes`."""
@@ -152,3 +137,9 @@ class BlockSums(keras.layers.Layer):
         """The nodes one level below, (..., branching)."""
         steps = ops.arange(self.branching, dtype="int32")
         return ops.expand_dims(nodes, -1) * self.branching + steps
+
+
+def _prior_sums(prior: np.ndarray, span: int, nodes: int) -> np.ndarray:
+    """(V, 2): prior weight of each node, and how many of its classes have any."""
+    blocks = np.pad(prior, (0, nodes * span - len(prior))).reshape(nodes, span)
+    return np.stack([blocks.sum(-1), (blocks > 0).sum(-1)], axis=-1)

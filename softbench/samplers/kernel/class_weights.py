@@ -8,6 +8,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_rows
+from softbench.state import add_constant, add_state
 
 LARGEST_BIAS = 40.0
 
@@ -32,16 +33,11 @@ class ClassWeights(keras.layers.Layer):
     def build(self, table: Any) -> None:
         """`table` is the `ClassTable` whose bias is followed."""
         if self.prior_values is not None:
-            self.constant = self._add("prior", lambda: self.prior_values)
+            self.constant = add_constant(self, "prior", self.prior_values)
         if table.bias is not None:
-            self.applied = self._add("applied", lambda: self.live(table))
-
-    def _add(self, name: str, value: Any) -> keras.Variable:
-        def initializer(shape: tuple, dtype: Any = None) -> Tensor:
-            return ops.convert_to_tensor(value(), dtype=dtype)
-
-        options = {"dtype": "float32", "trainable": False, "autocast": False}
-        return self.add_weight(name=name, shape=(self.units,), initializer=initializer, **options)
+            self.applied = add_state(
+                self, "applied", (self.units,), lambda shape, dtype=None: self.live(table)
+            )
 
     def prior(self, ids: Tensor) -> Tensor:
         """Prior weight of any ids, 0 for those of n or more."""

@@ -1,4 +1,4 @@
-"""The law of the kernel samplers: shares of nodes among their siblings, down to a class.
+"""The distribution of the kernel samplers: shares of nodes among their siblings, down to a class.
 
 q(i) is a product of shares along the path to i: of its top node among all top nodes, of each node
 among those below its parent, of the class within its leaf block. A share is
@@ -18,7 +18,9 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_groups, gather_rows, matmul_transposed, on_cpu, read
-from softbench.samplers.kernel.block_sums import CHUNK, BlockSums
+from softbench.samplers.kernel.block_sums import CHUNK
+from softbench.samplers.kernel.class_weights import ClassWeights
+from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.sum_tree import choose, draw, take_entries
 
 # Numbers that the rows of a part of a batch read on a step of their way down, by whether it is on a
@@ -27,7 +29,7 @@ PART = {True: 2**20, False: 2**28}
 
 
 class Query(NamedTuple):
-    """What the law is asked about.
+    """What the distribution is asked about.
 
     Attributes:
         features: (R, D), of single hidden vectors or of the batch's mixture.
@@ -61,9 +63,8 @@ def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Te
 
 def largest_divisor(number: int, limit: int) -> int:
     """The largest divisor of `number` that is at most `limit`, or 1."""
-    return max(
-        size for size in range(1, number + 1) if number % size == 0 and size <= max(limit, 1)
-    )
+    sizes = range(1, min(number, max(limit, 1)) + 1)
+    return max(size for size in sizes if number % size == 0)
 
 
 def log_shares(masses: Tensor) -> Tensor:
@@ -73,33 +74,26 @@ def log_shares(masses: Tensor) -> Tensor:
     return ops.where(masses > 0, shares, -float("inf"))
 
 
-class KernelLaw:
+class KernelDistribution(NamedTuple):
     """Shares, draws and log-probabilities for one table.
 
-    Args:
+    Attributes:
         table: the `ClassTable`.
         features: the `FeatureMap`.
+        weights: the `ClassWeights`.
         blocks: the `BlockSums`, or None when one leaf holds all classes.
         block_size: b.
         floor: as in the formula above.
         exact: whether the share within a leaf is the softmax of the scores, not the kernel's.
-        weight: ids -> weight (prior and bias) in the sums; prior: ids -> prior weight.
     """
 
-    def __init__(
-        self,
-        table: Any,
-        features: Any,
-        blocks: BlockSums | None,
-        block_size: int,
-        floor: float,
-        exact: bool,
-        weight: Any,
-        prior: Any,
-    ) -> None:
-        self.table, self.features, self.blocks = table, features, blocks
-        self.block_size, self.floor, self.exact = block_size, floor, exact
-        self.weight, self.prior = weight, prior
+    table: Any
+    features: FeatureMap
+    weights: ClassWeights
+    blocks: Any
+    block_size: int
+    floor: float
+    exact: bool
 
     def node_masses(self, query: Query, level: int, nodes: Tensor, mass: Tensor) -> Tensor:
         """M+ of `nodes` (K,) or (R, ..., K) of a level from their `mass`, siblings on the last."""
@@ -108,7 +102,7 @@ class KernelLaw:
             label = ops.reshape(query.labels, (-1,) + (1,) * (len(mass.shape) - 1))
             own = ops.reshape(query.own, ops.shape(label))
             inside = ops.equal(nodes, label // self.blocks.spans[level])
-            prior = ops.where(inside, self.prior(label), 0.0)
+            prior = ops.where(inside, self.weights.prior(label), 0.0)
             mass = mass - ops.where(inside, own, 0.0)
             weight, count = weight - prior, count - ops.cast(prior > 0, "float32")
         return clamped(mass, weight, count > 0.5, self.floor)
@@ -136,22 +130,20 @@ class KernelLaw:
         """M+ (R, K, b) of the classes in `leaves`: (K,) that all rows ask for, or (R, K)."""
         ids = ops.expand_dims(leaves, -1) * self.block_size
         ids = ids + ops.arange(self.block_size, dtype="int32")
-        prior = self.prior(ids)
+        prior = self.weights.prior(ids)
         available = prior > 0
         if query.labels is not None:
             label = ops.expand_dims(query.labels, -1)
             available = ops.logical_and(available, ops.not_equal(ids, label))
         if self.block_size == 1:
-            rows = ops.shape(query.features)[0]
-            return ops.broadcast_to(
-                ops.cast(available, "float32"), (rows, *ops.shape(available)[-2:])
-            )
+            shape = (ops.shape(query.features)[0], *ops.shape(available)[-2:])
+            return ops.broadcast_to(ops.cast(available, "float32"), shape)
         flat = ops.reshape(ids, (*ops.shape(leaves)[:-1], -1))
         safe = ops.minimum(flat, self.table.units - 1)
         if not self.exact:
-            mass = self.features.products(
-                query.features, self.table.normalized(self.table.rows(safe)), query.vectors
-            ) * self.weight(flat)
+            rows = self.table.normalized(self.table.rows(safe))
+            mass = self.features.products(query.features, rows, query.vectors)
+            mass = mass * self.weights.stored(flat)
             mass = ops.reshape(mass, (ops.shape(mass)[0], -1, self.block_size))
             return clamped(mass, prior, available, self.floor)
         scores = ops.stop_gradient(self.table.scores(query.hidden, safe))
@@ -197,21 +189,19 @@ class KernelLaw:
         size = largest_divisor(rows, PART[on_cpu()] // (num_sampled * most)) if rows else rows
         if size == rows:
             return self._descend(query, node, uniform)
-        given = {name: value for name, value in query._asdict().items() if value is not None}
+        given = query._asdict() | {"node": node, "uniform": uniform}
         parts = {
             name: ops.reshape(value, (rows // size, size, *value.shape[1:]))
-            for name, value in (given | {"node": node, "uniform": uniform}).items()
+            for name, value in given.items()
+            if value is not None
         }
-        found = ops.map(
-            lambda part: self._descend(
-                Query(**{name: part.get(name) for name in Query._fields}),
-                part["node"],
-                part["uniform"],
-            ),
-            parts,
-        )
-        ids, log_share = (ops.reshape(value, (rows, num_sampled)) for value in found)
-        return ids, log_share
+
+        def descend(part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            own = Query(*(part.get(name) for name in Query._fields))
+            return self._descend(own, part["node"], part["uniform"])
+
+        ids, log_share = ops.map(descend, parts)
+        return ops.reshape(ids, (rows, num_sampled)), ops.reshape(log_share, (rows, num_sampled))
 
     def _descend(self, query: Query, node: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """From top nodes (R, m) to classes (R, m), and the log of their shares of these nodes.
@@ -253,9 +243,8 @@ class KernelLaw:
         for level in reversed(range(len(self.blocks.sums) - 1)):
             sums = read(self.blocks.sums[level])
             mass = ops.matmul(query.features, ops.transpose(sums))
-            groups = ops.reshape(
-                ops.arange(sums.shape[0], dtype="int32"), (-1, self.blocks.branching)
-            )
+            nodes = ops.arange(sums.shape[0], dtype="int32")
+            groups = ops.reshape(nodes, (-1, self.blocks.branching))
             mass = ops.reshape(mass, (-1, *groups.shape))
             masses = self.node_masses(query, level, ops.expand_dims(groups, 0), mass)
             log_q = ops.expand_dims(log_q[:, : groups.shape[0]], -1) + log_shares(masses)
@@ -274,10 +263,8 @@ class KernelLaw:
         steps = ops.arange(size, dtype="int32")
         starts = ops.arange(chunks, dtype="int32") * size
         found = ops.map(lambda s: self.leaf(query, ops.minimum(s + steps, leaves - 1)), starts)
-        found = ops.reshape(
-            ops.transpose(found, (1, 0, 2, 3)), (-1, chunks * size, self.block_size)
-        )
-        return found[:, :leaves]
+        found = ops.transpose(found, (1, 0, 2, 3))
+        return ops.reshape(found, (-1, chunks * size, self.block_size))[:, :leaves]
 
 
 def _share_of(masses: Tensor, child: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from softbench.common import Tensor, check_number, check_positive
 from softbench.ops import assign_when
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.sampler import KernelSampler
+from softbench.state import Arguments
 
 LARGEST_DEFAULT_NU = 4.0
 # Exponents of class features stop here: float32 sums of a million of them stay finite.
@@ -29,14 +30,9 @@ class ExponentialMap(FeatureMap):
 
     def __init__(self, num_features: int, nu: float, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        check_positive(num_features=num_features)
-        check_number(0, exclusive=True, nu=nu)
-        self.num_features = int(num_features)
+        self.num_features = num_features
         self.nu = nu
         self.seed = seed
-
-    def kernel(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        return ops.exp(self.nu * ops.matmul(hidden, ops.transpose(rows)))
 
     def noise(self, seed: keras.random.SeedGenerator) -> Tensor:
         """The random numbers of one set of directions, for `fresh`."""
@@ -72,12 +68,11 @@ class ExponentialKernelSampler(KernelSampler):
         ValueError: when built with `redraw` for a table that has a row optimizer.
     """
 
+    arguments: Arguments = ("num_features", "nu", "redraw")
+    feature_map: type[ExponentialMap]
+
     def __init__(
-        self,
-        num_features: int = 1024,
-        nu: float | None = None,
-        redraw: bool = False,
-        **kwargs: Any,
+        self, num_features: int = 1024, nu: float | None = None, redraw: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_positive(num_features=num_features)
@@ -101,14 +96,6 @@ class ExponentialKernelSampler(KernelSampler):
             noise = self.features.noise(self.seed_generator)
             assign_when(due, [self.features.drawn], lambda: [self.features.fresh(noise)])
 
-    def kernel_nu(self, temperature: float) -> float:
-        """nu for a table of this temperature."""
-        return min(LARGEST_DEFAULT_NU, 1.0 / temperature) if self.nu is None else self.nu
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_features": self.num_features,
-            "nu": self.nu,
-            "redraw": self.redraw,
-        }
+    def make_features(self, temperature: float, **options: Any) -> FeatureMap:
+        nu = min(LARGEST_DEFAULT_NU, 1.0 / temperature) if self.nu is None else self.nu
+        return self.feature_map(self.num_features, nu, seed=self.seed, **options)

@@ -14,7 +14,7 @@ from softbench.common import Tensor
 
 
 class FeatureMap(keras.layers.Layer):
-    """Base class: `features`, the `kernel` that their inner products estimate, and `dim`.
+    """Base class: `features`, whose inner products are or estimate the kernel, and `dim`.
 
     Attributes:
         dim: length of a feature vector, known when built.
@@ -32,10 +32,6 @@ class FeatureMap(keras.layers.Layer):
     def queries(self, hidden: Tensor) -> Tensor:
         """phi of hidden (B, d), each row up to a positive factor, which no proposal depends on."""
         return self.features(hidden)
-
-    def kernel(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """The exact kernel of hidden (B, d) and rows (K, d): (B, K)."""
-        raise NotImplementedError
 
     def products(self, queries: Tensor, rows: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Inner products of queries with phi(rows).

@@ -1,7 +1,4 @@
-"""Random Maclaurin features as proposal.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Random Maclaurin features as proposal; shape letters as in `features`."""
 
 import math
 
@@ -10,10 +7,9 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import read
 from softbench.samplers.kernel.exponential import ExponentialKernelSampler, ExponentialMap
-from softbench.samplers.kernel.features import FeatureMap
+from softbench.state import add_constant
 
 
 class RandomMaclaurin(ExponentialMap):
@@ -58,5 +54,4 @@ class RandomMaclaurinKernel(ExponentialKernelSampler):
     `ExponentialKernelSampler` and `KernelSampler`.
     """
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        return RandomMaclaurin(self.num_features, self.kernel_nu(temperature), seed=self.seed)
+    feature_map = RandomMaclaurin

@@ -1,7 +1,4 @@
-"""Positive random features as proposal.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Positive random features as proposal; shape letters as in `features`."""
 
 import math
 from typing import Any
@@ -11,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import read
 from softbench.samplers.kernel.exponential import (
     LARGEST_EXPONENT,
@@ -19,6 +15,7 @@ from softbench.samplers.kernel.exponential import (
     ExponentialMap,
 )
 from softbench.samplers.kernel.features import FeatureMap
+from softbench.state import add_constant
 
 
 class PositiveRandom(ExponentialMap):
@@ -86,20 +83,19 @@ def _orthogonal(rng: np.random.Generator, draws: np.ndarray) -> np.ndarray:
 class PositiveKernel(ExponentialKernelSampler):
     """q(i | h) proportional to phi(h).phi(c_i) with positive features (Choromanski et al. 2021).
 
-    No estimate is negative, so the law is the features' own. See `ExponentialKernelSampler` and
-    `KernelSampler` for the other arguments.
+    No estimate is negative, so the distribution is the features' own. See
+    `ExponentialKernelSampler` and `KernelSampler` for the other arguments.
 
     Args:
         orthogonal: draw orthogonal directions.
     """
 
+    arguments = ("orthogonal",)
+    feature_map = PositiveRandom
+
     def __init__(self, num_features: int = 1024, orthogonal: bool = True, **kwargs: Any) -> None:
         super().__init__(num_features, **kwargs)
         self.orthogonal = orthogonal
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        nu = self.kernel_nu(temperature)
-        return PositiveRandom(self.num_features, nu, self.orthogonal, seed=self.seed)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "orthogonal": self.orthogonal}
+    def make_features(self, temperature: float, **options: Any) -> FeatureMap:
+        return super().make_features(temperature, orthogonal=self.orthogonal)

@@ -1,7 +1,4 @@
-"""The quadratic kernel as proposal.
-
-Shape letters: B batch, N rows, d features of a row, K rows compared.
-"""
+"""The quadratic kernel as proposal; shape letters as in `features`."""
 
 import math
 from typing import Any
@@ -26,7 +23,6 @@ class Quadratic(FeatureMap):
 
     def __init__(self, alpha: float = 100.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number(0, exclusive=True, alpha=alpha)
         self.alpha = alpha
 
     def build(self, x_shape: tuple) -> None:
@@ -40,9 +36,8 @@ class Quadratic(FeatureMap):
         place = np.zeros((size, size), "int32")
         place[first, second] = place[second, first] = np.arange(len(first))
         self.place = place.ravel()
-        self.unscale = (
-            np.where(np.eye(size), 1.0, 1 / math.sqrt(2.0)) * math.sqrt(self.alpha)
-        ).astype("float32")
+        unscale = np.where(np.eye(size), 1.0, 1 / math.sqrt(2.0)) * math.sqrt(self.alpha)
+        self.unscale = unscale.astype("float32")
 
     def features(self, x: Tensor) -> Tensor:
         outer = ops.expand_dims(x, -1) * ops.expand_dims(x, -2)
@@ -50,14 +45,12 @@ class Quadratic(FeatureMap):
         form = ops.take(flat, self.positions, axis=1) * self.scale
         return ops.concatenate([form, ops.ones_like(form[:, :1])], axis=-1)
 
-    def kernel(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        return self.alpha * ops.square(ops.matmul(hidden, ops.transpose(rows))) + 1.0
-
     def products(self, queries: Tensor, rows: Tensor, hidden: Tensor | None = None) -> Tensor:
-        if hidden is not None and len(rows.shape) == 2:
-            return self.kernel(hidden, rows)
         if hidden is not None:
-            inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
+            if len(rows.shape) == 2:
+                inner = ops.matmul(hidden, ops.transpose(rows))
+            else:
+                inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
             return self.alpha * ops.square(inner) + 1.0
         size = rows.shape[-1]
         form = ops.take(queries[:, :-1], self.place, axis=1)
@@ -79,13 +72,12 @@ class QuadraticKernel(KernelSampler):
         alpha: 100 in both papers.
     """
 
+    arguments = ("alpha",)
+
     def __init__(self, alpha: float = 100.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_number(0, exclusive=True, alpha=alpha)
         self.alpha = alpha
-        self.make_features(1.0)  # checks alpha
 
     def make_features(self, temperature: float) -> FeatureMap:
         return Quadratic(self.alpha)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "alpha": self.alpha}

@@ -1,7 +1,4 @@
-"""Random Fourier features as proposal: RF-softmax.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Random Fourier features as proposal: RF-softmax; shape letters as in `features`."""
 
 import math
 
@@ -10,14 +7,13 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import cosine, read
 from softbench.samplers.kernel.exponential import (
     LARGEST_EXPONENT,
     ExponentialKernelSampler,
     ExponentialMap,
 )
-from softbench.samplers.kernel.features import FeatureMap
+from softbench.state import add_constant
 
 
 class RandomFourier(ExponentialMap):
@@ -72,5 +68,4 @@ class RandomFourierKernel(ExponentialKernelSampler):
     `ExponentialKernelSampler` and `KernelSampler`.
     """
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        return RandomFourier(self.num_features, self.kernel_nu(temperature), seed=self.seed)
+    feature_map = RandomFourier

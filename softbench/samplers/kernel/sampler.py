@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from softbench.common import Tensor, check_counts, check_length, check_number, check_positive
+from softbench.common import (
+    Tensor,
+    check_counts,
+    check_length,
+    check_number,
+    check_positive,
+    count_weights,
+)
 from softbench.ops import assign_when, gather_rows, read, scatter_update
 from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.kernel.block_sums import BlockSums
 from softbench.samplers.kernel.class_weights import ClassWeights
-from softbench.samplers.kernel.distribution import KernelLaw, Query
+from softbench.samplers.kernel.distribution import KernelDistribution, Query
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
+from softbench.state import Arguments, add_state
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
@@ -26,20 +34,20 @@ class KernelSampler(Sampler):
 
     w_i = counts_i^prior_power e^(b_i): the prior if there is one, and the table's bias. A subclass
     gives the feature map phi (`make_features`). Estimates that are negative or very small are
-    raised to a floor, and `log_prob` is of the law that results: see `KernelLaw`.
+    raised to a floor, and `log_prob` is of the distribution that results: see
+    `KernelDistribution`.
 
     Sums are kept for leaf blocks of b classes and, k to 1, for the levels above: k = 16, or 4 where
     D > 512. A draw takes one matrix product with the top level (shared by the m draws), then reads
     k sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the
     batch shares m draws from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the
     features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
-    example. (With the floor, q_bar is the clamped law of phi_bar.)
+    example. (With the floor, q_bar is the clamped distribution of phi_bar.)
 
-    Of any law q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q),
-    with I the mutual information of example and class within the batch. Where a batch is so large
-    (log B far above the I of the data) that its I is the data's, no shared law is much closer to
-    the softmax than the class frequencies are: draws per example follow the input, shared ones are
-    fast.
+    Of any q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q), with
+    I the mutual information of example and class within the batch. Where a batch is so large (log B
+    far above the I of the data) that its I is the data's, no shared q is much closer to the softmax
+    than the class frequencies are: draws per example follow the input, shared ones are fast.
 
     Memory: the sums hold (n / b)(1 + 1/k + ...) D numbers; by default b is the least power of two
     for which n D / b is at most 4 n d or 2^27 (n d or 2^25 if phi is exact), and with
@@ -54,12 +62,12 @@ class KernelSampler(Sampler):
         prior: counts of the classes (n,), or None. A class with count 0 is never drawn. Meant for a
             table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
-        within_block: "features": the share of a class in its block is the map's own (the law of
-            the papers); "exact": it is the softmax of the scores, closer to the target. For
-            a large n and many features that is cheaper; where n is so small that a block of the
-            papers' law is one class, it is dearer.
+        within_block: "features": the share of a class in its block is the map's own (as in the
+            papers); "exact": it is the softmax of the scores, closer to the target. For a large n
+            and many features that is cheaper; where n is so small that a block of the papers'
+            distribution is one class, it is dearer.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
-        floor: see `KernelLaw`; None for 0.1 with maps that can be negative and else 0.
+        floor: see `KernelDistribution`; None for 0.1 with maps that can be negative and else 0.
         refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
             initial norm turn quickly when they are normalised, and a stale proposal is a poor one.
         share_draws, seed: as for every sampler; the seed is that of the feature map too.
@@ -67,6 +75,16 @@ class KernelSampler(Sampler):
     Raises:
         ValueError: if an argument is not in its range, or the counts do not fit the table.
     """
+
+    kind = "kernel"
+    arguments: Arguments = (
+        "prior",
+        "prior_power",
+        "within_block",
+        "block_size",
+        "floor",
+        "refresh_every",
+    )
 
     def __init__(
         self,
@@ -111,35 +129,26 @@ class KernelSampler(Sampler):
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
         self.class_weights.build(table)
+        draws = self.share_draws, num_sampled or 1
         size = self.block_size or default_block_size(
-            self.units,
-            table_shape[-1],
-            self.features,
-            self.share_draws,
-            num_sampled or 1,
-            self.within_block == "exact",
+            self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
         )
         self.span = min(size, self.units)
         self.blocks = None
         if self.span < self.units:
-            leaves, width = -(-self.units // self.span), self.features.dim
-            top, branching = shape_of_levels(leaves, width, self.share_draws, num_sampled or 1)
+            leaves = -(-self.units // self.span)
+            top, branching = shape_of_levels(leaves, self.features.dim, *draws)
             self.blocks = BlockSums(self.units, self.span, top, prior, branching)
             self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
         if table.row_optimizer is None:
-            self.steps = self.add_weight(
-                name="steps", shape=(), initializer="zeros", dtype="int32", trainable=False
-            )
+            self.steps = add_state(self, "steps", dtype="int32")
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
         if self.prior is None:
             return None
         check_length(self.prior, self.units, "prior")
-        seen = self.prior > 0
-        return np.where(
-            seen, np.where(seen, self.prior / self.prior.max(), 1) ** self.prior_power, 0
-        )
+        return count_weights(self.prior, self.prior_power)
 
     def _weighted(self, table: Any, ids: Tensor) -> Tensor:
         """w phi (N, D) of ids (N,) by the table of now; zero for ids of n or more."""
@@ -183,7 +192,7 @@ class KernelSampler(Sampler):
     def _before_refresh(self, due: Tensor) -> None:
         """What else happens if `due`, before the sums are computed."""
 
-    def rows_changed(self, table, ids, old_rows, new_rows):
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         weights = self.class_weights
         old_weight, new_weight = weights.stored(ids), weights.live(table, ids)
         if weights.applied is not None:
@@ -198,20 +207,13 @@ class KernelSampler(Sampler):
             old = self._features_of(table, old_rows, old_weight)
         self.blocks.change(ids, new - old)
 
-    def _law(self, table: Any) -> KernelLaw:
+    def _distribution(self, table: Any) -> KernelDistribution:
         floor = self.floor
         if floor is None:
             floor = SIGNED_FLOOR if self.features.signed else 0.0
-        return KernelLaw(
-            table,
-            self.features,
-            self.blocks,
-            self.span,
-            floor,
-            self.within_block == "exact",
-            self.class_weights.stored,
-            self.class_weights.prior,
-        )
+        exact, weights = self.within_block == "exact", self.class_weights
+        parts = table, self.features, weights, self.blocks
+        return KernelDistribution(*parts, self.span, floor, exact)
 
     def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
         """The query of a batch (B, d), with labels (B,) to leave out or None."""
@@ -227,16 +229,14 @@ class KernelSampler(Sampler):
             return Query(ops.mean(members, axis=0, keepdims=True), None, hidden, members)
         if labels is None:
             return Query(features, vectors, hidden)
-        labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
-        own = None
+        labels, own = labels[:, None], None
         if self.blocks is not None and self.span == 1:
             rows = gather_rows(self.blocks.sums[0], labels[:, 0])
             own = ops.sum(features * rows, axis=-1, keepdims=True)
         elif self.blocks is not None:
             rows = table.normalized(table.rows(labels))
-            own = self.features.products(features, rows, vectors) * self.class_weights.stored(
-                labels
-            )
+            own = self.features.products(features, rows, vectors)
+            own = own * self.class_weights.stored(labels)
         return Query(features, vectors, hidden, labels=labels, own=own)
 
     def _total_mass(self, table: Any, features: Tensor, vectors: Tensor) -> Tensor:
@@ -248,45 +248,30 @@ class KernelSampler(Sampler):
         mass = self.features.products(features, table.normalized(table.rows(ids)), vectors)
         return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        self._check_built(table, num_sampled)
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         self._refresh_when_due(table)
-        law, log_size = self._law(table), math.log(num_sampled)
-        excluded = labels if exclude_labels and self.per_example else None
+        q, log_size = self._distribution(table), math.log(num_sampled)
         query = self._query(table, hidden, excluded)
-        ids, log_q = law.draw(query, num_sampled, self.seed_generator)
+        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
         log_q, true = ops.stop_gradient(log_q), None
-        if labels is not None and excluded is None:
-            labels = ops.cast(labels, "int32")
+        if labels is not None:
             asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
-            own = ops.stop_gradient(law.log_prob(query, asked))
+            own = ops.stop_gradient(q.log_prob(query, asked))
             true = ops.reshape(own, (-1,)) + log_size
         if self.share_draws:
             ids, log_q = ids[0], log_q[0]
         return Samples(ids, log_q + log_size, true)
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        self._check_built(table)
+    def _log_prob(self, table, hidden, ids, excluded):
         if self.share_draws and ids is None:
             log_q = self.shared_log_prob(table, hidden)[None]
             return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
-        query = self._query(table, hidden, labels if self.per_example else None)
-        law = self._law(table)
+        query = self._query(table, hidden, excluded)
+        q = self._distribution(table)
         if not self.share_draws:
-            return law.log_prob_all(query) if ids is None else law.log_prob(query, ids)
-        return ops.reshape(law.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+            return q.log_prob_all(query) if ids is None else q.log_prob(query, ids)
+        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
-        return self._law(table).log_prob_all(self._query(table, hidden, None))[0]
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "prior": None if self.prior is None else self.prior.tolist(),
-            "prior_power": self.prior_power,
-            "within_block": self.within_block,
-            "block_size": self.block_size,
-            "floor": self.floor,
-            "refresh_every": self.refresh_every,
-        }
+        return self._distribution(table).log_prob_all(self._query(table, hidden, None))[0]

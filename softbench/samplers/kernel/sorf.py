@@ -1,20 +1,17 @@
-"""Structured orthogonal random features as proposal.
-
-Shape letters: B batch, N rows, d features of a row, D random features, K rows compared.
-"""
+"""Structured orthogonal random features as proposal; shape letters as in `features`."""
 
 import math
 
 import keras
 import numpy as np
 from keras import ops
+from scipy.linalg import hadamard
 
 from softbench.common import PACKAGE, Tensor
-from softbench.constants import add_constant
 from softbench.ops import read
 from softbench.samplers.kernel.exponential import ExponentialKernelSampler
-from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.rff import RandomFourier
+from softbench.state import add_constant
 
 
 class StructuredFourier(RandomFourier):
@@ -58,11 +55,8 @@ def _walsh_hadamard(x: Tensor, size: int) -> Tensor:
     shape, done = ops.shape(x), 1
     while done < size:
         step = min(16, size // done)
-        matrix = np.ones((1, 1), "float32")
-        while matrix.shape[0] < step:
-            matrix = np.block([[matrix, matrix], [matrix, -matrix]]).astype("float32")
         x = ops.reshape(x, (-1, size // (done * step), step, done))
-        x = ops.matmul(matrix, x)
+        x = ops.matmul(hadamard(step).astype("float32"), x)
         done *= step
     return ops.reshape(x, shape) / math.sqrt(size)
 
@@ -74,5 +68,4 @@ class StructuredFourierKernel(ExponentialKernelSampler):
     The arguments are those of `ExponentialKernelSampler` and `KernelSampler`.
     """
 
-    def make_features(self, temperature: float) -> FeatureMap:
-        return StructuredFourier(self.num_features, self.kernel_nu(temperature), seed=self.seed)
+    feature_map = StructuredFourier

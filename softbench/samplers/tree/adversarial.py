@@ -8,11 +8,13 @@ import scipy.sparse as sp
 
 from softbench.common import PACKAGE, check_number, check_positive
 from softbench.samplers.tree import fit as tree_fit
-from softbench.samplers.tree.data import check_features, check_points, held_out_scores
-from softbench.samplers.tree.projection import Projection, principal_components, project
+from softbench.samplers.tree.projection import (
+    Features,
+    Projection,
+    principal_components,
+    project,
+)
 from softbench.samplers.tree.sampler import TreeSampler
-
-Features = np.ndarray | sp.spmatrix
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -46,6 +48,8 @@ class AdversarialTree(TreeSampler):
     Raises:
         ValueError: for a bad argument, or, when it is built, if the tree was not fitted.
     """
+
+    arguments = ("regularization", "max_alternations", "max_points_per_node")
 
     def __init__(
         self,
@@ -122,20 +126,27 @@ class AdversarialTree(TreeSampler):
             {regularization: held-out mean log p_n(y | x)}.
         """
         features, labels = check_points(features, labels, num_classes)
-        check_number(0, exclusive=True, regularizations=min(regularizations, default=1.0))
-
-        def fit_and_score(strength: float, fitted: np.ndarray, held_out: np.ndarray) -> float:
+        if not regularizations:
+            raise ValueError(f"`regularizations` must not be empty. Received: {regularizations}")
+        check_number(0, exclusive=True, regularizations=min(regularizations))
+        check_positive(folds=folds)
+        if not 2 <= folds <= len(labels):
+            raise ValueError(
+                f"`folds` must be from 2 to the number of points, {len(labels)}. Received: {folds}"
+            )
+        order = np.random.default_rng(self.seed).permutation(len(labels))
+        totals = dict.fromkeys(regularizations, 0.0)
+        for held_out in np.array_split(order, folds):
+            fitted = order[~np.isin(order, held_out)]
             projection = self._find_projection(features[fitted])
-            part = features if projection is None else project(features, projection)
-            points = _dense(part)
-            tree = self._fit_tree(points[fitted], labels[fitted], num_classes, strength)
-            leaves = tree.leaf_of_label[labels[held_out]]
-            return float(tree_fit.tree_log_prob(tree.nodes, points[held_out], leaves).mean())
-
-        scores = held_out_scores(
-            fit_and_score, len(labels), tuple(regularizations), folds, self.seed
-        )
-        self.regularization = max(scores, key=scores.get)
+            points = _dense(features if projection is None else project(features, projection))
+            for strength in totals:
+                tree = self._fit_tree(points[fitted], labels[fitted], num_classes, strength)
+                leaves = tree.leaf_of_label[labels[held_out]]
+                log_p = tree_fit.tree_log_prob(tree.nodes, points[held_out], leaves)
+                totals[strength] += len(held_out) * float(log_p.mean())
+        scores = {strength: total / len(labels) for strength, total in totals.items()}
+        self.regularization = max(scores, key=scores.__getitem__)
         return scores
 
     def log_likelihood(self, features: Features, labels: np.ndarray) -> float:
@@ -168,11 +179,44 @@ class AdversarialTree(TreeSampler):
         on_level = bar and (lambda level, _: bar.update(level + 1))
         return tree_fit.fit_tree(points, labels, num_classes, options, on_level)
 
-    def get_config(self) -> dict:
-        names = ("regularization", "max_alternations", "max_points_per_node")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 def _dense(points: Features) -> np.ndarray:
     dense = points.toarray() if sp.issparse(points) else points
     return np.asarray(dense, np.float64)
+
+
+def check_points(
+    features: Features, labels: Any, num_classes: int | None
+) -> tuple[Features, np.ndarray]:
+    """Features (N, v), NumPy or csr, and int64 labels (N,), or a ValueError."""
+    check_positive(num_classes=num_classes)
+    features = check_features(features)
+    labels = np.asarray(labels)
+    if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"`labels` must be integers, one for each of the {features.shape[0]} rows of "
+            f"`features`. Received: shape {labels.shape}, dtype {labels.dtype}"
+        )
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(
+            f"`labels` must be in [0, {num_classes}). "
+            f"Received values from {labels.min()} to {labels.max()}"
+        )
+    return features, labels.astype(np.int64)
+
+
+def check_features(features: Features) -> Features:
+    """Features (N, v), NumPy or csr, of N, v >= 1 and without infinities."""
+    features = sp.csr_matrix(features) if sp.issparse(features) else np.asarray(features)
+    if features.ndim != 2 or 0 in features.shape:
+        raise ValueError(
+            "`features` must have one row for each point and one column or more. "
+            f"Received shape: {features.shape}"
+        )
+    values = features.data if sp.issparse(features) else features
+    if not np.isfinite(values.sum()) and not np.all(np.isfinite(values)):
+        raise ValueError(
+            "`features` must be finite. Received "
+            f"{int((~np.isfinite(values)).sum())} values that are not"
+        )
+    return features

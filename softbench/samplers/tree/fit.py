@@ -18,6 +18,7 @@ from softbench.samplers.tree.projection import largest_positive
 
 # The bias of a node that has padding on one side: exp(-NEVER) is 0, and NEVER - NEVER a number.
 NEVER = 1e30
+_CHUNK = 2**15  # points whose rows of nodes are held at once
 _CACHED = 1024  # classes whose products of feature sums are held at once
 
 
@@ -197,11 +198,9 @@ class LevelFit:
         self.weights, self.steps = weights, self.steps + steps
 
     def _objective(self, free: np.ndarray) -> float:
-        total = 0.0
-        for rows, node in self.points.chunks():
-            scores = np.einsum("ij,ij->i", self.design.points[rows], self.weights[node])
-            signed = np.where(self.right[self.design.labels[rows]], scores, -scores)
-            total += sigmoid_parts(signed)[1].sum()
+        scores = self.points.scores(self.design.points, self.weights)
+        signed = np.where(self.right[self.design.labels[self.points.rows]], scores, -scores)
+        total = sigmoid_parts(signed)[1].sum()
         return float(total - self.options.regularization * np.square(self.weights[free]).sum())
 
 
@@ -218,6 +217,3 @@ def tree_log_prob(nodes: np.ndarray, features: np.ndarray, leaves: np.ndarray) -
             score = np.einsum("ij,ij->i", node[:, :-1], x) + node[:, -1]
             result[part] += sigmoid_parts(np.where(child & 1, score, -score))[1]
     return result
-
-
-_CHUNK = 2**15

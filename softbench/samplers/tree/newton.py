@@ -8,10 +8,10 @@ fast the ascent is, is added up from float32 products.
 Shape letters: N points, n classes, k features, V nodes, T = (k + 1)(k + 2) / 2.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import scipy.sparse as sp
+
+Array = np.ndarray
 
 # Of the objective per point, by half the Newton decrement: between two splits, and at the end.
 # With 1e-7 between splits a fit takes 1.4 times as long and its trees are no more likely.
@@ -34,7 +34,7 @@ class Design:
         width: k + 1.
     """
 
-    def __init__(self, features: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
+    def __init__(self, features: Array, labels: Array, num_classes: int) -> None:
         order = np.argsort(labels, kind="stable")
         self.labels = labels[order]
         self.points = np.ones((len(labels), features.shape[1] + 1))
@@ -49,7 +49,7 @@ class Design:
             self.products[start : start + _CHUNK] = part[:, self.first] * part[:, self.second]
         self.class_sums = _sum_matrix(np.ones(len(labels)), None, self.starts, self.points)
 
-    def segments(self, order: np.ndarray, classes: np.ndarray) -> "Segments":
+    def segments(self, order: Array, classes: Array) -> "Segments":
         """The points of nodes of which node i has the next `classes[i]` classes of `order`."""
         counts = self.counts[order]
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -67,12 +67,12 @@ class Segments:
         scale: (V,), how many points each of a node's stands for.
     """
 
-    def __init__(self, rows: np.ndarray, bounds: np.ndarray, scale: np.ndarray) -> None:
+    def __init__(self, rows: Array, bounds: Array, scale: Array) -> None:
         self.rows, self.bounds, self.scale = rows, bounds, scale
         self.sizes = np.diff(bounds)
         self.node = np.repeat(np.arange(len(scale)), self.sizes)
 
-    def take(self, keep: np.ndarray) -> "Segments":
+    def take(self, keep: Array) -> "Segments":
         """The nodes `keep` (bool (V,)) alone."""
         if keep.all():
             return self
@@ -89,26 +89,24 @@ class Segments:
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         return Segments(self.rows[keep], bounds, self.sizes / np.maximum(sizes, 1))
 
-    def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Parts of (rows, node)."""
+    def scores(self, points: Array, weights: Array) -> Array:
+        """w_i.x of every point (M,), of points (N, k + 1) and weights (V, k + 1)."""
+        result = np.empty(len(self.rows))
         for start in range(0, len(self.rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            yield self.rows[part], self.node[part]
+            own, of_node = points[self.rows[part]], weights[self.node[part]]
+            result[part] = np.einsum("ij,ij->i", own, of_node)
+        return result
 
-    def scores(self, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """w_i.x of every point (M,), of points (N, k + 1) and weights (V, k + 1)."""
-        parts = [np.einsum("ij,ij->i", points[rows], weights[node]) for rows, node in self.chunks()]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def totals(self, values: np.ndarray) -> np.ndarray:
+    def totals(self, values: Array) -> Array:
         """Sums (V,) of values (M,), times the scale."""
         return np.bincount(self.node, values, minlength=len(self.scale)) * self.scale
 
-    def sums(self, values: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    def sums(self, values: Array, matrix: Array) -> Array:
         """sum_x value_x matrix[x] of each node, times the scale: (V, ...)."""
         return _sum_matrix(values, self.rows, self.bounds, matrix) * self.scale[:, None]
 
-    def hessians(self, values: np.ndarray, design: Design) -> np.ndarray:
+    def hessians(self, values: Array, design: Design) -> Array:
         """sum_x value_x x x^T of each node, times the scale: (V, k + 1, k + 1)."""
         pieces = np.maximum(-(-self.sizes // _PIECE), 1)
         first = np.concatenate([[0], np.cumsum(pieces)[:-1]])
@@ -124,16 +122,14 @@ class Segments:
         return result
 
 
-def _sum_matrix(
-    values: np.ndarray, rows: np.ndarray | None, bounds: np.ndarray, matrix: np.ndarray
-) -> np.ndarray:
+def _sum_matrix(values: Array, rows: Array | None, bounds: Array, matrix: Array) -> Array:
     """Row i: the sum of values[j] * matrix[rows[j]] over j in [bounds[i], bounds[i + 1])."""
     rows = np.arange(len(values)) if rows is None else rows
     shape = (len(bounds) - 1, len(matrix))
     return sp.csr_matrix((values, rows, bounds), shape=shape) @ matrix
 
 
-def sigmoid_parts(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sigmoid_parts(z: Array) -> tuple[Array, Array]:
     """sigmoid(z) and log sigmoid(z), without overflow."""
     small = np.exp(-np.abs(z))
     return np.where(z > 0, 1.0, small) / (1.0 + small), np.minimum(z, 0.0) - np.log1p(small)
@@ -142,12 +138,12 @@ def sigmoid_parts(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def ascend(
     design: Design,
     points: Segments,
-    right: np.ndarray,
-    weights: np.ndarray,
-    active: np.ndarray,
-    regularization: float,
+    right: Array,
+    weights: Array,
+    active: Array,
+    ridge: float,
     tolerance: float,
-) -> tuple[np.ndarray, int]:
+) -> tuple[Array, int]:
     """Damped Newton ascent of the active nodes.
 
     A step is halved until the objective rises by 1e-4 of what the gradient promises: it never
@@ -159,7 +155,7 @@ def ascend(
         right: bool (n,), the side of each class.
         weights: (V, k + 1), where to start.
         active: bool (V,).
-        regularization: lambda, above 0.
+        ridge: lambda, above 0.
         tolerance: see `LOOSE`.
 
     Returns:
@@ -171,7 +167,7 @@ def ascend(
     target = right[design.labels[points.rows]]
     scores = points.scores(design.points, w)
     for step in range(MAX_STEPS):
-        direction, rise = _direction(design, points, w, target, scores, regularization)
+        direction, rise = _direction(design, points, w, target, scores, ridge)
         moving = rise > 2 * tolerance * np.maximum(points.sizes * points.scale, 1.0)
         if not moving.all():
             weights[own] = w
@@ -182,7 +178,7 @@ def ascend(
             own, w, direction, rise = own[moving], w[moving], direction[moving], rise[moving]
             points = points.take(moving)
         change = points.scores(design.points, direction)
-        length = _step_length(points, w, direction, rise, target, scores, change, regularization)
+        length = _step_length(points, w, direction, rise, target, scores, change, ridge)
         w = w + length[:, None] * direction
         scores = scores + length[points.node] * change
     weights[own] = w
@@ -190,20 +186,15 @@ def ascend(
 
 
 def _direction(
-    design: Design,
-    points: Segments,
-    w: np.ndarray,
-    target: np.ndarray,
-    scores: np.ndarray,
-    regularization: float,
-) -> tuple[np.ndarray, np.ndarray]:
+    design: Design, points: Segments, w: Array, target: Array, scores: Array, ridge: float
+) -> tuple[Array, Array]:
     """Newton direction (V, k + 1) and its product with the gradient (V,)."""
     p = sigmoid_parts(scores)[0]
-    gradient = points.sums(target - p, design.points) - 2 * regularization * w
+    gradient = points.sums(target - p, design.points) - 2 * ridge * w
     hessian = points.hessians(p * (1.0 - p), design)
     diagonal = np.arange(design.width)
     # The float32 sums are off by less than 1e-6 of the trace: with it added they stay positive.
-    added = 2 * regularization + 1e-6 * np.trace(hessian, axis1=1, axis2=2)
+    added = 2 * ridge + 1e-6 * np.trace(hessian, axis1=1, axis2=2)
     hessian[:, diagonal, diagonal] += added[:, None]
     direction = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
     return direction, np.einsum("ij,ij->i", direction, gradient)
@@ -211,27 +202,23 @@ def _direction(
 
 def _step_length(
     points: Segments,
-    w: np.ndarray,
-    direction: np.ndarray,
-    rise: np.ndarray,
-    target: np.ndarray,
-    scores: np.ndarray,
-    change: np.ndarray,
-    regularization: float,
-) -> np.ndarray:
+    w: Array,
+    direction: Array,
+    rise: Array,
+    target: Array,
+    scores: Array,
+    change: Array,
+    ridge: float,
+) -> Array:
     """Lengths (V,) in {1, 1/2, 1/4, ..., 0} at which each node's objective rises enough."""
     sign = np.where(target, 1.0, -1.0)
     own = np.arange(len(w))
     length = np.ones(len(w))
-    base = None
+    base = _objectives(points, w, sign * scores, ridge)
     for _ in range(_HALVINGS):
-        if base is None:
-            base = points.totals(sigmoid_parts(sign * scores)[1])
-            base = base - regularization * np.square(w).sum(axis=1)
         trial = scores + length[own][points.node] * change
-        found = points.totals(sigmoid_parts(sign * trial)[1])
         moved = w + length[own][:, None] * direction
-        found = found - regularization * np.square(moved).sum(axis=1)
+        found = _objectives(points, moved, sign * trial, ridge)
         failed = found < base + 1e-4 * length[own] * rise
         if not failed.any():
             return length
@@ -242,3 +229,8 @@ def _step_length(
         base, points = base[failed], points.take(failed)
     length[own] = 0.0
     return length
+
+
+def _objectives(points: Segments, w: Array, signed: Array, ridge: float) -> Array:
+    """Log-likelihood less the ridge (V,), from scores (M,) with the sign of their side."""
+    return points.totals(sigmoid_parts(signed)[1]) - ridge * np.square(w).sum(axis=1)

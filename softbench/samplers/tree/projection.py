@@ -3,7 +3,7 @@
 Shape letters: N points, v features, k components.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -13,6 +13,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 # Up to this many features the covariance is held and decomposed exactly.
 DENSE_FEATURES = 2048
 _CHUNK = 2**14
+Features = Any  # a NumPy array or a SciPy-sparse matrix
 
 
 class Projection(NamedTuple):
@@ -28,7 +29,7 @@ class Projection(NamedTuple):
 
 
 def principal_components(
-    features: np.ndarray | sp.spmatrix, num_components: int, seed: int | None = None
+    features: Features, num_components: int, seed: int | None = None
 ) -> Projection:
     """The k leading principal components, k = min(`num_components`, v).
 
@@ -65,7 +66,7 @@ def largest_positive(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(np.take_along_axis(vectors, largest, axis=1) < 0, -1.0, 1.0)
 
 
-def project(features: np.ndarray | sp.spmatrix, projection: Projection) -> np.ndarray:
+def project(features: Features, projection: Projection) -> np.ndarray:
     """(x - mean) components, float64 (N, k)."""
     moved = projection.mean @ projection.components
     if sp.issparse(features):
@@ -77,7 +78,7 @@ def project(features: np.ndarray | sp.spmatrix, projection: Projection) -> np.nd
     return result
 
 
-def _covariance(features: np.ndarray | sp.spmatrix, mean: np.ndarray) -> np.ndarray:
+def _covariance(features: Features, mean: np.ndarray) -> np.ndarray:
     """Covariance (v, v) in float64, from chunks of rows."""
     total = np.zeros((len(mean), len(mean)))
     for start in range(0, features.shape[0], _CHUNK):
@@ -88,7 +89,7 @@ def _covariance(features: np.ndarray | sp.spmatrix, mean: np.ndarray) -> np.ndar
     return total / features.shape[0]
 
 
-def _operator(features: np.ndarray | sp.spmatrix, mean: np.ndarray) -> LinearOperator:
+def _operator(features: Features, mean: np.ndarray) -> LinearOperator:
     """The covariance (v, v) as products with the features."""
     transposed = features.T.tocsr() if sp.issparse(features) else features.T
 

@@ -1,18 +1,19 @@
-"""Draws and laws of a probabilistic tree over the classes, kept in fixed weights."""
+"""Draws from a probabilistic tree over the classes, kept in fixed weights."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_rows, random_integers
-from softbench.samplers.base import Sampler, Samples
+from softbench.samplers.base import Sampler, Samples, log_mean
 from softbench.samplers.tree import walk as tree_walk
 from softbench.samplers.tree.fit import Tree, tree_depth
 from softbench.samplers.tree.projection import Projection
+from softbench.state import add_state
 
 LOWER_LEVELS = 4  # walked for each class in a pass over all of them
 
@@ -28,6 +29,9 @@ class TreeSampler(Sampler):
         num_classes, num_features: n and v, None until they are known.
     """
 
+    kind = "tree"
+    arguments = ("num_components", "num_classes", "num_features")
+
     def __init__(
         self,
         num_components: int | None = 16,
@@ -37,7 +41,8 @@ class TreeSampler(Sampler):
     ) -> None:
         super().__init__(**kwargs)
         self.num_components = num_components
-        self.num_classes, self.num_features = num_classes, num_features
+        self.num_classes: Any = num_classes
+        self.num_features: Any = num_features
         self.fitted = False
         self.found: dict[str, np.ndarray] | None = None  # until the variables are built
 
@@ -56,17 +61,13 @@ class TreeSampler(Sampler):
         super().build(table_shape, num_sampled, table)
         leaves = 2 ** tree_depth(self.num_classes)
         if self.num_components is not None:
-            self.mean = self._add("mean", (self.num_features,))
-            self.components = self._add("components", (self.num_features, self.width))
-        self.nodes = self._add("nodes", (leaves, self.width + 1))
-        self.leaf_of_label = self._add("leaf_of_label", (self.num_classes,), "int32")
-        self.label_of_leaf = self._add("label_of_leaf", (leaves,), "int32")
+            self.mean = add_state(self, "mean", (self.num_features,))
+            self.components = add_state(self, "components", (self.num_features, self.width))
+        self.nodes = add_state(self, "nodes", (leaves, self.width + 1))
+        self.leaf_of_label = add_state(self, "leaf_of_label", (self.num_classes,), dtype="int32")
+        self.label_of_leaf = add_state(self, "label_of_leaf", (leaves,), dtype="int32")
         if self.found is not None:
             self._assign(self.found)
-
-    def _add(self, name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
-        options = {"initializer": "zeros", "trainable": False, "autocast": False}
-        return self.add_weight(name=name, shape=shape, dtype=dtype, **options)
 
     def keep(self, projection: Projection | None, tree: Tree) -> None:
         """Takes a fitted tree: into the variables, or, before these are built, for them."""
@@ -137,8 +138,7 @@ class TreeSampler(Sampler):
         return ops.concatenate([x, ops.ones_like(x[:, :1])], axis=-1)
 
     def _label_path(self, x: Tensor, labels: Tensor) -> tree_walk.LabelPath:
-        leaves = gather_rows(self.leaf_of_label, ops.cast(labels, "int32"))
-        return tree_walk.label_path(self.nodes, x, leaves)
+        return tree_walk.label_path(self.nodes, x, gather_rows(self.leaf_of_label, labels))
 
     def _log_prob_of(self, x: Tensor, ids: Tensor) -> Tensor:
         """log p_n (B, m) of ids (B, m), or (m,) for every example."""
@@ -147,39 +147,37 @@ class TreeSampler(Sampler):
     def _all_log_prob(self, x: Tensor) -> Tensor:
         return ops.take(tree_walk.all_log_prob(self.nodes, x), self.leaf_of_label, axis=-1)
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
         x = self._inputs(table, hidden)
         log_size = math.log(num_sampled)
         if self.share_draws:
             return self._sample_shared(x, num_sampled, labels)
-        others = labels is not None and exclude_labels
-        path = self._label_path(x, labels) if others else None
+        path = None if excluded is None else self._label_path(x, excluded)
         leaves, log_p = tree_walk.descend(self.nodes, x, num_sampled, self.seed_generator, path)
         ids = gather_rows(self.label_of_leaf, leaves)
-        if others:
-            log_p = _renormalized(log_p, ids, labels, path)
+        if path is not None:
+            log_p = _renormalized(log_p, ids, excluded, path)
         true = None
-        if labels is not None and not others:
-            column = ops.expand_dims(ops.cast(labels, "int32"), -1)
-            true = self._log_prob_of(x, column)[:, 0] + log_size
+        if labels is not None:
+            true = self._log_prob_of(x, labels[:, None])[:, 0] + log_size
         return Samples(ids, log_p + log_size, true)
 
     def _sample_shared(self, x: Tensor, num_sampled: int, labels: Tensor | None) -> Samples:
-        """Each draw from the law of an example taken at random."""
+        """Each draw from the distribution of an example taken at random."""
         rows = random_integers((num_sampled,), ops.shape(x)[0], self.seed_generator.next())
         x_drawn = ops.take(x, rows, axis=0)
         leaves, _ = tree_walk.descend(self.nodes, x_drawn, 1, self.seed_generator)
         ids = gather_rows(self.label_of_leaf, leaves[:, 0])
         log_size, true = math.log(num_sampled), None
         if labels is not None:
-            true = self._log_mixture(x, ops.cast(labels, "int32")) + log_size
+            true = self._log_mixture(x, labels) + log_size
         return Samples(ids, self._log_mixture(x, ids) + log_size, true)
 
     def _log_mixture(self, x: Tensor, ids: Tensor) -> Tensor:
         """log q_bar (K,) of ids (K,)."""
-        return _mean_over_batch(self._log_prob_of(x, ids))
+        return log_mean(self._log_prob_of(x, ids))
 
-    def log_prob_pass(self, table, hidden):
+    def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
         """As `Sampler.log_prob_pass`; keeps log p (B, P / 16) of what is above the last levels."""
         if self.share_draws:
             return super().log_prob_pass(table, hidden)
@@ -195,37 +193,27 @@ class TreeSampler(Sampler):
 
         return part
 
-    def shared_log_prob(self, table, hidden):
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         """log q_bar (n,)."""
-        return _mean_over_batch(self._all_log_prob(self._inputs(table, hidden)))
+        return log_mean(self._all_log_prob(self._inputs(table, hidden)))
 
-    def log_prob(self, table, hidden, ids=None, labels=None):
+    def _log_prob(self, table, hidden, ids, excluded):
         x = self._inputs(table, hidden)
         if self.share_draws:
             if ids is not None:
                 flat = self._log_mixture(x, ops.reshape(ids, (-1,)))
                 return ops.reshape(flat, ops.shape(ids))
-            log_q = _mean_over_batch(self._all_log_prob(x))
+            log_q = log_mean(self._all_log_prob(x))
             return ops.broadcast_to(log_q[None], (ops.shape(x)[0], self.num_classes))
         log_p = self._all_log_prob(x) if ids is None else self._log_prob_of(x, ids)
-        if labels is None:
+        if excluded is None:
             return log_p
         ids = ops.arange(self.num_classes, dtype="int32")[None] if ids is None else ids
-        return _renormalized(log_p, ids, labels, self._label_path(x, labels))
-
-    def get_config(self) -> dict:
-        names = ("num_components", "num_classes", "num_features")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return _renormalized(log_p, ids, excluded, self._label_path(x, excluded))
 
 
 def _renormalized(log_p: Tensor, ids: Tensor, labels: Tensor, path: tree_walk.LabelPath) -> Tensor:
     """log p over the classes other than the label, -inf for the label."""
-    hits = ops.equal(ids, ops.expand_dims(ops.cast(labels, "int32"), -1))
+    hits = ops.equal(ids, ops.expand_dims(labels, -1))
     rest = ops.expand_dims(path.log_rest[0], -1)
     return ops.where(hits, -float("inf"), log_p - rest)
-
-
-def _mean_over_batch(log_p: Tensor) -> Tensor:
-    """log of the mean (K,) over the batch of p (B, K)."""
-    batch = ops.cast(ops.shape(log_p)[0], "float32")
-    return ops.logsumexp(log_p, axis=0) - ops.log(batch)

@@ -1,4 +1,4 @@
-"""Laws of a probabilistic tree and draws from it, in Keras operations.
+"""Probabilities of a tree's classes and draws from it, in Keras operations.
 
 Nodes are in heap order: the root is 1, the children of i are 2i (left) and 2i + 1 (right), and
 leaf j is P + j. Row i of `nodes` (P, k + 1) holds the weights and, last, the bias of node i; inputs

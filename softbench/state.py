@@ -1,0 +1,49 @@
+"""What a layer keeps besides what it trains: state in its weights, arguments in its config."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+Arguments = tuple[str, ...]  # names that `saved_arguments` saves
+
+
+def add_state(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple = (),
+    initializer: Any = "zeros",
+    dtype: str = "float32",
+) -> keras.Variable:
+    """A weight of `layer` that is saved with it, never trained and never cast."""
+    options = {"initializer": initializer, "trainable": False, "autocast": False}
+    return layer.add_weight(name=name, shape=shape, dtype=dtype, **options)
+
+
+def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> keras.Variable:
+    """`add_state` of an array, as float32 or int32."""
+    dtype = "float32" if np.issubdtype(value.dtype, np.floating) else "int32"
+
+    def initializer(shape: tuple, dtype: Any = None) -> Any:
+        return ops.convert_to_tensor(value, dtype=dtype)
+
+    return add_state(layer, name, value.shape, initializer, dtype)
+
+
+def saved_arguments(owner: Any) -> dict[str, Any]:
+    """The constructor's arguments that the classes of `owner` list in `arguments`, for its config.
+
+    Each is an attribute of the same name. Arrays become lists, and Keras' objects their configs.
+    """
+    classes = reversed(type(owner).__mro__)
+    names = [name for cls in classes for name in vars(cls).get("arguments", ())]
+    return {name: _plain(getattr(owner, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if hasattr(value, "get_config"):
+        return keras.saving.serialize_keras_object(value)
+    return list(value) if isinstance(value, tuple) else value
