@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from softbench import datasets
+from softbench.datasets.base import SPLITS
 from softbench.datasets.lines import DataFileError
 from softbench.datasets.store import Splits
 from softbench.datasets.xmc_format import XMCFile
@@ -158,7 +159,7 @@ def test_one_file_is_split_by_a_hash_of_the_row(tmp_path):
     path = tmp_path / "xmc" / "citeulike-t_all.txt"
     path.write_text(data_files.xmc_text(rows, 30, 12))
     data = datasets.load("xmc/citeulike-t", data_dir=tmp_path)
-    sizes = [getattr(data, f"{s}_labels").shape[0] for s in Splits.NAMES]
+    sizes = [getattr(data, f"{s}_labels").shape[0] for s in SPLITS]
     assert sum(sizes) == 400
     # 0.1 and 0.2 of 400: within 5 standard deviations
     assert abs(sizes[1] - 40) < 30 and abs(sizes[2] - 80) < 40
@@ -231,7 +232,7 @@ def test_malformed_triples(tmp_path, text, line, words):
 
 def corpus(folder, **options):
     data = datasets.load("text", data_dir=folder, **{"valid_fraction": 0.5, **options})
-    return data, {s: [data.vocabulary[i] for i in getattr(data, s)] for s in Splits.NAMES}
+    return data, {s: [data.vocabulary[i] for i in getattr(data, s)] for s in SPLITS}
 
 
 def test_corpus_by_hand(tmp_path):
@@ -303,7 +304,7 @@ def test_real_sets(name, classes, sizes):
         assert data.num_relations == 486
         found = [len(part) for part in (data.train, data.valid, data.test)]
     else:
-        found = [getattr(data, f"{s}_labels").shape[0] for s in Splits.NAMES]
+        found = [getattr(data, f"{s}_labels").shape[0] for s in SPLITS]
     if name == "xmc/citeulike-t":
         assert sum(found) == sizes[0]
     else:
