@@ -1,6 +1,7 @@
 """Readers of data files: NumPy and SciPy only. What is malformed names its file and line."""
 
 import gzip
+import itertools
 import lzma
 import os
 import pathlib
@@ -20,16 +21,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = pathlib.Path(os.environ.get("SOFTBENCH_DATA") or ROOT.parent / "shared" / "data")
 
 
+def by_row(matrix):
+    """Yields {id: value} of each row, in the order of its entries."""
+    for start, end in itertools.pairwise(matrix.indptr):
+        ids, values = matrix.indices[start:end].tolist(), matrix.data[start:end].tolist()
+        yield dict(zip(ids, values, strict=True))
+        assert len(set(ids)) == len(ids)
+
+
 def parsed(path, block_rows=8192, **options):
     """The rows of a file as lists [(labels, {feature: weight})], and the repairs made."""
     file, rows = XMCFile(path, **options), []
     for block in file.blocks(block_rows):
-        labels = np.split(block.labels, np.cumsum(block.label_sizes)[:-1])
-        ends = np.cumsum(block.feature_sizes)[:-1]
-        pairs = zip(np.split(block.features, ends), np.split(block.weights, ends), strict=True)
-        for own, (ids, weights) in zip(labels, pairs, strict=True):
-            features = dict(zip(ids.tolist(), weights.tolist(), strict=True))
-            rows.append((own.tolist(), features))
+        for labels, features in zip(by_row(block.labels), by_row(block.features), strict=True):
+            rows.append((list(labels), features))
     return rows, {name: count for name, count in file.repairs.items() if count}
 
 
