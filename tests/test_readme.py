@@ -45,7 +45,9 @@ def test_the_first_code_runs():
     code = re.search(r"```python\n(.*?)```", TEXT, re.S).group(1)
     assert TEXT[: TEXT.index("```python")].count("\n") < 40
     code = code.replace("n = 1_000_000", "n = 2_000").replace(".fit(", ".fit(verbose=0, x=")
-    code = code.replace(".evaluate(", ".evaluate(verbose=0, x=").replace('.save("scores.keras")', "")
+    code = code.replace(".evaluate(", ".evaluate(verbose=0, x=").replace(
+        '.save("scores.keras")', ""
+    )
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     assert np.array(names["ids"]).shape == (2, 5)

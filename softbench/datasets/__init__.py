@@ -7,7 +7,7 @@ from typing import Any
 
 from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import LanguageData, MultiLabelData, TripleData
+from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
 from softbench.datasets.catalog import find_files
 from softbench.datasets.prepared import prepare
 from softbench.datasets.ptb import load_ptb
@@ -22,9 +22,10 @@ from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
-from softbench.datasets.triple_batches import TripleBatches
+from softbench.datasets.triples import TripleBatches
 
 __all__ = [
+    "SPLITS",
     "BagBatches",
     "CarriedBatches",
     "EvaluationBatches",
@@ -52,7 +53,6 @@ GENERATED = {
     "synthetic_triples": synthetic_triples,
     "synthetic_xmc": synthetic_xmc,
 }
-DOWNLOADED = ("ptb",)
 # Counted, but nothing of the data was changed by them.
 _HARMLESS = ("rows_without_label", "rows_without_feature", "crlf_lines")
 
@@ -114,7 +114,7 @@ def check(name: str, *, data_dir: str | Path | None = None, **options: Any) -> P
         raise ValueError(f"`name` must be one of: {known}. Received: {name!r}")
     catalog.split_options(name, options)
     if data_dir is None:
-        if name not in DOWNLOADED:
+        if name != "ptb":  # which can be downloaded
             raise FileNotFoundError(
                 f"`data_dir` must be given for {name!r}: {catalog.ENTRIES[name].about}. "
                 "Received: None"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softbench.datasets import corpus, ptb, triples, xmc
+from softbench.datasets.base import SPLITS
 
 _SUFFIXES = ("", ".gz", ".xz", ".bz2")
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -29,7 +30,7 @@ class Entry(NamedTuple):
     Attributes:
         kind: name in `KINDS`.
         files: {role: places under the data folder, the first that exists counts}.
-        options: of the kind's `write`, in the place of its defaults.
+        options: of the kind's `write`, instead of its defaults.
         about: where a reader gets the files.
     """
 
@@ -39,37 +40,31 @@ class Entry(NamedTuple):
     about: str
 
 
-def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
-    """Reads Penn Treebank into a store; see `softbench.datasets.load_ptb`."""
-    data = ptb.load_ptb(files["train"].parent, verify)
-    for split in ptb.SPLITS:
-        store.append(split, getattr(data, split))
-    store.append("counts", data.counts)
-    store.write_strings("vocabulary", data.vocabulary)
-    rows = {split: len(getattr(data, split)) for split in ptb.SPLITS}
-    return {"num_classes": data.num_classes, "rows": rows, "repairs": {}}
-
-
 KINDS = {
     "multi_label": Kind(xmc.write_xmc, xmc.load_xmc),
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
-    "ptb": Kind(write_ptb, corpus.load_corpus),
+    "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
 }
 
 
-def _xmc_entry(name: str, folder: str, **options: Any) -> Entry:
-    files = {
-        split: (f"xmc/{name}_{split}.txt", f"xmc/{folder}/{split}.txt", f"{folder}/{split}.txt")
-        for split in ("train", "test")
-    }
-    return Entry("multi_label", files, options, f"{folder} of {REPOSITORY}")
+def _xmc_entries(*folders: str, **options: Any) -> dict[str, Entry]:
+    """Entries of data sets of the Repository, by the names of their folders there."""
+    entries = {}
+    for folder in folders:
+        name = f"xmc/{folder.lower()}"
+        files = {
+            split: (f"{name}_{split}.txt", f"xmc/{folder}/{split}.txt", f"{folder}/{split}.txt")
+            for split in ("train", "test")
+        }
+        entries[name] = Entry("multi_label", files, options, f"{folder} of {REPOSITORY}")
+    return entries
 
 
 ENTRIES = {
     "ptb": Entry(
         "ptb",
-        {s: (f"ptb/ptb.{s}.txt", f"ptb.{s}.txt") for s in ptb.SPLITS},
+        {s: (f"ptb/ptb.{s}.txt", f"ptb.{s}.txt") for s in SPLITS},
         {},
         f"ptb.train.txt, ptb.valid.txt and ptb.test.txt of {ptb.URL}",
     ),
@@ -101,24 +96,19 @@ ENTRIES = {
     ),
     "wd50k": Entry(
         "triples",
-        {split: (f"wd50k/{split}.txt",) for split in ("train", "valid", "test")},
+        {split: (f"wd50k/{split}.txt",) for split in SPLITS},
         {},
         "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
     ),
-    "xmc/delicious": _xmc_entry("delicious", "Delicious"),
-    "xmc/bibtex": _xmc_entry("bibtex", "Bibtex"),
     "xmc/citeulike-t": Entry(
         "multi_label",
         {"all": ("xmc/citeulike-t_all.txt",)},
         {},
         "citeulike-t in the format of " + REPOSITORY,
     ),
-    "xmc/amazoncat-13k": _xmc_entry("amazoncat-13k", "AmazonCat-13K"),
-    "xmc/delicious-200k": _xmc_entry("delicious-200k", "Delicious-200K"),
-    "xmc/wikilshtc-325k": _xmc_entry("wikilshtc-325k", "WikiLSHTC-325K"),
-    "xmc/wikipedia-500k": _xmc_entry("wikipedia-500k", "Wikipedia-500K", allow_negative=True),
-    "xmc/amazon-670k": _xmc_entry("amazon-670k", "Amazon-670K", allow_negative=True),
-    "xmc/own": _xmc_entry("own", "own"),
+    **_xmc_entries("Delicious", "Bibtex", "AmazonCat-13K", "Delicious-200K", "WikiLSHTC-325K"),
+    **_xmc_entries("Wikipedia-500K", "Amazon-670K", allow_negative=True),
+    **_xmc_entries("own"),
 }
 
 

@@ -5,50 +5,19 @@ Arrays of each split: `<split>_labels_indptr` int64 (N + 1,), `_labels_indices` 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from softbench.datasets.base import MultiLabelData
+from softbench.datasets.base import SPLITS, Labelled, MultiLabelData
 from softbench.datasets.lines import fail
 from softbench.datasets.store import Splits
-from softbench.datasets.xmc_format import Rows, XMCFile
+from softbench.datasets.xmc_format import XMCFile
 
 PARTS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
-
-
-class _SplitWriter:
-    """Appends rows to the arrays of one split."""
-
-    def __init__(self, store: Any, split: str) -> None:
-        self.store, self.split, self.rows = store, split, 0
-        self.ends = {"labels": 0, "features": 0}
-        for name, dtype in zip(PARTS, (np.int64, np.int32, np.int64, np.int32), strict=True):
-            self._append(name, np.zeros(int(name.endswith("indptr")), dtype))
-        self._append("features_values", np.zeros(0, np.float32))
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        self.store.append(f"{self.split}_{name}", values)
-
-    def _append_ends(self, what: str, sizes: np.ndarray) -> None:
-        ends = self.ends[what] + np.cumsum(sizes, dtype=np.int64)
-        self._append(f"{what}_indptr", ends)
-        self.ends[what] = int(ends[-1]) if len(ends) else self.ends[what]
-
-    def write(self, rows: Rows, chosen: np.ndarray) -> np.ndarray:
-        """Appends the rows where `chosen` (R,) is true; returns their label ids."""
-        labels = rows.labels[np.repeat(chosen, rows.label_sizes)]
-        features = np.repeat(chosen, rows.feature_sizes)
-        self._append_ends("labels", rows.label_sizes[chosen])
-        self._append("labels_indices", labels)
-        self._append_ends("features", rows.feature_sizes[chosen])
-        self._append("features_indices", rows.features[features])
-        self._append("features_values", rows.weights[features])
-        self.rows += int(chosen.sum())
-        return labels
 
 
 def write_xmc(
@@ -64,7 +33,7 @@ def write_xmc(
     """Reads the files into a store, a block of rows at a time.
 
     Args:
-        store: a `MemoryStore` or `FolderStore`.
+        store: see `softbench.datasets.store`.
         files: {"train", "test"}, or {"all"}: one file, of which a part is held out as test set.
         valid_fraction: part of the rows of "train" or "all" that `Splits` holds out.
         test_fraction: part of the rows of "all" that becomes the test set.
@@ -85,43 +54,59 @@ def write_xmc(
             rule = f"features and labels must be {sizes[0]}, as in {first.path.name}."
             fail(other.path, 1, rule, f"{sizes[1]}")
     splits = Splits(split_seed, valid_fraction, test_fraction if "all" in files else 0.0)
-    writers = [_SplitWriter(store, name) for name in Splits.NAMES]
+    rows, ends, repairs = dict.fromkeys(SPLITS, 0), {}, Counter()
     counts = np.zeros(first.num_labels, np.int64)
-    repairs: Counter = Counter()
-    for role, file in opened.items():
-        start = 0
-        for rows in file.blocks():
-            size = len(rows.label_sizes)
-            held_out = splits(np.arange(start, start + size))
-            of_split = np.full(size, 2) if role == "test" else held_out
-            for index, writer in enumerate(writers):
-                labels = writer.write(rows, of_split == index)
-                if index == 0:
-                    counts += np.bincount(labels, minlength=len(counts))
-            start += size
+    for split, part in _by_split(opened, splits):
+        _append(store, split, part, ends)
+        rows[split] += part.labels.shape[0]
+        if split == "train":
+            counts += np.bincount(part.labels.indices, minlength=len(counts))
+    for file in opened.values():
         repairs.update(file.repairs)
     store.append("counts", counts)
     return {
         "num_features": first.num_features,
         "num_classes": first.num_labels,
-        "rows": {writer.split: writer.rows for writer in writers},
-        "repairs": {name: count for name, count in repairs.items() if count},
+        "rows": rows,
+        "repairs": dict(+repairs),
     }
 
 
-def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:
-    """Makes the data set from a store that `write_xmc` filled.
+def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[str, Labelled]]:
+    """Yields the rows of each block in three parts, one for each split."""
+    for role, file in opened.items():
+        start = 0
+        for block in file.blocks():
+            size = block.labels.shape[0]
+            held_out = splits(np.arange(start, start + size))
+            of_split = np.full(size, 2) if role == "test" else held_out
+            for index, split in enumerate(SPLITS):
+                yield split, Labelled(*(part[of_split == index] for part in block))
+            start += size
 
-    Args:
-        store: a `MemoryStore` or `FolderStore`.
-        facts: what `write_xmc` returned.
-        name: of the data set.
-        first_label: keep the first label of each row only, in every split: single-label data
-            (Bamler & Mandt).
+
+def _append(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> None:
+    """Appends rows to the arrays of a split; `ends` is where those written before end."""
+    for what, part in rows._asdict().items():
+        name = f"{split}_{what}"
+        if name not in ends:
+            store.append(f"{name}_indptr", np.zeros(1, np.int64))
+            ends[name] = 0
+        store.append(f"{name}_indptr", ends[name] + part.indptr[1:].astype(np.int64))
+        store.append(f"{name}_indices", part.indices)
+        ends[name] += part.nnz
+    store.append(f"{split}_features_values", rows.features.data)
+
+
+def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:
+    """Makes the data set from a store that `write_xmc` filled, and the facts that it returned.
+
+    `first_label` keeps the first label of each row only, in every split: single-label data
+    (Bamler & Mandt).
     """
     n, v = facts["num_classes"], facts["num_features"]
     parts, counts = [], store.read("counts")
-    for split in Splits.NAMES:
+    for split in SPLITS:
         indptr, ids, feature_indptr, features = (store.read(f"{split}_{part}") for part in PARTS)
         if first_label:
             has = np.diff(indptr) > 0

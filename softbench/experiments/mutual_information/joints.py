@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.special import softmax
 
-from softbench.experiments import distributions
+from softbench.datasets import draws
 
 
 class Table:
@@ -36,9 +36,9 @@ class Table:
     def sample(self, rng: np.random.Generator, size: int, candidates: int) -> tuple:
         """x (S,) and y (S, N): y[:, 0] ~ p(y|x), the others ~ p(y)."""
         x = rng.integers(len(self.given), size=size)
-        true = distributions.draw(self.given, x, rng.random(size))
+        true = draws.draw_rows(self.given, x, rng.random(size))
         uniform = rng.random((size, candidates - 1))
-        noise = distributions.draw(self.marginal[None], np.zeros(size, int), uniform)
+        noise = draws.draw_rows(self.marginal[None], np.zeros(size, int), uniform)
         return x, np.concatenate([true[:, None], noise], -1)
 
     def log_noise(self, y: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, sparse, special
 
-from softbench.experiments import distributions
+from softbench.datasets import draws
 
 Design = np.ndarray | sparse.spmatrix
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -54,9 +54,9 @@ def draw(
 ) -> Sample:
     """`size` points, x uniform and y ~ conditional[x] (X, Y), each with K draws of noise (Y,)."""
     inputs = rng.integers(len(conditional), size=size)
-    classes = distributions.draw(conditional, inputs, rng.random(size))
+    classes = draws.draw_rows(conditional, inputs, rng.random(size))
     uniform = rng.random((size, num_noise))
-    drawn = distributions.draw(noise[None], np.zeros(size, int), uniform)
+    drawn = draws.draw_rows(noise[None], np.zeros(size, int), uniform)
     return Sample(inputs, classes, drawn, conditional.shape)
 
 

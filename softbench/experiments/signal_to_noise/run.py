@@ -14,7 +14,8 @@ from scipy.special import softmax
 
 from softbench import losses
 from softbench.bench.job import Job
-from softbench.experiments import distributions, library
+from softbench.datasets import draws
+from softbench.experiments import library
 
 _CHUNK = 250_000  # samples whose gradients are held at once
 _UNIFORM = 0.2  # the share of uniform draws
@@ -121,7 +122,7 @@ def draw(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Classes (S, size) from the rows x (S,) of a table (X, n) made flatter, and their weights."""
     flat = (1 - _UNIFORM) * table + _UNIFORM / table.shape[1]
-    ids = distributions.draw(flat, x, rng.random((len(x), size)))
+    ids = draws.draw_rows(flat, x, rng.random((len(x), size)))
     return ids, (table / flat)[x[:, None], ids]
 
 
