@@ -7,51 +7,14 @@ from pathlib import Path
 from absl import flags
 
 from softbench import commands
-from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import front as front_page
 from softbench.report import html
-from softbench.report import page as page_lib
 from softbench.report import plots as plots_lib
-from softbench.report.page import Page
 
 _USAGE = """softbench-report --results=results [--check | --html=report.html]
 
 Writes the pages, tables and plots of an experiment's folder, or of a folder of many: then with a
 front page."""
-
-
-def read_all(results: Path) -> tuple[list[Page], bool]:
-    """Returns the pages of a folder, and whether it holds experiments and is not one itself.
-
-    Raises:
-        ConfigError: when it is neither.
-    """
-    folders = sorted(path.parent for path in results.glob(f"*/{PLAN}"))
-    if (results / PLAN).is_file() or not folders:
-        return [page_lib.read(results)], False
-    return [page_lib.read(folder) for folder in folders], True
-
-
-def contents(
-    results: Path, pages: list[Page], front: bool
-) -> tuple[dict[str, str], dict[str, tuple[str, dict]]]:
-    """Returns the text files and the plots of a report, by path from `results`.
-
-    Args:
-        results: the folder.
-        pages: of its experiments.
-        front: whether it has a front page.
-    """
-    texts, plots = {}, {}
-    for page in pages:
-        folder = f"{page.name}/" if front else ""
-        texts |= {folder + name: text for name, text in page_lib.texts(page).items()}
-        plots |= {folder + name: plot for name, plot in page_lib.plots(page).items()}
-    if front:
-        texts["README.md"] = front_page.text(results, pages)
-        plots |= front_page.plots(pages)
-    return texts, plots
 
 
 def _stale(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
@@ -111,9 +74,18 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--results must name a folder. Received: none")
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
+    try:
+        import tabulate  # noqa: F401, by which pandas writes Markdown
+
+        from softbench.report import front as front_page
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the report needs {error.name}: install the `report` extra, "
+            "pip install 'softbench[report]'"
+        ) from None
     results = Path(options.results)
-    pages, front = read_all(results)
-    texts, plots = contents(results, pages, front)
+    pages, front = front_page.read_all(results)
+    texts, plots = front_page.contents(results, pages, front)
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}

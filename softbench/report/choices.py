@@ -4,20 +4,36 @@ A comparison is made among the rows of one experiment, data set, model, backend 
 the same number of epochs, by the first measure of quality among the columns of the page.
 """
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import pandas as pd
+
+from softbench.report import frame, measures
 from softbench.report.page import Page
-from softbench.report.tables import group_name
+from softbench.report.tables import Section, number, section
 
 REFERENCE = "full"
 # Rows whose time outside the head, which all share, differs by more of the reference's step did
 # not have the machine to themselves.
 SPREAD = 0.5
 FEWEST = 1_000  # classes
-_MODEL = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
-_QUALITY = {"perplexity": "perplexity", "log_likelihood": "nll"}
+OUTSIDE = 3.0  # perplexity of a row, as a multiple, from which on a frontier leaves it out
+WITHIN = 0.1  # a row that is at most this far behind the best one may be chosen for its speed
+_WORDS = f"""\
+Rows of one experiment after the same number of training steps (where a page compares equal times:
+the best value within them, as early stopping keeps it), by the first measure of quality of its
+page, on the validation set. `exp` draws from
+the softmax itself, which costs as much as `full`, and is left out; so are rows whose scores are
+computed in another way than `full`'s (normalised vectors, absolute values). I is the largest
+estimate of the mutual information of input and class among the rows: where it is small, class
+frequencies tell most of what there is to know. Fastest: the shortest step among the rows that are
+at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of the step, which all
+rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
+programs ran beside them. Where `full` ends no better than the most frequent classes do, it has had
+too few steps to be a yardstick, and no ratio to it is given. Data with fewer than {FEWEST:,}
+classes are left out: there is nothing to save. Where a page names one seed, differences of a few
+per cent may be the seed's."""
 
 
 class Row(NamedTuple):
@@ -26,16 +42,16 @@ class Row(NamedTuple):
     Attributes:
         method: its name.
         value: the measure of quality.
-        step_ms: of a whole step, or None.
-        head_ms: of its head alone, or None.
+        step_ms: of a whole step, or NaN.
+        head_ms: of its head alone, or NaN.
         same_model: whether its scores are the reference's (normalisation, temperature, ...).
         exact: whether it draws from the softmax itself, at the cost of all scores.
     """
 
     method: str
     value: float
-    step_ms: float | None
-    head_ms: float | None
+    step_ms: float
+    head_ms: float
     same_model: bool
     exact: bool
 
@@ -46,7 +62,7 @@ class Comparison(NamedTuple):
     Attributes:
         page, group, backend: where.
         num_classes: n.
-        information: the largest estimate of I(input; class) among the rows, in nats, or None.
+        information: the largest estimate of I(input; class) among the rows, in nats, or NaN.
         metric: key of the learning curve.
         after: the common point, in words.
         timing: "step" where times of steps can be compared, or why not.
@@ -56,11 +72,11 @@ class Comparison(NamedTuple):
         rows: all rows, the best first.
     """
 
-    page: str
+    page: Page
     group: str
     backend: str
     num_classes: int
-    information: float | None
+    information: float
     metric: str
     after: str
     timing: str
@@ -68,15 +84,15 @@ class Comparison(NamedTuple):
     reference: Row
     rows: list[Row]
 
+    @property
+    def measure(self) -> str:
+        """Name of the measure of quality."""
+        return measures.name(self.metric)
+
     def behind(self, row: Row, base: Row) -> float:
         """How much worse a row is than another, as a fraction of the other's value."""
         change = row.value / base.value - 1
-        return change if lower_is_better(self.metric) else -change
-
-
-def lower_is_better(metric: str) -> bool:
-    """Whether less of a measure is more quality."""
-    return metric.endswith(("perplexity", "nll"))
+        return change if measures.lower_is_better(self.metric) else -change
 
 
 def comparisons(page: Page) -> list[Comparison]:
@@ -84,121 +100,183 @@ def comparisons(page: Page) -> list[Comparison]:
 
     Data with fewer than `FEWEST` classes are left out: there is nothing to save.
     """
-    metric, groups = _metric(page.plan), {}
-    for record in page.ok("train"):
-        if metric and record.get("curve") and record["num_classes"] >= FEWEST:
-            groups.setdefault(_key(record), []).append(record)
+    cells = page.cells
+    cells = cells[(cells["task"] == "train") & (cells["status"] == "ok")]
+    cells = cells[cells["num_classes"] >= FEWEST]
+    points = frame.points([page.records[place] for place in cells["record"]])
+    metric = _metric(page.plan)
+    if metric is None or metric not in points:
+        return []
+    cells = cells.assign(record=range(len(cells)))  # as in `points`
     reach = (page.plan.get("reach") or {}).get("method")
     found = []
-    for _, records in sorted(groups.items()):
-        methods: dict[str, list[dict]] = {}
-        for record in records:
-            methods.setdefault(next(iter(record["config"]["methods"])), []).append(record)
+    for _, own in points.groupby("setting"):
+        methods = set(own["method"])
         base = REFERENCE if REFERENCE in methods else reach
-        if base in methods and len(methods) > 1:
-            found.append(_comparison(page, metric, methods, base))
+        if base in methods:
+            runs = cells[cells["record"].isin(own["record"])]
+            found.append(_comparison(page, metric, own, runs, base))
     return [comparison for comparison in found if comparison and len(comparison.rows) > 1]
 
 
 def _metric(plan: Mapping) -> str | None:
     if plan.get("reach"):
         return plan["reach"]["metric"]
-    for column in plan["columns"]:
-        name = column.removeprefix("test_").removeprefix("valid_")
-        if name in ("perplexity", "log_likelihood", "accuracy") or name.startswith("precision"):
-            return f"valid_{_QUALITY.get(name, name)}"
-    return None
+    return next(filter(None, map(measures.on_curve, plan["columns"])), None)
 
 
-def _key(record: Mapping) -> str:
-    config = {k: v for k, v in record["config"].items() if k not in ("methods", "seed", "epochs")}
-    return json.dumps([group_name(config), config, record["device"]["name"]], sort_keys=True)
-
-
-def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison | None:
-    first = methods[base][0]
-    config, budget = first["config"], first["config"].get("max_train_seconds")
+def _comparison(
+    page: Page, metric: str, points: pd.DataFrame, cells: pd.DataFrame, base: str
+) -> Comparison | None:
+    runs = cells[cells["method"] == base]
+    first, lower = runs.iloc[0], measures.lower_is_better(metric)
     # Of a budget the best point, as early stopping keeps it: rows see the data unequally often.
-    index, methods = (None, methods) if budget else _common_point(methods, base)
-    rows = [_row(name, methods[name], metric, index, _scores(first)) for name in methods]
-    rows = [row for row in rows if row.value is not None]
-    rows.sort(key=lambda row: row.value if lower_is_better(metric) else -row.value)
+    common = points if first["budget"] else _common_point(points, base)
+    last = common.groupby("record").tail(1)
+    best = common.groupby("record")[metric].agg("min" if lower else "max")
+    cells = cells.assign(value=cells["record"].map(best))
+    rows = _rows(cells[cells["record"].isin(best.index)], first["scores"])
+    rows.sort(key=lambda row: row.value if lower else -row.value)
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
-    everything = [record for records in methods.values() for record in records]
-    points = [record["curve"][-1 if index is None else index] for record in everything]
-    estimates = [point.get("mutual_information") for point in points]
+    steps = last.loc[last["record"] == first["record"], "step"].iloc[0]
+    after = f"at most {first['budget']:,.0f} s" if first["budget"] else f"{steps:,} steps"
     return Comparison(
-        page=page.name,
-        group=group_name(config),
-        backend=config["backend"],
-        num_classes=first["num_classes"],
-        information=max((e for e in estimates if e is not None), default=None),
+        page=page,
+        group=first["group"],
+        backend=first["backend"],
+        num_classes=int(first["num_classes"]),
+        information=last.get("mutual_information", pd.Series(dtype=float)).max(),
         metric=metric,
-        after=f"at most {budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
-        timing="equal time" if budget else _timing(rows, reference),
-        learned=all(_learned(record, metric) for record in methods[base]),
+        after=after,
+        timing="equal time" if first["budget"] else _timing(rows, reference),
+        learned=_learned(runs, metric),
         reference=reference,
         rows=rows,
     )
 
 
-def _learned(record: Mapping, metric: str) -> bool:
+def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
+    """The points of the last epoch that three methods (or all) and the reference have."""
+    lengths = points.groupby(["method", "record"]).size().groupby("method").min()
+    epochs = min(lengths.nlargest(3).min(), lengths[base])
+    longer = points["method"].map(lengths) >= epochs
+    return points[longer & (points["point"] == epochs - 1)]
+
+
+def _rows(cells: pd.DataFrame, scores: str) -> list[Row]:
+    """The methods that have a value for every seed."""
+    found = []
+    for method, own in cells.groupby("method", sort=False):
+        value, step, head = (
+            own[name].astype(float).mean(skipna=False)
+            for name in ("value", "step_ms_p50", "head_ms_p50")
+        )
+        same, exact = own["scores"].iloc[0] == scores, own["sampler_kind"].iloc[0] == "exact"
+        if not pd.isna(value):
+            found.append(Row(method, value, step, head, same, exact))
+    return found
+
+
+def _learned(runs: pd.DataFrame, metric: str) -> bool:
     key = metric.replace("valid_", "test_")
-    value, chance = (record.get(part, {}).get(key) for part in ("final", "most_frequent"))
-    if value is None or chance is None:
+    if not {key, f"most_frequent.{key}"} <= set(runs):
         return True
-    return value < chance if lower_is_better(metric) else value > chance
-
-
-def _common_point(methods: Mapping[str, list[dict]], base: str) -> tuple[int, dict]:
-    """The index of the last epoch that three methods (or all) and the reference have; those."""
-    lengths = {name: min(len(r["curve"]) for r in rows) for name, rows in methods.items()}
-    enough = min(3, len(methods))
-    epochs = sorted(lengths.values())[-enough]
-    epochs = min(epochs, lengths[base])
-    return epochs - 1, {k: rows for k, rows in methods.items() if lengths[k] >= epochs}
-
-
-def _row(name: str, records: list[dict], metric: str, index: int | None, scores: list) -> Row:
-    def mean(values: list) -> float | None:
-        return sum(values) / len(values) if values and None not in values else None
-
-    def value(record: Mapping) -> float | None:
-        if index is not None:
-            return record["curve"][index].get(metric)
-        found = [point[metric] for point in record["curve"] if point.get(metric) is not None]
-        return (min if lower_is_better(metric) else max)(found, default=None)
-
-    kwargs = records[0]["config"]["methods"][name].get("kwargs", {})
-    return Row(
-        method=name,
-        value=mean([value(record) for record in records]),
-        step_ms=mean([(record.get("step_ms") or {}).get("median") for record in records]),
-        head_ms=mean([(record.get("head_ms") or {}).get("median") for record in records]),
-        same_model=_scores(records[0]) == scores,
-        exact=sampler_name(kwargs) == "exp",
-    )
-
-
-def _scores(record: Mapping) -> list:
-    """What decides how a method's scores come from its table."""
-    (method,) = record["config"]["methods"].values()
-    kwargs = method.get("kwargs", {})
-    return [kwargs.get(key, default) for key, default in _MODEL.items()]
-
-
-def sampler_name(kwargs: Mapping) -> str | None:
-    """Returns the registry name of the sampler among a head's arguments, or None."""
-    sampler = kwargs.get("sampler")
-    return sampler.get("class_name") if isinstance(sampler, Mapping) else sampler
+    ends = runs[[key, f"most_frequent.{key}"]].dropna()
+    lead = ends.iloc[:, 1] - ends.iloc[:, 0]
+    return bool(((lead if measures.lower_is_better(metric) else -lead) > 0).all())
 
 
 def _timing(rows: list[Row], reference: Row) -> str:
-    if any(row.step_ms is None or row.head_ms is None for row in rows):
-        return "not measured"
     rest = [row.step_ms - row.head_ms for row in rows]
+    if any(map(pd.isna, rest)):
+        return "not measured"
     if max(rest) - min(rest) > SPREAD * reference.step_ms:
         return "not comparable"
     return "step"
+
+
+def choices(found: list[Comparison]) -> Section:
+    """The best row of each comparison, the next ones, and the fastest that is as good."""
+    rows, nearest = [], []
+    for item in found:
+        own = [row for row in item.rows if row.same_model and not row.exact]
+        if len(own) < 2:
+            continue
+        rows.append(_line(item, own))
+        first = next(row for row in own if row is not item.reference)
+        if item.reference.method == REFERENCE and item.learned:
+            words = f"`{first.method}` with {item.measure} {_change(first, item.reference)}"
+            nearest.append(f"{words} (`{item.group}`, {item.page.link})")
+    columns = {
+        "data, model": "group",
+        "backend": "backend",
+        "n": ("{:,}", "num_classes"),
+        "I, nats": "information",
+        "measure": "measure",
+        "after": "after",
+        "best": "best",
+        "next": "next",
+        f"fastest within {100 * WITHIN:.0f} %": "fastest",
+        "page": "page",
+    }
+    answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
+    return section("Quality after the same training", _WORDS, rows, columns, lambda _: answer)
+
+
+def _line(item: Comparison, own: list[Row]) -> dict:
+    best, *others = own
+    fastest = item.timing
+    if item.timing == "step":
+        near = [row for row in own if item.behind(row, best) <= WITHIN]
+        fast = min(near, key=lambda row: row.step_ms)
+        share = fast.step_ms / item.reference.step_ms
+        fastest = f"`{fast.method}`, {share:.2f} of `{item.reference.method}`'s step"
+    return item._asdict() | {
+        "group": f"`{item.group}`",
+        "measure": item.measure,
+        "best": f"`{best.method}` {number(best.value)}",
+        "next": ", ".join(f"`{row.method}` {_change(row, best)}" for row in others[:2]),
+        "fastest": fastest,
+        "page": item.page.link,
+    }
+
+
+def _change(row: Row, base: Row) -> str:
+    return f"{100 * (row.value / base.value - 1):+.1f} %"
+
+
+def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:
+    """Returns {file name without ending: (caption, data)}, where times can be compared."""
+    return {
+        f"frontier-{item.page.name}-{item.group}-{item.backend}": _frontier(item)
+        for item in found
+        if item.timing == "step"
+    }
+
+
+def _frontier(item: Comparison) -> tuple[str, dict]:
+    points, outside, base = {}, [], item.reference
+    sign = 1 if measures.lower_is_better(item.metric) else -1
+    for row in item.rows:
+        name = row.method if row.same_model else f"{row.method} *"
+        value = row.value / base.value
+        if sign > 0 and value > OUTSIDE:
+            outside.append(f"{name} at {number(value)}")
+        else:
+            points[name] = [row.step_ms / base.step_ms, value]
+    line: list[list[float]] = []
+    for name, point in sorted(points.items(), key=lambda pair: (pair[1][0], sign * pair[1][1])):
+        if not name.endswith("*") and (not line or sign * (point[1] - line[-1][1]) < 0):
+            line.append(point)
+    data = {
+        "x": f"step, multiple of {base.method}'s",
+        "y": f"{item.measure}, multiple of {base.method}'s",
+        "log": "xy" if sign > 0 else "x",
+        "lines": {"frontier": line, **{name: [point] for name, point in points.items()}},
+        "dashed": ["frontier"],
+    }
+    if outside:
+        data["x"] += f" (not shown: {', '.join(outside)})"
+    return f"{item.group}, {item.backend}: {item.measure} after {item.after}", data

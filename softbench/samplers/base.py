@@ -42,8 +42,10 @@ class Sampler(keras.layers.Layer):
 
     Attributes:
         unique: whether draws are without replacement, and q is the probability of being drawn.
+        kind: what q depends on, in one word, as records have it.
     """
 
+    kind = "static"
     unique = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:

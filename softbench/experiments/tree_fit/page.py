@@ -1,8 +1,21 @@
-"""Tables of the task "tree_fit" from records. Needs no Keras."""
+"""Tables of the task "tree_fit". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.tables import Table, number
+import pandas as pd
+
+from softbench.report import frame, measures
+from softbench.report.tables import Table, in_order, table
+
+_FIT = {
+    "tree": "method",
+    "seconds": "seconds",
+    "processor seconds": "processor_seconds",
+    "log p_n, train": "log_likelihood_train",
+    "log p_n, test": "log_likelihood_test",
+    "most alternations": "alternations",
+    "levels settled": ("{:.0f} of {:.0f}", "settled", "levels"),
+}
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -19,33 +32,46 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
 def _fit_table(plan: Mapping, record: Mapping) -> Table:
     """A row for the label frequencies (each count one more), then one for each method."""
-    splits, frequency = ("train", "test"), record["frequency"]
-    rows = [["label frequency", "-", "-", *(number(frequency[name]) for name in splits), "-", "-"]]
-    for name in [name for name in plan["methods"] if name in record["fits"]]:
-        found = record["fits"][name]
-        levels = found["levels"]
-        settled = sum(level["settled"] for level in levels)
-        row = [name, number(found["seconds"]), number(found["processor_seconds"])]
-        row += [number(found["log_likelihood"][name]) for name in splits]
-        row += [str(max((level["alternations"] for level in levels), default=0))]
-        rows.append([*row, f"{settled} of {len(levels)}"])
-    header = ["tree", "seconds", "processor seconds", "log p_n, train", "log p_n, test"]
-    header += ["most alternations", "levels settled"]
+    rows = in_order(plan, frame.long([record], _fits))
+    frequency = {f"log_likelihood_{split}": value for split, value in record["frequency"].items()}
+    first = pd.DataFrame([{"method": "label frequency", **frequency}])
     sizes = f"N = {record['num_points']:,}, n = {record['num_classes']:,}"
-    where = f"{record['config']['backend']}, seed {record['seed']}"
-    return Table(f"Fit, {sizes}: {record['config']['dataset']['name']}, {where}", header, rows)
+    where = f"{rows['backend'].iloc[0]}, seed {record['seed']}"
+    title = f"Fit, {sizes}: {record['config']['dataset']['name']}, {where}"
+    return table(title, pd.concat([first, rows], ignore_index=True), _FIT)
+
+
+def _fits(record: Mapping) -> Iterator[dict]:
+    for name, found in record["fits"].items():
+        levels = found["levels"]
+        likelihood = found["log_likelihood"].items()
+        yield {
+            "method": name,
+            "seconds": found["seconds"],
+            "processor_seconds": found["processor_seconds"],
+            **{f"log_likelihood_{split}": value for split, value in likelihood},
+            "alternations": max((level["alternations"] for level in levels), default=0),
+            "settled": sum(level["settled"] for level in levels),
+            "levels": len(levels),
+        }
 
 
 def _draw_table(record: Mapping) -> Table:
-    model, draws = record["config"]["model"], record["draws"]
-    sizes = sorted(draws, key=int)
-    first = draws[sizes[0]]["step_ms"]
-    rows = []
-    for size in sizes:
-        ms = draws[size]["step_ms"]
-        times = [number(ms[key]) for key in ("median", "p20", "p80")]
-        rows.append([f"{int(size):,}", *times, f"{ms['median'] / first['median']:.3g}"])
-    header = ["n", "draw, ms (median)", "p20", "p80", f"over n = {int(sizes[0]):,}"]
+    draws = [
+        {"num_classes": int(size), **measures.times(found["step_ms"], "draw_ms")}
+        for size, found in record["draws"].items()
+    ]
+    draws = pd.DataFrame(draws).sort_values("num_classes")
+    first = draws.iloc[0]
+    draws["growth"] = draws["draw_ms_p50"] / first["draw_ms_p50"]
+    columns = {
+        "n": ("{:,}", "num_classes"),
+        "draw, ms (median)": "draw_ms_p50",
+        "p20": "draw_ms_p20",
+        "p80": "draw_ms_p80",
+        f"over n = {first['num_classes']:,.0f}": ("{:.3g}", "growth"),
+    }
+    model, backend = record["config"]["model"], record["config"]["backend"]
     options = f"B = {model['batch_size']}, m = {model['num_sampled']}, k = {model['dim']}"
-    backend, device = record["config"]["backend"], record["device"]["name"]
-    return Table(f"Draws against n, {options}: {backend}, {device}", header, rows)
+    device = record["device"]["name"]
+    return table(f"Draws against n, {options}: {backend}, {device}", draws, columns)

@@ -1,14 +1,51 @@
-"""Tables of the task "wall_time" from records. Needs neither Keras nor a plotting library."""
+"""Tables and plots of the task "wall_time". Needs no Keras."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.choices import sampler_name
-from softbench.report.costs import KERNELS, Section, answer_from, link, place, where
+import pandas as pd
+
+from softbench.bench.records import sampler_kinds
+from softbench.report import frame, measures
 from softbench.report.page import Page
-from softbench.report.tables import Table, number, sorted_lines
+from softbench.report.tables import (
+    Section,
+    Table,
+    answer_from,
+    in_order,
+    number,
+    quantiles,
+    section,
+    table,
+    wide,
+)
 
 _PARTS = ("draw", "loss", "update")
 _REFERENCE = "exp"
+_LOSS = "loss_ms_p50"
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each method: its times, and the exact sampler's loss over its own."""
+    times, kinds = record["wall_time"], sampler_kinds(record)
+    exact = measures.times(times.get(_REFERENCE, {}).get("loss", {}).get("step_ms"), "exact")
+    for name, parts in times.items():
+        row = {"method": name, "kind": kinds[name]}
+        for part in _PARTS:
+            row |= measures.times(parts.get(part, {}).get("step_ms"), f"{part}_ms")
+        row["exact_ms"] = exact["exact_p50"]
+        row["ratio"] = _ratio(exact["exact_p50"], row[_LOSS])
+        row["ratio_p20"] = _ratio(exact["exact_p20"], row["loss_ms_p20"])
+        sums = record.get("sums", {}).get(name, {})
+        yield row | {"sums_mb": sums.get("megabytes"), "block": sums.get("block_size")}
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above and below else None
+
+
+def _losses(records: list[dict]) -> pd.DataFrame:
+    found = frame.long(records, _rows)
+    return found.sort_values(["num_classes", "cell"], kind="stable")
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -24,150 +61,112 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
         plan: the content of `experiment.json`.
         records: records of task "wall_time".
     """
-    order = {name: i for i, name in enumerate(plan["methods"])}
-    groups: dict[tuple, dict[int, dict]] = {}
-    for record in sorted(records, key=lambda item: (item["num_classes"], item["cell"])):
-        config = record["config"]
-        key = (config["backend"], record["device"]["name"], config["model"]["label"])
-        rows = groups.setdefault(key, {}).setdefault(record["num_classes"], {})
-        for name, row in _rows(plan, record).items():
-            rows.setdefault(name, row)
+    losses = _losses(records)
+    rows = losses["group"] + "-" + losses["method"]
+    paper = {name: numbers["loss_ms"] for name, numbers in plan["paper"].items()}
+    losses["paper_ms"] = rows.map(paper).astype(float)
+    exact = (losses["group"] + f"-{_REFERENCE}").map(paper).astype(float)
+    losses["ratio_paper"] = exact / losses["paper_ms"]
     found = []
-    for key, sizes in sorted(groups.items()):
-        for rows in sizes.values():
-            for name in sorted(rows, key=lambda name: order.get(name, len(order))):
-                rows[name] = rows.pop(name)
-        found += [_table(key, units, rows) for units, rows in sizes.items()]
+    for place, own in losses.groupby(["backend", "device", "model"]):
+        own = own.drop_duplicates(["num_classes", "method"])
+        sizes = [in_order(plan, size) for _, size in own.groupby("num_classes")]
+        found += [_table(place, size) for size in sizes]
         if len(sizes) > 1:
-            found.append(_growth(key, sizes))
+            found.append(_growth(place, pd.concat(sizes)))
     return found
 
 
-def _rows(plan: Mapping, record: Mapping) -> dict[str, dict]:
-    """Returns {method: what its row shows}."""
-    units, times = record["num_classes"], record["wall_time"]
-    prefix = f"random{units}-{record['config']['model']['label']}-"
-    paper = {
-        name.removeprefix(prefix): numbers["loss_ms"]
-        for name, numbers in plan["paper"].items()
-        if name.startswith(prefix)
-    }
-    rows = {}
-    for name, parts in times.items():
-        rows[name] = {
-            "times": {part: parts[part]["step_ms"] for part in parts},
-            "paper": paper.get(name),
-            "ratio": _ratio(_loss(times.get(_REFERENCE)), _loss(parts)),
-            "ratio_p20": _ratio(_loss(times.get(_REFERENCE), "p20"), _loss(parts, "p20")),
-            "paper_ratio": _ratio(paper.get(_REFERENCE), paper.get(name)),
-            "sums": record["sums"].get(name, {}),
-        }
-    return rows
+def _table(place: tuple, own: pd.DataFrame) -> Table:
+    backend, device, model = place
+    columns = {"method": "method"}
+    for part in _PARTS:
+        times = [f"{part}_ms_{quantile}" for quantile in ("p50", "p20", "p80")]
+        columns[f"{part}, ms (p20-p80)"] = (quantiles, *times)
+    with_paper = own["paper_ms"].notna().any()
+    columns |= {"loss (paper)": "paper_ms"} if with_paper else {}
+    columns |= {f"{_REFERENCE} / this": "ratio", "by p20": "ratio_p20"}
+    columns |= {f"{_REFERENCE} / this (paper)": "ratio_paper"} if with_paper else {}
+    columns |= {"sums, MB": "sums_mb", "block": "block"}
+    title = f"n = {own['num_classes'].iloc[0]:,}, {model}: {backend}, {device}"
+    return table(title, own, columns)
 
 
-def _loss(parts: Mapping | None, which: str = "median") -> float | None:
-    return parts["loss"]["step_ms"][which] if parts else None
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above and below else None
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else number(value)
-
-
-def _times(summary: Mapping | None) -> str:
-    if not summary or summary["median"] is None:
-        return "-"
-    return f"{number(summary['median'])} ({number(summary['p20'])}-{number(summary['p80'])})"
-
-
-def _table(key: tuple, units: int, rows: Mapping) -> Table:
-    with_paper = any(row["paper"] for row in rows.values())
-    header = ["method", *(f"{part}, ms (p20-p80)" for part in _PARTS)]
-    header += ["loss (paper)"] if with_paper else []
-    header += [f"{_REFERENCE} / this", "by p20"]
-    header += [f"{_REFERENCE} / this (paper)"] if with_paper else []
-    header += ["sums, MB", "block"]
-    lines = []
-    for name, row in rows.items():
-        line = [name, *(_times(row["times"].get(part)) for part in _PARTS)]
-        line += [_text(row["paper"])] if with_paper else []
-        line += [_text(row[key]) for key in ("ratio", "ratio_p20")]
-        if with_paper:
-            line += [_text(row["paper_ratio"])]
-        line += [_text(row["sums"].get("megabytes")), _text(row["sums"].get("block_size"))]
-        lines.append(line)
-    backend, device, label = key
-    return Table(f"n = {units:,}, {label}: {backend}, {device}", header, lines)
-
-
-def _growth(key: tuple, sizes: Mapping[int, dict]) -> Table:
+def _growth(place: tuple, own: pd.DataFrame) -> Table:
     """The loss against n: medians, and the largest n's over the smallest's."""
-    units = list(sizes)
-    names = list(dict.fromkeys(name for rows in sizes.values() for name in rows))
-    lines = []
-    for name in names:
-        medians = [sizes[n].get(name, {}).get("times", {}).get("loss", {}) for n in units]
-        medians = [summary.get("median") for summary in medians]
-        growth = _ratio(medians[-1], medians[0])
-        lines.append([name, *map(_text, medians), _text(growth)])
-    backend, device, label = key
-    header = ["method", *(f"n = {n:,}" for n in units), "growth"]
-    return Table(f"Loss, ms, against n, {label}: {backend}, {device}", header, lines)
+    backend, device, model = place
+    page = wide(own, "method", "num_classes", _LOSS)
+    medians = own.pivot(index="method", columns="num_classes", values=_LOSS).loc[page.index]
+    page.columns = [f"n = {n:,}" for n in page]
+    growth = medians.iloc[:, -1] / medians.iloc[:, 0]
+    page["growth"] = ["-" if pd.isna(value) else number(value) for value in growth]
+    title = f"Loss, ms, against n, {model}: {backend}, {device}"
+    return Table(title, page.reset_index(), own[["method", "num_classes", _LOSS]])
 
 
-_EXACT = "exp"
 _DRAWS = """\
 The forward loss with draws from the softmax itself, and with draws from a kernel's sums over blocks
 of classes. Above 1 in the last ratio, the sums pay."""
 
 
-def front(pages: Iterable[Page]) -> Section:
+def front(pages: list[Page]) -> Section:
     """The loss with draws by a kernel's sums against that with exact draws, at each n."""
-    rows, ratios, links = [], {}, {}
-    for page in pages:
-        for record in sorted(page.ok("wall_time"), key=place):
-            times = {k: v["loss"]["step_ms"]["median"] for k, v in record["wall_time"].items()}
-            methods, exact = record["config"]["methods"], times.get(_EXACT)
-            kernels = {
-                name: time
-                for name, time in times.items()
-                if time and sampler_name(methods[name]) in KERNELS
-            }
-            if not kernels or not exact:
-                continue
-            least, most = (choose(kernels, key=kernels.get) for choose in (min, max))
-            low, high = exact / kernels[most], exact / kernels[least]
-            ratios.setdefault(record["num_classes"], []).extend([low, high])
-            links[link(page)] = None
-            row = [*where(record), record["config"]["model"]["label"], number(exact)]
-            row += [f"`{least}` {number(kernels[least])}", f"`{most}` {number(kernels[most])}"]
-            rows.append([*row, f"{number(low)} to {number(high)}", link(page)])
-    header = ["backend", "n", "batch, m", "exact draws, ms", "least of the kernels, ms"]
-    header += ["most, ms", "exact / kernel", "page"]
+    columns = {
+        "backend": "backend",
+        "n": ("{:,}", "num_classes"),
+        "batch, m": "model",
+        "exact draws, ms": "exact_ms",
+        "least of the kernels, ms": (_named, "least", "least_ms"),
+        "most, ms": (_named, "most", "most_ms"),
+        "exact / kernel": (lambda low, high: f"{number(low)} to {number(high)}", "low", "high"),
+        "page": "page",
+    }
     what = "the loss with any of the kernels is {} times cheaper than with exact draws"
-    answer = answer_from(ratios, what, links)
-    return Section(answer, _DRAWS, Table("Draws that follow the scores", header, rows))
+    return section(
+        "Draws that follow the scores",
+        _DRAWS,
+        [row for page in pages if "wall_time" in page.tasks for row in _kernels(page)],
+        columns,
+        lambda found: answer_from(found, ["low", "high"], what),
+    )
+
+
+def _named(name: str, ms: float) -> str:
+    return f"`{name}` {number(ms)}"
+
+
+def _kernels(page: Page) -> Iterator[dict]:
+    """For each record with exact draws and kernels the cheapest and the dearest of these."""
+    losses = _losses(page.tasks["wall_time"])
+    kernels = losses[(losses["kind"] == "kernel") & (losses[_LOSS] > 0) & (losses["exact_ms"] > 0)]
+    kernels = kernels.sort_values(["backend", "num_classes", "cell"], kind="stable")
+    for _, own in kernels.groupby("record", sort=False):
+        least, most = (own.loc[own[_LOSS].agg(end)] for end in ("idxmin", "idxmax"))
+        yield {
+            "backend": least["backend"],
+            "num_classes": least["num_classes"],
+            "model": least["model"],
+            "exact_ms": least["exact_ms"],
+            "least": least["method"],
+            "least_ms": least[_LOSS],
+            "most": most["method"],
+            "most_ms": most[_LOSS],
+            "low": most["ratio"],
+            "high": least["ratio"],
+            "page": page.link,
+        }
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: the loss against n for each batch and backend."""
-    found: dict[str, tuple[str, dict]] = {}
-    for record in records:
-        _add_wall(found, record)
-    return sorted_lines(found)
-
-
-def _add_wall(found: dict, record: Mapping) -> None:
-    backend, label = record["config"]["backend"], record["config"]["model"]["label"]
-    empty = {"x": "number of classes", "y": "loss, ms", "log": "xy", "lines": {}}
-    caption = f"Sampled softmax loss, {label}, {backend}"
-    _, data = found.setdefault(f"loss-{label}-{backend}", (caption, empty))
-    for name, parts in record["wall_time"].items():
-        median = parts["loss"]["step_ms"]["median"]
-        if median is not None:
-            line = data["lines"].setdefault(name, [])
-            if record["num_classes"] not in [n for n, _ in line]:
-                line.append([record["num_classes"], median])
+    losses = frame.long(records, _rows).dropna(subset=_LOSS)
+    losses = losses.drop_duplicates(["model", "backend", "method", "num_classes"])
+    found = {}
+    for (model, backend), own in losses.groupby(["model", "backend"]):
+        lines = {
+            name: sorted(map(list, zip(line["num_classes"], line[_LOSS], strict=True)))
+            for name, line in own.groupby("method", sort=False)
+        }
+        data = {"x": "number of classes", "y": "loss, ms", "log": "xy", "lines": lines}
+        found[f"loss-{model}-{backend}"] = (f"Sampled softmax loss, {model}, {backend}", data)
+    return found
