@@ -12,10 +12,13 @@ from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.experiments.step_time import page as report_steps
 from softbench.report import app as report
-from softbench.report import curves as report_curves
+from softbench.report import frame, training
 from softbench.report import page as report_page
-from softbench.report import reach as report_reach
 from softbench.report import tables as report_tables
+
+
+def results(plan, records):
+    return training.results(plan, frame.cells(records))
 
 
 def row_of(table, name):
@@ -23,7 +26,7 @@ def row_of(table, name):
 
 
 def test_paper_stands_beside_ours_and_missing_rows_say_not_run():
-    (table,) = report_tables.training_tables(PLAN, [make_record()])
+    (table,) = results(PLAN, [make_record()])
     assert table.title == "ptb-lstm_small"
     assert table.header == [
         "method",
@@ -45,7 +48,7 @@ def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
     longer = make_record(perplexity=130.0)
     longer["config"] = longer["config"] | {"epochs": 13}
     plan = PLAN | {"paper": paper, "columns": columns}
-    (table,) = report_tables.training_tables(plan, [make_record(), longer])
+    (table,) = results(plan, [make_record(), longer])
     assert table.header[2:] == [
         "epochs",
         "epochs (paper)",
@@ -61,7 +64,7 @@ def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
 
 def test_seeds_become_mean_and_range():
     made = [make_record(0, 110.0, 50.0), make_record(1, 113.0, 70.0)]
-    (table,) = report_tables.training_tables(PLAN, made)
+    (table,) = results(PLAN, made)
     assert row_of(table, "full")[2:] == [
         "111.5 (110-113)",
         "111.5",
@@ -74,13 +77,13 @@ def test_other_epochs_are_another_row():
     longer = make_record()
     longer["config"]["epochs"] = 13
     longer["cell"] = "ptb-lstm_small-full-s0-jax-99999999"
-    (table,) = report_tables.training_tables(PLAN, [make_record(), longer])
+    (table,) = results(PLAN, [make_record(), longer])
     assert [row[0] for row in table.rows] == ["full", "full", "exp"]
 
 
 def test_failed_cell_shows_its_status():
     failed = make_record(status="timed_out", final=None, error="Stopped after 3 s.")
-    (table,) = report_tables.training_tables(PLAN, [failed])
+    (table,) = results(PLAN, [failed])
     assert row_of(table, "full")[2] == "timed out"
 
 
@@ -187,13 +190,13 @@ def test_seconds_to_what_another_method_ends_with():
         run("tree", [(12, 0.3), (40, 0.5)], tree={"fit_seconds": 10.5}),
         run("slow", [(60, 0.9)], status="nan"),
     ]
-    (table,) = report_reach.reach_tables(plan, records)
+    (table,) = training.reach(plan, frame.cells(records), frame.points(records))
     assert table.rows == [
         ["tree", "10.5", "12", "0.3", "0.5", "0.5", "12", "0.30"],
         ["uniform", "-", "20", "0.35", "0.35", "0.3", "20", "0.50"],
         ["slow", "-", "20", "0.1", "0.2", "0.2", "not", "-"],
     ]
-    assert report_reach.reach_tables({"methods": []}, records) == []
+    assert training.reach({"methods": []}, frame.cells(records), frame.points(records)) == []
 
 
 def test_curves_are_after_epochs_or_after_parts_of_a_budget():
@@ -210,7 +213,7 @@ def test_curves_are_after_epochs_or_after_parts_of_a_budget():
             for method, curve in curves.items()
         ]
         plan = {"methods": list(curves), "columns": ["valid_perplexity"]}
-        (table,) = report_curves.curve_tables(plan, made)
+        (table,) = training.curves(plan, frame.points(made))
         return table
 
     def curve(*points):
@@ -240,7 +243,7 @@ def test_curves_are_after_epochs_or_after_parts_of_a_budget():
 def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
     with_it = make_record(most_frequent={"test_perplexity": 700.0, "test_nll": 6.55})
     plan = {**PLAN, "columns": ["valid_perplexity", "test_perplexity", "step_ms"], "paper": {}}
-    (table,) = report_tables.training_tables(plan, [with_it])
+    (table,) = results(plan, [with_it])
     assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
-    (table,) = report_tables.training_tables(plan, [make_record()])
+    (table,) = results(plan, [make_record()])
     assert all(row[0] != "(most frequent)" for row in table.rows)

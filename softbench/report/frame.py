@@ -41,7 +41,7 @@ _EMPTY = {"config": {"task": "", "dataset": {}, "model": {}, "methods": {}}, "st
 
 def _source(place: int, record: Mapping) -> dict:
     config, device = record["config"], record.get("device") or {}
-    dataset, model = label(config["dataset"]), label(config.get("model", {}))
+    dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
     same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
     setting = [f"{dataset}-{model}", same, device.get("name")]
     variant = [*setting, config["methods"], config.get("epochs"), device]

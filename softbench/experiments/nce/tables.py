@@ -28,7 +28,8 @@ def method_columns(method: str, negatives: str) -> dict:
 def by_method(plan: Mapping, rows: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of the plan's methods, as these are listed there, by K."""
     rows = rows[rows["method"].isin(plan["methods"])]
-    return in_order(plan, rows.sort_values("negatives", na_position="first", kind="stable"))
+    keys = [key for key in ("negatives", "inputs", "size") if key in rows]
+    return in_order(plan, rows.sort_values(keys, na_position="first", kind="stable"))
 
 
 def spread(values: pd.Series) -> str:
