@@ -4,9 +4,9 @@ A comparison is made among the rows of one experiment, data set, model, backend 
 the same number of epochs, by the first measure of quality among the columns of the page.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from softbench.report import frame, measures
@@ -36,32 +36,11 @@ classes are left out: there is nothing to save. Where a page names one seed, dif
 per cent may be the seed's."""
 
 
-class Row(NamedTuple):
-    """A method at the common point; means over its seeds.
-
-    Attributes:
-        method: its name.
-        value: the measure of quality.
-        step_ms: of a whole step, or NaN.
-        head_ms: of its head alone, or NaN.
-        same_model: whether its scores are the reference's (normalisation, temperature, ...).
-        exact: whether it draws from the softmax itself, at the cost of all scores.
-    """
-
-    method: str
-    value: float
-    step_ms: float
-    head_ms: float
-    same_model: bool
-    exact: bool
-
-
 class Comparison(NamedTuple):
     """Rows that can be compared.
 
     Attributes:
-        page, group, backend: where.
-        num_classes: n.
+        page, group, backend, num_classes: where.
         information: the largest estimate of I(input; class) among the rows, in nats, or NaN.
         metric: key of the learning curve.
         after: the common point, in words.
@@ -69,7 +48,10 @@ class Comparison(NamedTuple):
         learned: whether the reference ends better on the test set than the most frequent classes
             do; True where that was not recorded.
         reference: the reference's row.
-        rows: all rows, the best first.
+        rows: of the methods at the common point, the best first: `method`; means over its seeds of
+            `value`, and of `step_ms` and `head_ms` of a whole step and of its head alone, or NaN;
+            `same_model`, whether its scores are the reference's (normalisation, temperature, ...);
+            `exact`, whether it draws from the softmax itself, at the cost of all scores.
     """
 
     page: Page
@@ -81,15 +63,15 @@ class Comparison(NamedTuple):
     after: str
     timing: str
     learned: bool
-    reference: Row
-    rows: list[Row]
+    reference: tuple
+    rows: list[tuple]
 
     @property
     def measure(self) -> str:
         """Name of the measure of quality."""
         return measures.name(self.metric)
 
-    def behind(self, row: Row, base: Row) -> float:
+    def behind(self, row: tuple, base: tuple) -> float:
         """How much worse a row is than another, as a fraction of the other's value."""
         change = row.value / base.value - 1
         return change if measures.lower_is_better(self.metric) else -change
@@ -100,58 +82,52 @@ def comparisons(page: Page) -> list[Comparison]:
 
     Data with fewer than `FEWEST` classes are left out: there is nothing to save.
     """
-    cells = page.cells
-    cells = cells[(cells["task"] == "train") & (cells["status"] == "ok")]
-    cells = cells[cells["num_classes"] >= FEWEST]
-    points = frame.points([page.records[place] for place in cells["record"]])
-    metric = _metric(page.plan)
-    if metric is None or metric not in points:
+    reach = page.plan.get("reach") or {}
+    shown = filter(None, map(measures.on_curve, page.plan["columns"]))
+    metric = reach.get("metric") or next(shown, None)
+    runs, points = page.cells, frame.points(page.records)
+    runs = runs[(runs["task"] == "train") & (runs["status"] == "ok")]
+    runs = runs[runs["num_classes"] >= FEWEST]
+    if metric not in points:
         return []
-    cells = cells.assign(record=range(len(cells)))  # as in `points`
-    reach = (page.plan.get("reach") or {}).get("method")
     found = []
-    for _, own in points.groupby("setting"):
+    for _, own in points[points["record"].isin(runs["record"])].groupby("setting"):
         methods = set(own["method"])
-        base = REFERENCE if REFERENCE in methods else reach
+        base = REFERENCE if REFERENCE in methods else reach.get("method")
         if base in methods:
-            runs = cells[cells["record"].isin(own["record"])]
-            found.append(_comparison(page, metric, own, runs, base))
+            found.append(_comparison(page, metric, own, runs.set_index("record"), base))
     return [comparison for comparison in found if comparison and len(comparison.rows) > 1]
 
 
-def _metric(plan: Mapping) -> str | None:
-    if plan.get("reach"):
-        return plan["reach"]["metric"]
-    return next(filter(None, map(measures.on_curve, plan["columns"])), None)
-
-
 def _comparison(
-    page: Page, metric: str, points: pd.DataFrame, cells: pd.DataFrame, base: str
+    page: Page, metric: str, points: pd.DataFrame, runs: pd.DataFrame, base: str
 ) -> Comparison | None:
-    runs = cells[cells["method"] == base]
-    first, lower = runs.iloc[0], measures.lower_is_better(metric)
+    lower = measures.lower_is_better(metric)
+    first = points[points["method"] == base].iloc[0]
     # Of a budget the best point, as early stopping keeps it: rows see the data unequally often.
-    common = points if first["budget"] else _common_point(points, base)
-    last = common.groupby("record").tail(1)
-    best = common.groupby("record")[metric].agg("min" if lower else "max")
-    cells = cells.assign(value=cells["record"].map(best))
-    rows = _rows(cells[cells["record"].isin(best.index)], first["scores"])
-    rows.sort(key=lambda row: row.value if lower else -row.value)
+    if not first["budget"]:
+        points = _common_point(points, base)
+    last = points.groupby("record").tail(1)
+    runs = runs.loc[last["record"]].assign(
+        value=points.groupby("record")[metric].agg("min" if lower else "max")
+    )
+    of_base = runs[runs["method"] == base]
+    rows = list(_rows(runs, of_base["scores"].iloc[0], lower).itertuples(index=False, name="Row"))
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
-    steps = last.loc[last["record"] == first["record"], "step"].iloc[0]
+    steps = last.loc[last["record"] == first["record"], "step"].item()
     after = f"at most {first['budget']:,.0f} s" if first["budget"] else f"{steps:,} steps"
     return Comparison(
         page=page,
         group=first["group"],
         backend=first["backend"],
         num_classes=int(first["num_classes"]),
-        information=last.get("mutual_information", pd.Series(dtype=float)).max(),
+        information=last["mutual_information"].max() if "mutual_information" in last else np.nan,
         metric=metric,
         after=after,
         timing="equal time" if first["budget"] else _timing(rows, reference),
-        learned=_learned(runs, metric),
+        learned=_learned(of_base, metric.replace("valid_", "test_"), lower),
         reference=reference,
         rows=rows,
     )
@@ -165,30 +141,29 @@ def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
     return points[longer & (points["point"] == epochs - 1)]
 
 
-def _rows(cells: pd.DataFrame, scores: str) -> list[Row]:
-    """The methods that have a value for every seed."""
-    found = []
-    for method, own in cells.groupby("method", sort=False):
-        value, step, head = (
-            own[name].astype(float).mean(skipna=False)
-            for name in ("value", "step_ms_p50", "head_ms_p50")
-        )
-        same, exact = own["scores"].iloc[0] == scores, own["sampler_kind"].iloc[0] == "exact"
-        if not pd.isna(value):
-            found.append(Row(method, value, step, head, same, exact))
-    return found
+def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
+    """The methods that have a value for every seed, the best first."""
+    means = {"value": "value", "step_ms": "step_ms_p50", "head_ms": "head_ms_p50"}
+    groups = runs.astype(dict.fromkeys(means.values(), float)).groupby("method", sort=False)
+    found = pd.DataFrame(
+        {
+            name: groups[key].agg(lambda values: values.mean(skipna=False))
+            for name, key in means.items()
+        }
+    )
+    found["same_model"] = groups["scores"].first() == scores
+    found["exact"] = groups["sampler_kind"].first() == "exact"
+    found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
+    return found.reset_index()
 
 
-def _learned(runs: pd.DataFrame, metric: str) -> bool:
-    key = metric.replace("valid_", "test_")
-    if not {key, f"most_frequent.{key}"} <= set(runs):
-        return True
-    ends = runs[[key, f"most_frequent.{key}"]].dropna()
-    lead = ends.iloc[:, 1] - ends.iloc[:, 0]
-    return bool(((lead if measures.lower_is_better(metric) else -lead) > 0).all())
+def _learned(runs: pd.DataFrame, score: str, lower: bool) -> bool:
+    ends = runs.reindex(columns=[score, f"most_frequent.{score}"]).dropna()
+    lead = ends.iloc[:, 0] - ends.iloc[:, 1]
+    return bool(((-lead if lower else lead) > 0).all())
 
 
-def _timing(rows: list[Row], reference: Row) -> str:
+def _timing(rows: list[tuple], reference: tuple) -> str:
     rest = [row.step_ms - row.head_ms for row in rows]
     if any(map(pd.isna, rest)):
         return "not measured"
@@ -209,23 +184,11 @@ def choices(found: list[Comparison]) -> Section:
         if item.reference.method == REFERENCE and item.learned:
             words = f"`{first.method}` with {item.measure} {_change(first, item.reference)}"
             nearest.append(f"{words} (`{item.group}`, {item.page.link})")
-    columns = {
-        "data, model": "group",
-        "backend": "backend",
-        "n": ("{:,}", "num_classes"),
-        "I, nats": "information",
-        "measure": "measure",
-        "after": "after",
-        "best": "best",
-        "next": "next",
-        f"fastest within {100 * WITHIN:.0f} %": "fastest",
-        "page": "page",
-    }
     answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
-    return section("Quality after the same training", _WORDS, rows, columns, lambda _: answer)
+    return section("Quality after the same training", _WORDS, rows, answer)
 
 
-def _line(item: Comparison, own: list[Row]) -> dict:
+def _line(item: Comparison, own: list[tuple]) -> dict:
     best, *others = own
     fastest = item.timing
     if item.timing == "step":
@@ -233,17 +196,21 @@ def _line(item: Comparison, own: list[Row]) -> dict:
         fast = min(near, key=lambda row: row.step_ms)
         share = fast.step_ms / item.reference.step_ms
         fastest = f"`{fast.method}`, {share:.2f} of `{item.reference.method}`'s step"
-    return item._asdict() | {
-        "group": f"`{item.group}`",
+    return {
+        "data, model": f"`{item.group}`",
+        "backend": item.backend,
+        "n": f"{item.num_classes:,}",
+        "I, nats": item.information,
         "measure": item.measure,
+        "after": item.after,
         "best": f"`{best.method}` {number(best.value)}",
         "next": ", ".join(f"`{row.method}` {_change(row, best)}" for row in others[:2]),
-        "fastest": fastest,
+        f"fastest within {100 * WITHIN:.0f} %": fastest,
         "page": item.page.link,
     }
 
 
-def _change(row: Row, base: Row) -> str:
+def _change(row: tuple, base: tuple) -> str:
     return f"{100 * (row.value / base.value - 1):+.1f} %"
 
 

@@ -121,7 +121,7 @@ def points(records: list[dict]) -> pd.DataFrame:
     """
 
     def rows(record: Mapping) -> list[dict]:
-        (method,) = record["config"]["methods"]
+        method = next(iter(record["config"]["methods"]), None)
         common = {"method": method, "steps_per_epoch": record.get("steps_per_epoch")}
         curve = record.get("curve") or []
         return [common | {"point": place, **point} for place, point in enumerate(curve)]

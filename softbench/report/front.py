@@ -76,9 +76,11 @@ def front_page(root: Path, pages: list[Page]) -> tuple[str, dict[str, tuple[str,
     found = [item for page in pages for item in choices.comparisons(page)]
     frontiers = choices.frontiers(found)
     lines = ["# Results", "", _INTRO, "", "## Which method to use when", ""]
-    parts = [tasks.page_module(task) for task in tasks.TASKS]
     sections = [choices.choices(found)]
-    sections += [part.front(pages) for part in parts if hasattr(part, "front")]
+    for task in tasks.TASKS:
+        part = tasks.page_module(task)
+        if hasattr(part, "front"):
+            sections.append(part.front([page for page in pages if task in page.tasks]))
     lines += [f"* {section.answer}" for section in sections if section.answer]
     lines += [""]
     for section in sections:

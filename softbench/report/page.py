@@ -139,9 +139,7 @@ def _provenance(cells: pd.DataFrame) -> list[str]:
     if not len(cells):
         return ["No cell has run.", ""]
     first, last = cells["date"].min(), cells["date"].max()
-    known = {
-        name: sorted(set(cells[name].dropna())) for name in ("hardware", "software", "commit")
-    }
+    known = {name: sorted(set(cells[name].dropna())) for name in ("hardware", "software", "commit")}
     return [
         "```",
         *cells["command"].unique(),

@@ -88,7 +88,9 @@ def index(pages: list[Page]) -> list[Table]:
     return [
         Table(
             paper,
-            pd.DataFrame([_row(item, known.get(item.experiment)) for item in items], columns=header),
+            pd.DataFrame(
+                [_row(item, known.get(item.experiment)) for item in items], columns=header
+            ),
         )
         for paper, items in PAPERS.items()
     ]

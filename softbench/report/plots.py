@@ -124,6 +124,15 @@ def _style(index: int) -> dict:
     }
 
 
+def against_n(frame: object, y: str, words: str) -> dict:
+    """Returns the data of a plot of `y` against the number of classes, a line for each method."""
+    lines = {
+        name: sorted(map(list, zip(line["num_classes"], line[y], strict=True)))
+        for name, line in frame.groupby("method", sort=False)
+    }
+    return {"x": "number of classes", "y": words, "log": "xy", "lines": lines}
+
+
 def panels(*parts: Mapping) -> dict:
     """Returns the data of a plot with one panel for each of `parts`, see `panel`."""
     return {"panels": list(parts)}

@@ -86,25 +86,10 @@ def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     return pd.DataFrame(found, dtype=object)
 
 
-def section(
-    title: str,
-    words: str,
-    rows: list[dict],
-    columns: Columns,
-    answer: Callable[[pd.DataFrame], str],
-) -> Section:
-    """Returns a part of the front page, which claims nothing without rows.
-
-    Args:
-        title, words: of the section.
-        rows: the numbers of each row of its table.
-        columns: of the table, see `show`.
-        answer: says in a sentence what the rows, as a DataFrame, bear out.
-    """
-    if not rows:
-        return Section("", words, Table(title, pd.DataFrame()))
-    found = pd.DataFrame(rows)
-    return Section(answer(found), words, table(title, found, columns))
+def section(title: str, words: str, rows: list[dict], answer: str) -> Section:
+    """Returns a part of the front page: `rows` are {heading: number or text}."""
+    page = pd.DataFrame(rows, dtype=object).map(text)
+    return Section(answer, words, Table(title, page))
 
 
 def _split(what: str | tuple) -> tuple[str | Callable, list[str]]:
@@ -122,6 +107,21 @@ def wide(frame: pd.DataFrame, rows: str, columns: str, what: str | tuple) -> pd.
     texts = frame.assign(text=show(frame, {"text": what})["text"].to_numpy())
     found = texts.pivot(index=rows, columns=columns, values="text").fillna("-")
     return found.loc[frame[rows].unique(), frame[columns].unique()]
+
+
+def growth(frame: pd.DataFrame, value: str, what: str | tuple, heading: str) -> pd.DataFrame:
+    """Returns texts of methods against n, see `wide`, and the last value over the first.
+
+    Args:
+        frame: with `method`, `num_classes` and `value`.
+        value: the column of the numbers.
+        what: their texts, see `show`.
+        heading: with `{}` for n.
+    """
+    page = wide(frame, "method", "num_classes", what)
+    numbers = frame.pivot(index="method", columns="num_classes", values=value)[list(page)]
+    page.columns = [heading.format(f"{n:,}") for n in page]
+    return page.assign(growth=numbers.iloc[:, -1] / numbers.iloc[:, 0])
 
 
 def number(value: float) -> str:
@@ -171,19 +171,21 @@ def in_order(plan: Mapping, frame: pd.DataFrame, column: str = "method") -> pd.D
     return frame.sort_values(column, key=lambda names: names.map(order.index), kind="stable")
 
 
-def answer_from(rows: pd.DataFrame, ratios: list[str], what: str) -> str:
+def answer_from(rows: list[dict], ratios: Mapping[int, list[float]], what: str) -> str:
     """Says from which n on all ratios are above 1, and their range there.
 
     Args:
-        rows: with `num_classes` and `page`, the link to each row's.
-        ratios: the columns of the ratios.
+        rows: of the section.
+        ratios: {n: ratios}.
         what: what it says, with `{}` for the range.
     """
-    place = ", ".join(rows["page"].unique())
-    below = rows.loc[rows[ratios].min(axis=1) <= 1, "num_classes"].max()
-    above = rows if pd.isna(below) else rows[rows["num_classes"] > below]
-    if above.empty:
+    if not ratios:
+        return ""
+    place = ", ".join(dict.fromkeys(row["page"] for row in rows))
+    below = [n for n, values in ratios.items() if min(values) <= 1]
+    above = [n for n in sorted(ratios) if n > max(below, default=0)]
+    if not above:
         return f"At no n that was measured is every ratio above 1 ({place})."
-    values = above[ratios].to_numpy()
-    span = f"{number(values.min())} to {number(values.max())}"
-    return f"From n = {above['num_classes'].min():,} on, {what.format(span)} ({place})."
+    values = [value for n in above for value in ratios[n]]
+    span = f"{number(min(values))} to {number(max(values))}"
+    return f"From n = {above[0]:,} on, {what.format(span)} ({place})."

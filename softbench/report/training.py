@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from softbench.report import frame, measures
-from softbench.report.tables import Table, in_order, number, ordered, seeds, table
+from softbench.report.tables import Table, in_order, number, seeds, table
 
 _ROW = ["method", "variant"]  # the seeds of one row
 

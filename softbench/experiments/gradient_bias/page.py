@@ -10,6 +10,7 @@ from softbench.report import frame
 from softbench.report.page import Page
 from softbench.report.tables import Section, Table, in_order, number, section, table
 
+_KINDS = ("needs no scores", "kernel", "kernel times class counts")
 _ONE_HEAD = ["valid_perplexity", "mutual_information", "batch", "contexts"]
 
 
@@ -64,8 +65,8 @@ def _rows(record: Mapping) -> Iterator[dict]:
 def _kind(method: Mapping, kind: str | None) -> str | None:
     sampler = method.get("kwargs", {}).get("sampler")
     if kind == "kernel" and isinstance(sampler, Mapping) and "prior" in sampler["config"]:
-        return "kernel times class counts"
-    return {"static": "needs no scores", "kernel": "kernel"}.get(kind)
+        return _KINDS[2]
+    return {"static": _KINDS[0], "kernel": _KINDS[1]}.get(kind)
 
 
 def _one_run(records: list[dict]) -> pd.DataFrame:
@@ -100,40 +101,34 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 _WORDS = """\
 The proposal of each kind that is nearest to the softmax of a trained head. An effective sample size
 of 10 % says that 10 draws do the work of one from the softmax."""
-_KINDS = ("needs no scores", "kernel", "kernel times class counts")
 
 
 def front(pages: list[Page]) -> Section:
     """The proposal with the largest effective sample size of each kind, on each trained head."""
-    columns = {
-        "data": "dataset",
-        "backend": "backend",
-        "n": ("{:,}", "num_classes"),
-        "I, nats": "mutual_information",
-        "perplexity": "valid_perplexity",
-        "kind": "kind",
-        "nearest": ("`{}`", "method"),
-        "effective sample size": ("{:.1f} %", "share"),
-        "KL(p, q), nats": (_or_inf, "kl"),
-        "page": "page",
-    }
-    rows = [row for page in pages if "gradient_bias" in page.tasks for row in _nearest(page)]
-    return section("How near proposals are", _WORDS, rows, columns, _answer)
-
-
-def _nearest(page: Page) -> list[dict]:
-    rows = _one_run(page.tasks["gradient_bias"])
-    rows = rows[rows["kind"].notna() & rows["ess"].notna()].sort_values("ess", kind="stable")
-    best = rows.groupby(["head", "kind"], sort=False).tail(1)
-    best = best.assign(share=100 * best["ess"], page=page.link)
-    order = best["kind"].map(_KINDS.index)
-    return best.assign(order=order).sort_values(["head", "order"]).to_dict("records")
-
-
-def _answer(rows: pd.DataFrame) -> str:
-    best = rows.sort_values("ess").groupby(["page", "head"], sort=False).tail(1)
-    words = [
-        f"on {row.dataset} `{row.method}` with {row.share:.1f} % ({row.page})"
-        for row in best.itertuples()
-    ]
-    return f"Largest effective sample size: {'; '.join(words)}."
+    rows, answers = [], []
+    for page in pages:
+        samplers = _one_run(page.tasks["gradient_bias"])
+        samplers = samplers[samplers["kind"].notna() & samplers["ess"].notna()]
+        for _, own in samplers.groupby("head"):
+            nearest = own.sort_values("ess", ascending=False, kind="stable").set_index("kind")
+            first = nearest.iloc[0]
+            share = f"{100 * first['ess']:.1f} %"
+            answers.append(f"on {first['dataset']} `{first['method']}` with {share} ({page.link})")
+            nearest = nearest[~nearest.index.duplicated()].filter(_KINDS, axis="index")
+            rows += [
+                {
+                    "data": row.dataset,
+                    "backend": row.backend,
+                    "n": f"{row.num_classes:,}",
+                    "I, nats": row.mutual_information,
+                    "perplexity": row.valid_perplexity,
+                    "kind": row.Index,
+                    "nearest": f"`{row.method}`",
+                    "effective sample size": f"{100 * row.ess:.1f} %",
+                    "KL(p, q), nats": _or_inf(row.kl),
+                    "page": page.link,
+                }
+                for row in nearest.itertuples()
+            ]
+    answer = f"Largest effective sample size: {'; '.join(answers)}." if answers else ""
+    return section("How near proposals are", _WORDS, rows, answer)

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 
-import pandas as pd
-
 from softbench.report import frame, measures
 from softbench.report.choices import REFERENCE
 from softbench.report.page import Page
-from softbench.report.tables import Section, Table, answer_from, quantiles, section, wide
+from softbench.report.plots import against_n
+from softbench.report.tables import Section, Table, answer_from, growth, quantiles, section
 
 _MS = "step_ms_p50"
+_TIMES = [_MS, "step_ms_p20", "step_ms_p80"]
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
@@ -34,24 +34,19 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     Columns: median (p20-p80) at each n, the growth from the smallest to the largest n, and the
     peer's median divided by the row's at the largest n, for each peer in the run.
     """
-    steps = frame.long(records, _rows)
-    return [_step_table(*place, own) for place, own in steps.groupby(["backend", "device"])]
-
-
-def _step_table(backend: str, device: str, own: pd.DataFrame) -> Table:
-    own = own.drop_duplicates(["num_classes", "method"], keep="last")
-    own = own.sort_values("num_classes", kind="stable")
-    page = wide(own, "method", "num_classes", (quantiles, _MS, "step_ms_p20", "step_ms_p80"))
-    medians = own.pivot(index="method", columns="num_classes", values=_MS).loc[page.index]
-    last = medians.iloc[:, -1]
-    page.columns = [f"n = {n:,}, ms (p20-p80)" for n in page]
-    ratios = {"growth": last / medians.iloc[:, 0]}
-    peers = own.loc[own["is_peer"], "method"].unique()
-    ratios |= {f"{peer} / this": last[peer] / last for peer in peers}
-    for heading, ratio in ratios.items():
-        page[heading] = ["-" if pd.isna(value) else f"{value:.3g}" for value in ratio]
-    data = own[["method", "num_classes", _MS, "step_ms_p20", "step_ms_p80"]]
-    return Table(f"{backend}, {device}", page.reset_index(), data)
+    found = []
+    for (backend, device), own in frame.long(records, _rows).groupby(["backend", "device"]):
+        own = own.drop_duplicates(["num_classes", "method"], keep="last")
+        own = own.sort_values("num_classes", kind="stable")
+        page = growth(own, _MS, (quantiles, *_TIMES), "n = {}, ms (p20-p80)")
+        last = own[own["num_classes"] == own["num_classes"].max()].set_index("method")[_MS]
+        for peer in own.loc[own["is_peer"], "method"].unique():
+            page[f"{peer} / this"] = last[peer] / last
+        ratios = list(page)[own["num_classes"].nunique() :]
+        page[ratios] = page[ratios].map("{:.3g}".format).replace("nan", "-")
+        data = own[["method", "num_classes", *_TIMES]]
+        found.append(Table(f"{backend}, {device}", page.reset_index(), data))
+    return found
 
 
 _STEPS = """\
@@ -65,63 +60,40 @@ def front(pages: list[Page]) -> Section:
 
     The last ratio is the largest of rows that differ in the optimizer alone.
     """
-    columns = {
-        "backend": "backend",
-        "n": ("{:,}", "num_classes"),
-        f"`{REFERENCE}`, ms": "reference_ms",
-        "fastest": ("`{}`", "fastest"),
-        "ms": "fastest_ms",
-        f"`{REFERENCE}` / fastest": "ratio",
-        "Keras' optimizer / row optimizer": "optimizers",
-        "page": "page",
-    }
+    rows: list[dict] = []
+    ratios: dict[int, list[float]] = {}
+    for page in pages:
+        steps = frame.long(page.tasks["step_time"], _rows)
+        steps = steps[~steps["is_peer"] & (steps[_MS] > 0)]
+        for (backend, n, _), own in steps.groupby(["backend", "num_classes", "cell"]):
+            ms = own.set_index("method")[_MS]
+            if REFERENCE not in ms or len(ms) < 2:
+                continue
+            by_rows = own["by_rows"]
+            pairs = own[~by_rows].merge(own[by_rows], on="twin", suffixes=("", "_rows"))
+            ratio = ms[REFERENCE] / ms.min()
+            ratios.setdefault(n, []).append(ratio)
+            rows.append(
+                {
+                    "backend": backend,
+                    "n": f"{n:,}",
+                    f"`{REFERENCE}`, ms": ms[REFERENCE],
+                    "fastest": f"`{ms.idxmin()}`",
+                    "ms": ms.min(),
+                    f"`{REFERENCE}` / fastest": ratio,
+                    "Keras' optimizer / row optimizer": (pairs[_MS] / pairs[f"{_MS}_rows"]).max(),
+                    "page": page.link,
+                }
+            )
     what = f"a step of the fastest row is {{}} times shorter than one of `{REFERENCE}`"
-    return section(
-        "The cost of a training step",
-        _STEPS,
-        [row for page in pages if "step_time" in page.tasks for row in _comparisons(page)],
-        columns,
-        lambda found: answer_from(found, ["ratio"], what),
-    )
-
-
-def _comparisons(page: Page) -> Iterator[dict]:
-    """For each record the reference and the fastest of our own methods."""
-    steps = frame.long(page.tasks["step_time"], _rows)
-    steps = steps.sort_values(["backend", "num_classes", "cell"], kind="stable")
-    for _, own in steps.groupby("record", sort=False):
-        own = own[~own["is_peer"] & (own[_MS] > 0)]
-        ms = own.set_index("method")[_MS]
-        if REFERENCE not in ms or len(ms) < 2:
-            continue
-        pairs = own[~own["by_rows"]].merge(own[own["by_rows"]], on="twin", suffixes=("", "_rows"))
-        yield {
-            "backend": own["backend"].iloc[0],
-            "num_classes": own["num_classes"].iloc[0],
-            "reference_ms": ms[REFERENCE],
-            "fastest": ms.idxmin(),
-            "fastest_ms": ms.min(),
-            "ratio": ms[REFERENCE] / ms.min(),
-            "optimizers": (pairs[_MS] / pairs[f"{_MS}_rows"]).max(),
-            "page": page.link,
-        }
+    answer = answer_from(rows, ratios, what)
+    return section("The cost of a training step", _STEPS, rows, answer)
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: step time against n for each backend."""
     steps = frame.long(records, _rows).dropna(subset=_MS)
     return {
-        f"steps-{backend}": (
-            f"Step time, {backend}",
-            {
-                "x": "number of classes",
-                "y": "step, ms",
-                "log": "xy",
-                "lines": {
-                    name: sorted(map(list, zip(line["num_classes"], line[_MS], strict=True)))
-                    for name, line in own.groupby("method", sort=False)
-                },
-            },
-        )
-        for backend, own in steps.groupby("backend", sort=False)
+        f"steps-{backend}": (f"Step time, {backend}", against_n(own, _MS, "step, ms"))
+        for backend, own in steps.groupby("backend")
     }
