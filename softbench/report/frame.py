@@ -33,10 +33,12 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         variant: all that must agree for two records to be seeds of one row.
     """
     found = [{**_source(i, r), **row} for i, r in enumerate(records) for row in rows(r)]
-    return pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
+    found = pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
+    unknown = found.columns[found.isna().all()]
+    return found.astype(dict.fromkeys(unknown, float))  # not None: one can reckon with it
 
 
-_EMPTY = {"config": {"task": "", "dataset": {}, "model": {}, "methods": {}}, "status": ""}
+_EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 
 
 def _source(place: int, record: Mapping) -> dict:

@@ -67,7 +67,7 @@ class Section(NamedTuple):
 def table(title: str, frame: pd.DataFrame, columns: Columns) -> Table:
     """Returns a table of the columns that `show` reads, the CSV file with their numbers."""
     used = [name for what in columns.values() for name in _split(what)[1]]
-    return Table(title, show(frame, columns), frame[list(dict.fromkeys(used))])
+    return Table(title, show(frame, columns), frame.reindex(columns=list(dict.fromkeys(used))))
 
 
 def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
@@ -76,12 +76,13 @@ def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     Args:
         frame: the numbers.
         columns: {heading: column of `frame`, or (format, *columns)}. A format is one of Python's,
-            which shows "-" where a number is missing, or a function of the columns' values.
+            which shows "-" where a number is missing, or a function of the columns' values. A
+            column that `frame` lacks is missing in every row.
     """
     found = {}
     for heading, what in columns.items():
         form, names = _split(what)
-        rows = frame[names].itertuples(index=False, name=None)
+        rows = frame.reindex(columns=names).itertuples(index=False, name=None)
         found[heading] = [_fill(form, row) for row in rows]
     return pd.DataFrame(found, dtype=object)
 

@@ -72,12 +72,10 @@ def _bound_table(where: str, rows: pd.DataFrame, order: list[str], information: 
 
 def _local(rows: pd.DataFrame) -> pd.DataFrame:
     """The optimum's loss by Lemma 2.1 and by draws; at N = 2 the JSD that it stands for."""
-    trained = ["binary_local", "binary_local_error", "binary_critic_rms"]
-    rows = rows.reindex(columns=list(dict.fromkeys([*rows, *trained])))
     loss, error = rows["optimal_local"], rows["optimal_local_error"]
     pair = rows["candidates"] == 2
     return rows.assign(
-        z=(loss - rows["least"].astype(float)) / error,
+        z=(loss - rows["least"]) / error,
         jsd=((math.log(4) - loss) / 2).where(pair),
         jsd_error=(error / 2).where(pair),
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from softbench.report.frame import label
-from softbench.report.tables import half_interval, in_order, number
+from softbench.report.tables import Table, half_interval, in_order, number
 
 
 def problems(records: list[dict]) -> list[list[dict]]:
@@ -42,10 +42,16 @@ def spread(values: pd.Series) -> str:
     return f"{number(mean)} ± {number(half)}" if half > 1e-9 * abs(mean) else number(mean)
 
 
-def spreads(rows: pd.DataFrame, columns: str, value: str, names: str = "name") -> pd.DataFrame:
-    """Returns `spread` over seeds by the values of two columns, in the order of appearance."""
-    found = rows.groupby([names, columns], sort=False)[value].agg(spread).unstack(columns)
-    return found.loc[rows[names].unique(), sorted(rows[columns].unique())]
+def spreads(rows: pd.DataFrame, columns: str, value: str, heading: str) -> pd.DataFrame:
+    """Returns `spread` over seeds: a row for each `name`, a column for each value of a column."""
+    found = rows.groupby(["name", columns], sort=False)[value].agg(spread).unstack(columns)
+    found = found.loc[rows["name"].unique()].sort_index(axis="columns")
+    return found.rename(columns=lambda place: heading.format(f"{place:,}"))
+
+
+def untitled(title: str, page: pd.DataFrame, data: pd.DataFrame) -> Table:
+    """Returns a table with the names of `page`'s rows in a first column without a heading."""
+    return Table(title, page.rename_axis("").reset_index(), data)
 
 
 def points(rows: pd.DataFrame, x: str, value: str) -> list[list[float]]:
