@@ -1,6 +1,8 @@
 """The report, from hand-made records; expected numbers by hand. Needs no Keras."""
 
 import copy
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.experiments.step_time import page as report_steps
 from softbench.report import app as report
-from softbench.report import frame, training
+from softbench.report import choices, frame, measures, training
 from softbench.report import page as report_page
 from softbench.report import tables as report_tables
 
@@ -100,6 +102,67 @@ def test_growth_and_ratio_to_the_peer():
     assert row_of(table, "peer_tf")[-2:] == ["1.5", "1"]
 
 
+def cells_of(table):
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def test_csv_files_hold_numbers_one_column_for_each_quantity():
+    (table,) = report_steps.tables(PLAN, [step_record(10_000, 2.0, 3.0), step_record(90_000, 3, 9)])
+    assert cells_of(table)[0] == {
+        "method": "shared",
+        "num_classes": "10000",
+        "step_ms_p50": "2",
+        "step_ms_p20": "1",
+        "step_ms_p80": "4",
+    }
+    made = [make_record(0, 110.123456789), make_record(1, 113.0), make_record(method="exp")]
+    made[2] |= {"status": "nan", "final": None}
+    (table,) = results(PLAN, made)
+    rows = cells_of(table)
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("full", "0"),
+        ("full", "1"),
+        ("exp", "0"),
+    ]
+    assert rows[0]["test_perplexity"] == "110.1235" and rows[0]["step_ms_p50"] == "60"
+    assert float(rows[0]["test_perplexity_over_paper"]) == pytest.approx(110.123456789 / 111.5)
+    assert rows[2]["status"] == "nan" and rows[2]["test_perplexity"] == ""
+    assert rows[2]["test_perplexity_paper"] == "120"
+
+
+def test_a_measure_is_said_once(monkeypatch):
+    """Registered and a column of a config, it is in tables, CSV, plots and the front page."""
+    monkeypatch.setitem(measures.MEASURES, "regret", measures.Measure("regret", lower=True))
+    made = [make_record(method="full"), make_record(method="exp")]
+    for record, regret in zip(made, (0.5, 0.25), strict=True):
+        record["final"]["test_regret"] = regret
+        record["curve"][1]["valid_regret"] = regret
+    plan = PLAN | {"columns": ["test_regret"], "paper": {}}
+    (table,) = training.tables(plan, made)
+    assert [row[2] for row in table.rows] == ["0.5", "0.25"]
+    assert [row["test_regret"] for row in cells_of(table)] == ["0.5", "0.25"]
+    _, plot = training.plots(plan, made)["ptb-lstm_small-valid_regret"]
+    assert plot["y"] == "validation regret" and plot["lines"]["exp"] == [[20.0, 0.25]]
+    for record in made:
+        record["curve"] = record["curve"][1:]
+    (found,) = choices.comparisons(report_page.Page("demo", plan, made))
+    assert found.metric == "valid_regret" and found.rows[0].method == "exp"
+
+
+def test_kinds_of_samplers_are_a_field_or_what_was_known_before_it():
+    methods = {
+        "full": {"head": "FullSoftmax"},
+        "a": {"kwargs": {"sampler": "exp"}},
+        "b": {"sampler": {"class_name": "rff", "config": {}}},
+        "c": {"kwargs": {"sampler": "later"}},
+    }
+    record = {"config": {"methods": methods}}
+    known = {"full": None, "a": "exact", "b": "kernel", "c": None}
+    assert records.sampler_kinds(record) == known
+    new = record | {"sampler_kinds": {"a": "exact", "b": "kernel", "c": "tree"}}
+    assert records.sampler_kinds(new) == known | {"c": "tree"}
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(118.0, "118"), (0.123456, "0.1235"), (12345.6, "12,346"), (0, "0")]
 )
@@ -139,6 +202,22 @@ def test_report_imports_no_backend():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["pandas", "tabulate"])
+def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
+    code = (
+        f"import sys; sys.modules[{name!r}] = None;"
+        "from softbench.bench import app, cell; from softbench.commands import ConfigError;"
+        "from softbench.report import app as report\n"
+        f"try: report.main(['softbench-report', '--results={tmp_path}'])\n"
+        "except ConfigError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = (
+        f"the report needs {name}: install the `report` extra, pip install 'softbench[report]'"
+    )
+    assert run.stdout.strip() == expected
 
 
 def test_summary_leaves_out_what_was_not_run(tmp_path):

@@ -19,31 +19,35 @@ front page."""
 
 def _stale(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
     """Returns the files that do not follow from the records."""
-    stale = [
-        name
-        for name, text in texts.items()
-        if not (results / name).is_file() or (results / name).read_text() != text
+    return [
+        *(name for name, text in texts.items() if not _is_written(results / name, text)),
+        *(
+            f"{name}.{kind}"
+            for name, plot in plots.items()
+            for kind in plots_lib.FORMATS
+            if not _is_drawn(results / f"{name}.{kind}", *plot)
+        ),
     ]
-    for name, plot in plots.items():
-        files = (f"{name}.{kind}" for kind in plots_lib.FORMATS)
-        stale += [file for file in files if not _is_drawn(results / file, *plot)]
-    return stale
 
 
-def _left_over(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
-    """Returns tables and plots beside the pages that are none of theirs (any more)."""
-    known = {*texts, *(f"{name}.{kind}" for name in plots for kind in plots_lib.FORMATS)}
-    kinds = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
-    folders = sorted({results / Path(name).parent for name in texts})
-    found = [path for folder in folders for path in sorted(folder.iterdir())]
-    names = [path.relative_to(results).as_posix() for path in found if path.suffix in kinds]
-    return [name for name in names if name not in known]
+def _is_written(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text() == text
 
 
 def _is_drawn(path: Path, caption: str, data: Mapping) -> bool:
     """Whether a plot was drawn from this data; its bytes depend on Matplotlib's version too."""
     digest = plots_lib.digest(caption, data).encode()
     return path.is_file() and digest in path.read_bytes()
+
+
+def _left_over(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
+    """Returns tables and plots beside the pages that are none of theirs (any more)."""
+    known = {*texts, *(f"{name}.{kind}" for name in plots for kind in plots_lib.FORMATS)}
+    endings = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
+    folders = sorted({results / Path(name).parent for name in texts})
+    found = [path for folder in folders for path in sorted(folder.iterdir())]
+    names = [path.relative_to(results).as_posix() for path in found if path.suffix in endings]
+    return [name for name in names if name not in known]
 
 
 def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
@@ -75,8 +79,6 @@ def main(argv: list[str]) -> int:
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
     try:
-        import tabulate  # noqa: F401, by which pandas writes Markdown
-
         from softbench.report import front as front_page
     except ModuleNotFoundError as error:
         raise ConfigError(

@@ -1,14 +1,12 @@
 """The quantities that columns show, each said once: its words, its direction, where it is found.
 
-A column of a config is the name of a measure, of quality with `test_` or `valid_` before it. Tables,
-CSV files, plots of learning curves and the front page's choice of a measure all read `MEASURES`.
+A column of a config is the name of a measure, of quality with `test_` or `valid_` before it. Tables
+and CSV files, plots of learning curves, and the front page's choice of a measure read `MEASURES`.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-_CUTS = (1, 3, 5)
-_BUCKETS = ("head", "torso", "tail")  # thirds of the labels by class frequency
 _QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
 
 
@@ -20,8 +18,8 @@ class Measure(NamedTuple):
         lower: whether less of it is better; None where neither is.
         log: whether its axis is logarithmic.
         of: record -> {column of a DataFrame: number}; None of what a record's `final` holds.
-        curve: name under which the learning curve has it, with `valid_` before it: its own, or
-            that of a measure of the same order; "" of what says nothing of quality.
+        curve: which measure the learning curve has of it, as valid_<name>; None: itself; "" of
+            what says nothing of quality.
         drawn: whether its learning curve is drawn, where there is one.
     """
 
@@ -38,46 +36,46 @@ def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
     return {f"{name}_{part}": (summary or {}).get(key) for part, key in _QUANTILES.items()}
 
 
-def _time(name: str, words: str) -> Measure:
-    return Measure(words, True, True, lambda record: times(record.get(name), name), "")
+def _time(name: str) -> Measure:
+    return Measure(name, True, True, lambda record: times(record.get(name), name), "")
 
 
-def _cost(name: str, words: str, lower: bool | None, of: Callable[[Mapping], object]) -> Measure:
-    return Measure(words, lower, True, lambda record: {name: of(record)}, "")
-
-
-def _same_picture(words: str, lower: bool = False) -> Measure:
-    """A measure whose curve would show what the perplexity's or the precision@1's shows."""
-    return Measure(words, lower, drawn=False)
+def _cost(name: str, of: Callable[[Mapping], object], lower: bool | None = True) -> Measure:
+    return Measure(name, lower, True, lambda record: {name: of(record)}, "")
 
 
 MEASURES: dict[str, Measure] = {
     "perplexity": Measure("perplexity", lower=True, log=True),
     "precision_at_1": Measure("precision@1"),
-    "nll": _same_picture("negative log-likelihood, nats", lower=True),
+    # Their curves would show what those of the two above show.
+    "nll": Measure("negative log-likelihood, nats", lower=True, drawn=False),
     "log_likelihood": Measure("log-likelihood, nats", curve="nll", drawn=False),
-    "accuracy": _same_picture("accuracy"),
-    **{f"precision_at_{k}": _same_picture(f"precision@{k}") for k in _CUTS[1:]},
-    **{f"ndcg_at_{k}": _same_picture(f"nDCG@{k}") for k in _CUTS},
-    **{f"ps_precision_at_{k}": _same_picture(f"PSP@{k}") for k in _CUTS},
+    "accuracy": Measure("accuracy", drawn=False),
+    "precision_at_3": Measure("precision@3", drawn=False),
+    "precision_at_5": Measure("precision@5", drawn=False),
+    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in (1, 3, 5)},
+    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in (1, 3, 5)},
     **{
-        f"recall_at_{k}_{part}": _same_picture(f"recall@{k}, {part}")
-        for k in _CUTS
-        for part in _BUCKETS
+        f"recall_at_{k}_{part}": Measure(f"recall@{k}, {part} classes", drawn=False)
+        for k in (1, 3, 5)
+        for part in ("head", "torso", "tail")
     },
-    **{f"nll_{part}": _same_picture(f"nll, {part}, nats", lower=True) for part in _BUCKETS},
+    **{
+        f"nll_{part}": Measure(f"nll, {part} classes, nats", lower=True, drawn=False)
+        for part in ("head", "torso", "tail")
+    },
     "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),
     "proposal_ess": Measure("effective sample size", curve=""),
     "proposal_rv": Measure("relative variance", lower=True, curve=""),
     "mutual_information": Measure("mutual information, nats", lower=None, curve=""),
-    "epochs": _cost("epochs", "epochs", None, lambda r: r["config"].get("epochs")),
-    "step_ms": _time("step_ms", "step, ms"),
-    "head_ms": _time("head_ms", "head, ms"),
-    "examples/s": _cost("examples/s", "examples/s", False, lambda r: r.get("examples_per_second")),
-    "tokens/s": _cost("tokens/s", "tokens/s", False, lambda r: r.get("examples_per_second")),
-    "compile_s": _cost("compile_s", "compilation, s", True, lambda r: r.get("compile_seconds")),
+    "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None),
+    "step_ms": _time("step_ms"),
+    "head_ms": _time("head_ms"),
+    "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),
+    "tokens/s": _cost("tokens/s", lambda record: record.get("examples_per_second"), False),
+    "compile_s": _cost("compile_s", lambda record: record.get("compile_seconds")),
     "memory_mb": _cost(
-        "memory_mb", "memory, MB", True, lambda r: (r.get("peak_memory_mb") or {}).get("host")
+        "memory_mb", lambda record: (record.get("peak_memory_mb") or {}).get("host")
     ),
 }
 

@@ -53,16 +53,11 @@ class Page:
 
         Rows of training say why they have no result; other tasks show what ended well.
         """
-        ordered = sorted(self.records, key=lambda record: record["cell"])
-        found = {
-            task: [
-                record
-                for record in ordered
-                if record["config"]["task"] == task
-                and (task == "train" or record["status"] == "ok")
-            ]
-            for task in tasks.TASKS
-        }
+        found: dict[str, list[dict]] = {task: [] for task in tasks.TASKS}
+        for record in sorted(self.records, key=lambda record: record["cell"]):
+            task = record["config"]["task"]
+            if task == "train" or record["status"] == "ok":
+                found[task].append(record)
         return {task: own for task, own in found.items() if own}
 
     @functools.cached_property

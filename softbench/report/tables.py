@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
+import tabulate  # noqa: F401, pandas writes Markdown by it; missed here, before any page
 from scipy import stats
 
 Columns = Mapping[str, str | tuple]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from softbench.report import frame, measures
@@ -28,36 +29,31 @@ def results(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
         plan: the content of `experiment.json`.
         cells: a row for each record.
     """
-    paper = [
-        dict(zip(("group", "method"), name.rsplit("-", 1), strict=True)) | numbers
-        for name, numbers in plan["paper"].items()
-    ]
-    names = dict.fromkeys(["group", "method", "epochs", *plan["columns"]])
-    paper = pd.DataFrame(paper, columns=list(names))
+    paper = [[*name.rsplit("-", 1), numbers] for name, numbers in plan["paper"].items()]
     return [
-        _results(plan, group, *(part[part["group"] == group] for part in (cells, paper)))
-        for group in dict.fromkeys([*cells["group"], *paper["group"]])
+        _results(plan, own, cells[cells["group"] == own], {m: n for g, m, n in paper if g == own})
+        for own in dict.fromkeys([*cells["group"], *(group for group, *_ in paper)])
     ]
 
 
-def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: pd.DataFrame) -> Table:
+def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> Table:
     columns = {name: measures.columns(name) for name in plan["columns"]}
-    measured = [part for parts in columns.values() for part in parts]
-    data = cells.reindex(columns=list(dict.fromkeys([*cells, *measured, "epochs"])))
-    data.loc[data["status"] != "ok", measured] = None
-    paper = paper.set_index("method").drop(columns="group").add_suffix(" (paper)")
-    data = data.merge(paper.reset_index(), on="method", how="outer")
-    data = data.fillna({"status": "not run", "backend": "-", "variant": ""})
-    data = in_order(plan, data.sort_values("cell", kind="stable"))
+    measured = list(dict.fromkeys(part for parts in columns.values() for part in parts))
+    missing = [{"method": name} for name in paper if name not in set(cells["method"])]
+    data = pd.concat([cells.sort_values("cell", kind="stable"), pd.DataFrame(missing)])
+    data = data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"])))
+    data = in_order(plan, data.fillna({"status": "not run", "backend": "-", "variant": ""}))
+    data.loc[data["status"] != "ok", measured] = np.nan
     shown = {}  # {heading: column}
     for name, (first, *_) in columns.items():
         shown[name] = first
-        if paper[f"{name} (paper)"].notna().any():
-            shown[f"{name} (paper)"] = f"{name} (paper)"
+        known = data["method"].map(lambda method, name=name: paper.get(method, {}).get(name))
+        if known.notna().any():
+            shown[f"{name} (paper)"] = f"{name}_paper"
+            data[f"{name}_paper"] = known
             if name != "epochs":
-                shown[f"{name} / paper"] = f"{name} / paper"
-                ratio = data[first] / data[f"{name} (paper)"].astype(float)
-                data[f"{name} / paper"] = ratio.where(_as_long(data))
+                shown[f"{name} / paper"] = f"{name}_over_paper"
+                data[f"{name}_over_paper"] = (data[first] / known).where(_as_long(data, paper))
     data = pd.concat([data, _most_frequent(cells, shown)])
     page = [_texts(shown, columns, rows) for _, rows in data.groupby(_ROW, sort=False)]
     page = pd.DataFrame(page, columns=["method", "backend", *shown])
@@ -65,26 +61,27 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: pd.DataFrame
     return Table(group, page, data[list(dict.fromkeys(kept))])
 
 
-def _as_long(data: pd.DataFrame) -> pd.Series:
+def _as_long(data: pd.DataFrame, paper: Mapping) -> list[bool]:
     """Which runs are as many epochs long as the paper's, where it says how long these are."""
-    return data["epochs (paper)"].isna() | (data["epochs (paper)"] == data["epochs"])
+    return [
+        paper.get(method, {}).get("epochs") in (None, epochs)
+        for method, epochs in zip(data["method"], data["epochs"], strict=True)
+    ]
 
 
 def _most_frequent(cells: pd.DataFrame, shown: Mapping) -> pd.DataFrame:
     """What the most frequent classes score as the answer to every input, where records have it."""
-    known = {name: f"most_frequent.{name}" for name in shown if f"most_frequent.{name}" in cells}
-    scores = cells[list(known.values())].dropna(how="all").head(1)
-    scores.columns = list(known)
+    known = {f"most_frequent.{name}": name for name in shown}
+    scores = cells.filter(known, axis="columns").dropna(how="all").head(1).rename(columns=known)
     return scores.assign(**dict.fromkeys(_ROW, "(most frequent)"), backend="-", status="ok")
 
 
 def _texts(shown: Mapping, measured: Mapping, rows: pd.DataFrame) -> list[str]:
     """A line of the page: mean and range over the seeds, or why there is no result."""
     first = rows.iloc[0]
-    failed = not (rows["status"] == "ok").any()
-    state = first["status"].replace("_", " ")
+    state = "" if (rows["status"] == "ok").any() else first["status"].replace("_", " ")
     values = [
-        state if failed and name in measured else seeds(rows[column])
+        state if state and name in measured else seeds(rows[column])
         for name, column in shown.items()
     ]
     return [first["method"], first["backend"], *values]
@@ -150,24 +147,35 @@ def reach(plan: Mapping, cells: pd.DataFrame, points: pd.DataFrame) -> list[Tabl
             value of a measure of learning curves that a method ends with.
         cells, points: of all records.
     """
-    goal = plan.get("reach") or {}
+    goal, found = plan.get("reach") or {}, []
     if not goal:
         return []
+    name = measures.name(goal["metric"])
     tree = cells.set_index("record")["tree_s"]
     points = points[points["status"] == "ok"]
-    found = []
     for place, own in points.groupby(["group", "backend", "budget", "seed"]):
-        ends = own[own["method"] == goal["method"]].tail(1)
-        if len(ends):
-            (target,), (seconds,) = ends[goal["metric"]], ends["seconds"]
-            rows = [
-                {"method": part["method"].iloc[0], "tree_s": tree[record]}
-                | _way(part, goal["metric"], target)
-                for record, part in in_order(plan, own).groupby("record", sort=False)
-            ]
-            data = pd.DataFrame(rows)
-            data["share"] = data["reached_s"] / seconds
-            found.append(_reach_table(goal, place, data, target, seconds))
+        end = own[own["method"] == goal["method"]].tail(1)
+        if end.empty:
+            continue
+        target, seconds = end[goal["metric"]].item(), end["seconds"].item()
+        curves = in_order(plan, own).groupby("record", sort=False)
+        data = pd.DataFrame([_way(curve, goal["metric"], target) for _, curve in curves])
+        data["tree_s"] = data["record"].map(tree)
+        data["share"] = data["reached_s"] / seconds
+        columns = {
+            "method": "method",
+            "tree, s": "tree_s",
+            "first evaluation, s": "first_s",
+            f"{name} there": "first",
+            f"best {name}": "best",
+            f"last {name}": "last",
+            f"s to {number(target)}": (lambda s: "not" if pd.isna(s) else number(s), "reached_s"),
+            f"of {number(seconds)} s": ("{:.2f}", "share"),
+        }
+        group, backend, _, seed = place
+        title = f"{group}: seconds to the validation {name} that {goal['method']} ends with"
+        title += f", {backend}" + (f", seed {seed}" if seed else "")
+        found.append(table(title, data, columns))
     return found
 
 
@@ -175,31 +183,14 @@ def _way(curve: pd.DataFrame, metric: str, target: float) -> dict:
     """The metric along a curve, and the seconds at the first point that is not below the target."""
     values, seconds = curve[metric], curve["seconds"]
     return {
+        "record": curve["record"].iloc[0],
+        "method": curve["method"].iloc[0],
         "first_s": seconds.iloc[0],
         "first": values.iloc[0],
         "best": values.max(),
         "last": values.iloc[-1],
         "reached_s": seconds[values >= target].min(),
     }
-
-
-def _reach_table(
-    goal: Mapping, place: tuple, data: pd.DataFrame, target: float, seconds: float
-) -> Table:
-    group, backend, _, seed = place
-    name = measures.name(goal["metric"])
-    title = f"{group}: seconds to the validation {name} that {goal['method']} ends with, {backend}"
-    columns = {
-        "method": "method",
-        "tree, s": "tree_s",
-        "first evaluation, s": "first_s",
-        f"{name} there": "first",
-        f"best {name}": "best",
-        f"last {name}": "last",
-        f"s to {number(target)}": (lambda s: "not" if pd.isna(s) else number(s), "reached_s"),
-        f"of {number(seconds)} s": ("{:.2f}", "share"),
-    }
-    return table(title + (f", seed {seed}" if seed else ""), data, columns)
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
