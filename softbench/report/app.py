@@ -17,43 +17,34 @@ Writes the pages, tables and plots of an experiment's folder, or of a folder of 
 front page."""
 
 
-def _stale(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
-    """Returns the files that do not follow from the records."""
-    return [
-        *(name for name, text in texts.items() if not _is_written(results / name, text)),
-        *(
-            f"{name}.{kind}"
-            for name, plot in plots.items()
-            for kind in plots_lib.FORMATS
-            if not _is_drawn(results / f"{name}.{kind}", *plot)
-        ),
-    ]
+def _files(texts: Mapping[str, str], plots: Mapping[str, tuple]) -> dict[str, str | tuple]:
+    """{path: text or plot} of all files of a report."""
+    kinds = plots_lib.FORMATS
+    return {**texts} | {f"{name}.{kind}": plot for name, plot in plots.items() for kind in kinds}
 
 
-def _is_written(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text() == text
+def _is_current(path: Path, content: str | tuple) -> bool:
+    """Whether a file is what it should be; the bytes of a plot depend on Matplotlib's version."""
+    if not path.is_file():
+        return False
+    if isinstance(content, str):
+        return path.read_text() == content
+    return plots_lib.digest(*content).encode() in path.read_bytes()
 
 
-def _is_drawn(path: Path, caption: str, data: Mapping) -> bool:
-    """Whether a plot was drawn from this data; its bytes depend on Matplotlib's version too."""
-    digest = plots_lib.digest(caption, data).encode()
-    return path.is_file() and digest in path.read_bytes()
-
-
-def _left_over(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
+def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     """Returns tables and plots beside the pages that are none of theirs (any more)."""
-    known = {*texts, *(f"{name}.{kind}" for name in plots for kind in plots_lib.FORMATS)}
     endings = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
-    folders = sorted({results / Path(name).parent for name in texts})
+    folders = sorted({(results / name).parent for name in files})
     found = [path for folder in folders for path in sorted(folder.iterdir())]
     names = [path.relative_to(results).as_posix() for path in found if path.suffix in endings]
-    return [name for name in names if name not in known]
+    return [name for name in names if name not in files]
 
 
 def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
     for name, plot in plots.items():
         paths = {kind: results / f"{name}.{kind}" for kind in plots_lib.FORMATS}
-        if not all(_is_drawn(path, *plot) for path in paths.values()):
+        if not all(_is_current(path, plot) for path in paths.values()):
             for kind, content in plots_lib.pictures(*plot).items():
                 paths[kind].write_bytes(content)
     for name, text in texts.items():
@@ -97,13 +88,14 @@ def main(argv: list[str]) -> int:
     if not options.check:
         _write(results, texts, plots)
         return 0
+    files = _files(texts, plots)
     problems = {
-        "out of date": _stale(results, texts, plots),
-        "no record accounts for": _left_over(results, texts, plots),
+        "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
+        "no record accounts for": _left_over(results, files),
     }
-    for problem, files in problems.items():
-        if files:
-            print(f"softbench-report: {problem}: {', '.join(files)}", file=sys.stderr)
+    for problem, names in problems.items():
+        if names:
+            print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
     return 1 if any(problems.values()) else 0
 
 

@@ -82,6 +82,8 @@ def comparisons(page: Page) -> list[Comparison]:
 
     Data with fewer than `FEWEST` classes are left out: there is nothing to save.
     """
+    if "train" not in page.tasks:
+        return []
     reach = page.plan.get("reach") or {}
     shown = filter(None, map(measures.on_curve, page.plan["columns"]))
     metric = reach.get("metric") or next(shown, None)

@@ -6,6 +6,7 @@ A page that shows what only its own records have names it to `long`.
 import json
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 
 from softbench.bench import records as records_lib
@@ -35,7 +36,7 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
     found = [{**_source(i, r), **row} for i, r in enumerate(records) for row in rows(r)]
     found = pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
     unknown = found.columns[found.isna().all()]
-    return found.astype(dict.fromkeys(unknown, float))  # not None: one can reckon with it
+    return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
 _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}

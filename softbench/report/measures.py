@@ -7,6 +7,8 @@ and CSV files, plots of learning curves, and the front page's choice of a measur
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+_CUTS = (1, 3, 5)
+_BINS = ("head", "torso", "tail")  # thirds of the labels by class frequency
 _QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
 
 
@@ -51,19 +53,13 @@ MEASURES: dict[str, Measure] = {
     "nll": Measure("negative log-likelihood, nats", lower=True, drawn=False),
     "log_likelihood": Measure("log-likelihood, nats", curve="nll", drawn=False),
     "accuracy": Measure("accuracy", drawn=False),
-    "precision_at_3": Measure("precision@3", drawn=False),
-    "precision_at_5": Measure("precision@5", drawn=False),
-    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in (1, 3, 5)},
-    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in (1, 3, 5)},
+    **{f"precision_at_{k}": Measure(f"precision@{k}", drawn=False) for k in (3, 5)},
+    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in _CUTS},
+    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in _CUTS},
     **{
-        f"recall_at_{k}_{part}": Measure(f"recall@{k}, {part} classes", drawn=False)
-        for k in (1, 3, 5)
-        for part in ("head", "torso", "tail")
+        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False) for k in _CUTS for b in _BINS
     },
-    **{
-        f"nll_{part}": Measure(f"nll, {part} classes, nats", lower=True, drawn=False)
-        for part in ("head", "torso", "tail")
-    },
+    **{f"nll_{b}": Measure(f"nll, {b}", lower=True, drawn=False) for b in _BINS},
     "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),
     "proposal_ess": Measure("effective sample size", curve=""),
     "proposal_rv": Measure("relative variance", lower=True, curve=""),

@@ -76,12 +76,7 @@ def _one_run(records: list[dict]) -> pd.DataFrame:
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of each trained head.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
+    """Returns the tables of each trained head."""
     found = []
     for _, own in _one_run(records).groupby("head", sort=False):
         own = in_order(plan, own.assign(head="full"))

@@ -8,6 +8,11 @@ from softbench.report import frame
 from softbench.report.tables import Table, half_interval, in_order, show
 
 _REFERENCE = "rff_D1024"  # on the same pairs
+_ERRORS = {
+    "mse": "MSE",
+    "relative": "MSE / mean squared target",
+    "over_reference": f"MSE / that of {_REFERENCE}",
+}
 _TARGETS = {"mse": "exp(o)", "gaussian": "exp(o - 1)"}
 
 
@@ -30,29 +35,25 @@ def _rows(record: Mapping) -> Iterator[dict]:
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the paper's reading beside its numbers, then all maps on one target for each tau.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
+    """Returns the paper's reading beside its numbers, then all maps on one target for each tau."""
     errors = in_order(plan, frame.long(records, _rows))
     found = []
     for source, own in errors.groupby("source", sort=False):
         scored = own[own["paper"].notna() & (own["tau"] == 1)]
         found += [_paper_table(source, scored)] if len(scored) else []
-        found += [_error_table(source, *part) for part in own.groupby("tau", sort=False)]
+        for tau, part in own.groupby("tau", sort=False):
+            title = f"One target for all, exp({tau:g} o): {source}"
+            columns = [name for name in _ERRORS if part[name].notna().any()]
+            page = part.groupby("method", sort=False)[columns].agg(interval)
+            page = page.rename(columns=_ERRORS).rename_axis("map").reset_index()
+            found.append(Table(title, page, part[["method", "seed", *columns]]))
     return found
 
 
 def _paper_table(source: str, own: pd.DataFrame) -> Table:
-    rows = own.groupby("method", sort=False).agg(
-        target=("target", "first"),
-        mean=("scored", "mean"),
-        text=("scored", interval),
-        paper=("paper", "first"),
-    )
-    rows["ratio"] = rows["mean"] / rows["paper"]
+    groups = own.groupby("method", sort=False)
+    rows = groups[["target", "paper"]].first().assign(text=groups["scored"].agg(interval))
+    rows["ratio"] = groups["scored"].mean() / rows["paper"]
     columns = {
         "map": "method",
         "scored on": "target",
@@ -60,20 +61,9 @@ def _paper_table(source: str, own: pd.DataFrame) -> Table:
         "MSE (paper)": ("{:.1e}", "paper"),
         "ours / paper": ("{:.3g}", "ratio"),
     }
-    page = show(rows.reset_index(), columns)
     data = own[["method", "seed", "target", "scored", "paper"]]
-    return Table(f"The paper's reading, tau = 1: {source}", page, data)
-
-
-def _error_table(source: str, tau: float, own: pd.DataFrame) -> Table:
-    columns = {"mse": "MSE", "relative": "MSE / mean squared target"}
-    if own["over_reference"].notna().any():
-        columns["over_reference"] = f"MSE / that of {_REFERENCE}"
-    page = own.groupby("method", sort=False)[list(columns)].agg(interval)
-    page = page.rename(columns=columns).rename_axis("map").reset_index()
-    return Table(
-        f"One target for all, exp({tau:g} o): {source}", page, own[["method", "seed", *columns]]
-    )
+    title = f"The paper's reading, tau = 1: {source}"
+    return Table(title, show(rows.reset_index(), columns), data)
 
 
 def interval(values: pd.Series) -> str:

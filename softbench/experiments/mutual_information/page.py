@@ -37,12 +37,7 @@ def _rows(record: Mapping) -> Iterator[dict]:
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns, for each joint distribution, the bound against N, local NCE, and what p(y|x) is.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: all records of a page.
-    """
+    """Returns, for each joint distribution, the bound against N, local NCE, and what p(y|x) is."""
     found = []
     for record in records:
         rows = frame.long([record], _rows)

@@ -29,12 +29,7 @@ def _rows(record: Mapping) -> Iterator[dict]:
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns one table for each problem and number of negatives.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: all records of a page.
-    """
+    """Returns one table for each problem and number of negatives."""
     rows = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
     found = []
     for (_, size), own in rows.groupby(["record", "negatives"], sort=False):
