@@ -89,6 +89,17 @@ def test_failed_cell_shows_its_status():
     assert row_of(table, "full")[2] == "timed out"
 
 
+def test_a_failed_seed_is_left_out_of_its_row_and_empty_in_the_csv():
+    failed = make_record(1, status="crashed", final=None)
+    plan = PLAN | {"columns": ["epochs", "test_perplexity"]}
+    (table,) = results(plan, [make_record(), failed])
+    assert row_of(table, "full")[2:4] == ["2", "118"]
+    rows = [row for row in cells_of(table) if row["method"] == "full"]
+    assert [row["epochs"] for row in rows] == ["2", ""]
+    (table,) = results(plan, [failed])
+    assert row_of(table, "full")[2:4] == ["crashed", "crashed"]
+
+
 def test_growth_and_ratio_to_the_peer():
     made = [step_record(10_000, 2.0, 3.0), step_record(1_000_000, 3.0, 4.5)]
     (table,) = report_steps.tables(PLAN, made)

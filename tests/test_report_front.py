@@ -213,10 +213,13 @@ def test_the_nearest_proposal_of_each_kind():
         "rff": {"kwargs": {"sampler": {"class_name": "rff", "config": {}}}},
     }
     made = make_record(num_classes=100, mutual_information=1.5, valid_perplexity=90.0)
+    made |= {"batch": 400, "contexts": 8}
     made["config"] = made["config"] | {"task": "gradient_bias", "methods": methods}
     sizes = {"uniform": (0.01, 4.0), "unigram": (0.125, None), "rff": (0.0625, 2.0)}
-    made["samplers"] = {name: {"ess": ess, "kl": kl} for name, (ess, kl) in sizes.items()}
+    rest = {"ratio": {}, "negative_share": None, "bias": {"10": {}, "100": {}}}
+    made["samplers"] = {name: {"ess": ess, "kl": kl, **rest} for name, (ess, kl) in sizes.items()}
     section = bias_page.front([page(made)])
+    assert [row[2] for row in section.table.rows] == ["100", "100"]
     assert [row[5:9] for row in section.table.rows] == [
         ["needs no scores", "`unigram`", "12.5 %", "inf"],
         ["kernel", "`rff`", "6.2 %", "2"],

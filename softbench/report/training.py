@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 
 from softbench.report import frame, measures
@@ -43,7 +42,7 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
     data = pd.concat([cells.sort_values("cell", kind="stable"), pd.DataFrame(missing)])
     data = data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"])))
     data = in_order(plan, data.fillna({"status": "not run", "backend": "-", "variant": ""}))
-    data.loc[data["status"] != "ok", measured] = np.nan
+    data[measured] = data[measured].where(data["status"] == "ok")
     shown = {}  # {heading: column}
     for name, (first, *_) in columns.items():
         shown[name] = first

@@ -53,12 +53,12 @@ def _rows(record: Mapping) -> Iterator[dict]:
     config, kinds = record["config"], sampler_kinds(record)
     same = {key: value for key, value in config.items() if key != "methods"}
     common = {"head": json.dumps([same, record["valid_perplexity"]], sort_keys=True)}
-    common |= {key: record.get(key) for key in _ONE_HEAD}
+    common |= {key: record[key] for key in _ONE_HEAD}
     for name, found in record["samplers"].items():
         row = common | {"method": name, "kind": _kind(config["methods"][name], kinds[name])}
-        row |= {key: found.get(key) for key in ("kl", "ess", "negative_share")}
-        row |= {f"ratio_{end}": value for end, value in found.get("ratio", {}).items()}
-        for size, bias in found.get("bias", {"0": {}}).items():
+        row |= {key: found[key] for key in ("kl", "ess", "negative_share")}
+        row |= {f"ratio_{end}": value for end, value in found["ratio"].items()}
+        for size, bias in found["bias"].items():
             yield row | {"num_sampled": int(size), **bias}
 
 

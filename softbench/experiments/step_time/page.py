@@ -16,7 +16,7 @@ _TIMES = [_MS, "step_ms_p20", "step_ms_p80"]
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method; `twin` is the same for methods that differ in the optimizer alone."""
     for name, step in record["steps"].items():
-        method = record["config"]["methods"].get(name, {})
+        method = record["config"]["methods"][name]
         kwargs = dict(method.get("kwargs", {}))
         optimizer = kwargs.pop("row_optimizer", None)
         yield {
