@@ -8,7 +8,7 @@ from absl import flags
 
 from softbench import commands
 from softbench.commands import ConfigError
-from softbench.report import html
+from softbench.report import extra, html
 from softbench.report import plots as plots_lib
 
 _USAGE = """softbench-report --results=results [--check | --html=report.html]
@@ -69,13 +69,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--results must name a folder. Received: none")
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
-    try:
+    with extra("the report"):
         from softbench.report import front as front_page
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the report needs {error.name}: install the `report` extra, "
-            "pip install 'softbench[report]'"
-        ) from None
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     texts, plots = front_page.contents(results, pages, front)

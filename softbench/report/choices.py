@@ -145,14 +145,9 @@ def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
 
 def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
     """The methods that have a value for every seed, the best first."""
-    means = {"value": "value", "step_ms": "step_ms_p50", "head_ms": "head_ms_p50"}
-    groups = runs.astype(dict.fromkeys(means.values(), float)).groupby("method", sort=False)
-    found = pd.DataFrame(
-        {
-            name: groups[key].agg(lambda values: values.mean(skipna=False))
-            for name, key in means.items()
-        }
-    )
+    groups = runs.rename(columns=lambda name: name.removesuffix("_p50")).groupby("method")
+    means = groups[["value", "step_ms", "head_ms"]]
+    found = means.agg(lambda values: values.mean(skipna=False))
     found["same_model"] = groups["scores"].first() == scores
     found["exact"] = groups["sampler_kind"].first() == "exact"
     found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")

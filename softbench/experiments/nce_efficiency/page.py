@@ -7,7 +7,7 @@ import pandas as pd
 
 from softbench.experiments.nce import tables as nce
 from softbench.report import frame
-from softbench.report.plots import panel, panels
+from softbench.report.plots import panel
 from softbench.report.tables import Table, number, show
 
 _POWERS = {"sqrt": -0.5, "inverse": -1.0}  # of K
@@ -153,12 +153,12 @@ def _ratios(rows: pd.DataFrame) -> Table:
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}, `data` as `softbench.report.plots.panels` makes it."""
+    """Returns {file name: (caption, data)}, with panels."""
     measured = [group for group in nce.problems(records) if "measured" in group[0]]
     if not measured:
         return {}
     parts = [part for group in measured for part in _panels(frame.long(group, _rows))]
-    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", panels(*parts))}
+    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", {"panels": parts})}
 
 
 def _panels(rows: pd.DataFrame) -> list[dict]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from softbench.experiments.nce import tables as nce
 from softbench.report import frame
-from softbench.report.plots import panel, panels
+from softbench.report.plots import panel
 from softbench.report.tables import Table
 
 _NAMES = {"binary": "binary, with b_x", "binary_without_b_x": "binary, without b_x"}
@@ -132,7 +132,7 @@ def _problem_table(rows: pd.DataFrame) -> Table:
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}, `data` as `softbench.report.plots.panels` makes it."""
+    """Returns {file name: (caption, data)}, with panels."""
     groups = [frame.long(group, _rows) for group in nce.problems(records)]
     sizes = [rows for rows in groups if rows["inputs"].nunique() == 1][:1]
     inputs = [rows for rows in groups if rows["inputs"].nunique() > 1][:1]
@@ -140,8 +140,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     found = {}
     for rows in sizes:
         left = [_size_panel(rows, "ranking"), *map(_inputs_panel, inputs)]
-        found["figure_2"] = caption.format(2), panels(*left)
-        found["figure_3"] = caption.format(3), panels(_size_panel(rows, "binary"))
+        found["figure_2"] = caption.format(2), {"panels": left}
+        found["figure_3"] = caption.format(3), {"panels": [_size_panel(rows, "binary")]}
     return found
 
 
