@@ -19,7 +19,8 @@ class Measure(NamedTuple):
         words: what it is, for the axis of a plot.
         lower: whether less of it is better; None where neither is.
         log: whether its axis is logarithmic.
-        of: record -> {column of a DataFrame: number}; None of what a record's `final` holds.
+        of: record -> {column of a DataFrame: number}, None where a record does not have it (the
+            first column is shown); or None: of what a record's `final` holds.
         curve: which measure the learning curve has of it, as valid_<name>; None: itself; "" of
             what says nothing of quality.
         drawn: whether its learning curve is drawn, where there is one.

@@ -104,15 +104,8 @@ def _fill(form: str | Callable, values: tuple) -> str:
     return "-" if any(map(pd.isna, values)) else form.format(*values)
 
 
-def wide(frame: pd.DataFrame, rows: str, columns: str, what: str | tuple) -> pd.DataFrame:
-    """Returns the texts of `what`, see `show`, by the values of two columns, as these appear."""
-    texts = frame.assign(text=show(frame, {"text": what})["text"].to_numpy())
-    found = texts.pivot(index=rows, columns=columns, values="text").fillna("-")
-    return found.loc[frame[rows].unique(), frame[columns].unique()]
-
-
 def growth(frame: pd.DataFrame, value: str, what: str | tuple, heading: str) -> pd.DataFrame:
-    """Returns texts of methods against n, see `wide`, and the last value over the first.
+    """Returns texts of methods against n, as these appear, and the last value over the first.
 
     Args:
         frame: with `method`, `num_classes` and `value`.
@@ -120,9 +113,11 @@ def growth(frame: pd.DataFrame, value: str, what: str | tuple, heading: str) -> 
         what: their texts, see `show`.
         heading: with `{}` for n.
     """
-    page = wide(frame, "method", "num_classes", what)
-    numbers = frame.pivot(index="method", columns="num_classes", values=value)[list(page)]
-    page.columns = [heading.format(f"{n:,}") for n in page]
+    texts = frame.assign(text=show(frame, {"text": what})["text"].to_numpy())
+    wide = texts.pivot(index="method", columns="num_classes", values=["text", value])
+    wide = wide.reindex(frame["method"].unique())
+    page = wide["text"].fillna("-").rename(columns=lambda n: heading.format(f"{n:,}"))
+    numbers = wide[value].astype(float)
     return page.assign(growth=numbers.iloc[:, -1] / numbers.iloc[:, 0])
 
 
@@ -147,7 +142,7 @@ def quantiles(median: float, low: float, high: float) -> str:
 
 def seeds(values: Iterable[float]) -> str:
     """Returns one value, or mean and range of several: `1.5 (1.4-1.6)`; "-" when there is none."""
-    found = pd.Series(list(values), dtype=float).dropna()
+    found = pd.Series(values, dtype=float).dropna()
     if found.nunique() < 2:
         return text(found.iloc[0]) if len(found) else "-"
     return quantiles(found.mean(), found.min(), found.max())
