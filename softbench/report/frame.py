@@ -33,7 +33,9 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         setting: all that must agree for methods to be compared.
         variant: all that must agree for two records to be seeds of one row.
     """
-    found = [{**_source(i, r), **row} for i, r in enumerate(records) for row in rows(r)]
+    sources = [_source(place, record) for place, record in enumerate(records)]
+    pairs = zip(sources, records, strict=True)
+    found = [{**source, **row} for source, record in pairs for row in rows(record)]
     found = pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
     unknown = found.columns[found.isna().all()]
     return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
