@@ -55,6 +55,7 @@ def step_record(n, shared, peer):
 
     record = make_record(cell=f"random{n}-dense-steps-s0-jax-0123abcd", num_classes=n)
     record["config"]["task"] = "step_time"
+    record["config"]["methods"] = {"shared": {"head": "SampledSoftmax"}, "peer_tf": {"peer": "tf"}}
     record["steps"] = {"shared": times(shared), "peer_tf": times(peer)}
     return record
 

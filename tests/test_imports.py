@@ -102,7 +102,7 @@ def test_experiments_keep_apart_but_for_what_they_share():
         own = name.split(".")[2:3]
         for other in imported(name):
             if other.startswith("softbench.experiments."):
-                assert other.split(".")[2] in (*own, "nce", "library", "library"), (
+                assert other.split(".")[2] in (*own, "nce", "library"), (
                     name,
                     other,
                 )

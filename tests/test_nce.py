@@ -9,7 +9,6 @@ from scipy import optimize
 
 from softbench.bench.job import Job, NotFinite
 from softbench.experiments.nce import asymptotics, objectives
-from softbench.experiments.nce import fits as nce_fits
 from softbench.experiments.nce_efficiency import page as efficiency_page
 from softbench.experiments.nce_efficiency import run as nce_efficiency
 from softbench.experiments.nce_simulation import page as simulation_page
@@ -316,13 +315,14 @@ def test_summary_by_hand():
 
 
 def test_fits_of_powers():
-    sizes = ["1", "4", "16"]
-    assert nce_fits.powers(sizes, [3.0, 1.5, 0.75]) == pytest.approx(-0.5)
-    gaps, errors = [[8.0, 2.0, 0.5], [12.0, 3.0, 0.75]], [[0.1, 0.02, 0.01]] * 2
-    found = nce_fits.scaled(sizes, gaps, errors, -1.0)
-    assert found.constants == pytest.approx([8.0, 12.0]) and found.chi_square < 1e-20
-    assert nce_fits.scaled(sizes, gaps, errors, -0.5).chi_square > 100
-    assert nce_fits.pooled_error([3.0, 4.0]) == pytest.approx(2.5)
+    sizes = [1, 4, 16]
+    assert efficiency_page.powers(sizes, np.array([3.0, 1.5, 0.75])) == pytest.approx(-0.5)
+    gaps = np.array([[8.0, 2.0, 0.5], [12.0, 3.0, 0.75]])
+    errors = np.array([[0.1, 0.02, 0.01]] * 2)
+    constants, chi_square = efficiency_page.scaled(sizes, gaps, errors, -1.0)
+    assert constants == pytest.approx([8.0, 12.0]) and chi_square < 1e-20
+    assert efficiency_page.scaled(sizes, gaps, errors, -0.5)[1] > 100
+    assert efficiency_page.pooled_error(np.array([3.0, 4.0])) == pytest.approx(2.5)
 
 
 def simulation_config(num_inputs, methods, **options):

@@ -1,6 +1,8 @@
 """The report, from hand-made records; expected numbers by hand. Needs no Keras."""
 
 import copy
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -12,10 +14,13 @@ from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.experiments.step_time import page as report_steps
 from softbench.report import app as report
-from softbench.report import curves as report_curves
+from softbench.report import choices, frame, measures, training
 from softbench.report import page as report_page
-from softbench.report import reach as report_reach
 from softbench.report import tables as report_tables
+
+
+def results(plan, records):
+    return training.results(plan, frame.cells(records))
 
 
 def row_of(table, name):
@@ -23,7 +28,7 @@ def row_of(table, name):
 
 
 def test_paper_stands_beside_ours_and_missing_rows_say_not_run():
-    (table,) = report_tables.training_tables(PLAN, [make_record()])
+    (table,) = results(PLAN, [make_record()])
     assert table.title == "ptb-lstm_small"
     assert table.header == [
         "method",
@@ -45,7 +50,7 @@ def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
     longer = make_record(perplexity=130.0)
     longer["config"] = longer["config"] | {"epochs": 13}
     plan = PLAN | {"paper": paper, "columns": columns}
-    (table,) = report_tables.training_tables(plan, [make_record(), longer])
+    (table,) = results(plan, [make_record(), longer])
     assert table.header[2:] == [
         "epochs",
         "epochs (paper)",
@@ -61,7 +66,7 @@ def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
 
 def test_seeds_become_mean_and_range():
     made = [make_record(0, 110.0, 50.0), make_record(1, 113.0, 70.0)]
-    (table,) = report_tables.training_tables(PLAN, made)
+    (table,) = results(PLAN, made)
     assert row_of(table, "full")[2:] == [
         "111.5 (110-113)",
         "111.5",
@@ -74,14 +79,25 @@ def test_other_epochs_are_another_row():
     longer = make_record()
     longer["config"]["epochs"] = 13
     longer["cell"] = "ptb-lstm_small-full-s0-jax-99999999"
-    (table,) = report_tables.training_tables(PLAN, [make_record(), longer])
+    (table,) = results(PLAN, [make_record(), longer])
     assert [row[0] for row in table.rows] == ["full", "full", "exp"]
 
 
 def test_failed_cell_shows_its_status():
     failed = make_record(status="timed_out", final=None, error="Stopped after 3 s.")
-    (table,) = report_tables.training_tables(PLAN, [failed])
+    (table,) = results(PLAN, [failed])
     assert row_of(table, "full")[2] == "timed out"
+
+
+def test_a_failed_seed_is_left_out_of_its_row_and_empty_in_the_csv():
+    failed = make_record(1, status="crashed", final=None)
+    plan = PLAN | {"columns": ["epochs", "test_perplexity"]}
+    (table,) = results(plan, [make_record(), failed])
+    assert row_of(table, "full")[2:4] == ["2", "118"]
+    rows = [row for row in cells_of(table) if row["method"] == "full"]
+    assert [row["epochs"] for row in rows] == ["2", ""]
+    (table,) = results(plan, [failed])
+    assert row_of(table, "full")[2:4] == ["crashed", "crashed"]
 
 
 def test_growth_and_ratio_to_the_peer():
@@ -95,6 +111,67 @@ def test_growth_and_ratio_to_the_peer():
     ]
     assert row_of(table, "shared") == ["shared", "2 (1-4)", "3 (1.5-6)", "1.5", "1.5"]
     assert row_of(table, "peer_tf")[-2:] == ["1.5", "1"]
+
+
+def cells_of(table):
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def test_csv_files_hold_numbers_one_column_for_each_quantity():
+    (table,) = report_steps.tables(PLAN, [step_record(10_000, 2.0, 3.0), step_record(90_000, 3, 9)])
+    assert cells_of(table)[0] == {
+        "method": "shared",
+        "num_classes": "10000",
+        "step_ms_p50": "2",
+        "step_ms_p20": "1",
+        "step_ms_p80": "4",
+    }
+    made = [make_record(0, 110.123456789), make_record(1, 113.0), make_record(method="exp")]
+    made[2] |= {"status": "nan", "final": None}
+    (table,) = results(PLAN, made)
+    rows = cells_of(table)
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("full", "0"),
+        ("full", "1"),
+        ("exp", "0"),
+    ]
+    assert rows[0]["test_perplexity"] == "110.1235" and rows[0]["step_ms_p50"] == "60"
+    assert float(rows[0]["test_perplexity_over_paper"]) == pytest.approx(110.123456789 / 111.5)
+    assert rows[2]["status"] == "nan" and rows[2]["test_perplexity"] == ""
+    assert rows[2]["test_perplexity_paper"] == "120"
+
+
+def test_a_measure_is_said_once(monkeypatch):
+    """Registered and a column of a config, it is in tables, CSV, plots and the front page."""
+    monkeypatch.setitem(measures.MEASURES, "regret", measures.Measure("regret", lower=True))
+    made = [make_record(method="full"), make_record(method="exp")]
+    for record, regret in zip(made, (0.5, 0.25), strict=True):
+        record["final"]["test_regret"] = regret
+        record["curve"][1]["valid_regret"] = regret
+    plan = PLAN | {"columns": ["test_regret"], "paper": {}}
+    (table,) = training.tables(plan, made)
+    assert [row[2] for row in table.rows] == ["0.5", "0.25"]
+    assert [row["test_regret"] for row in cells_of(table)] == ["0.5", "0.25"]
+    _, plot = training.plots(plan, made)["ptb-lstm_small-valid_regret"]
+    assert plot["y"] == "validation regret" and plot["lines"]["exp"] == [[20.0, 0.25]]
+    for record in made:
+        record["curve"] = record["curve"][1:]
+    (found,) = choices.comparisons(report_page.Page("demo", plan, made))
+    assert found.metric == "valid_regret" and found.rows[0].method == "exp"
+
+
+def test_kinds_of_samplers_are_a_field_or_what_was_known_before_it():
+    methods = {
+        "full": {"head": "FullSoftmax"},
+        "a": {"kwargs": {"sampler": "exp"}},
+        "b": {"sampler": {"class_name": "rff", "config": {}}},
+        "c": {"kwargs": {"sampler": "later"}},
+    }
+    record = {"config": {"methods": methods}}
+    known = {"full": None, "a": "exact", "b": "kernel", "c": None}
+    assert records.sampler_kinds(record) == known
+    new = record | {"sampler_kinds": {"a": "exact", "b": "kernel", "c": "tree"}}
+    assert records.sampler_kinds(new) == known | {"c": "tree"}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +213,22 @@ def test_report_imports_no_backend():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["pandas", "tabulate"])
+def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
+    code = (
+        f"import sys; sys.modules[{name!r}] = None;"
+        "from softbench.bench import app, cell; from softbench.commands import ConfigError;"
+        "from softbench.report import app as report\n"
+        f"try: report.main(['softbench-report', '--results={tmp_path}'])\n"
+        "except ConfigError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = (
+        f"the report needs {name}: install the `report` extra, pip install 'softbench[report]'"
+    )
+    assert run.stdout.strip() == expected
 
 
 def test_summary_leaves_out_what_was_not_run(tmp_path):
@@ -187,13 +280,13 @@ def test_seconds_to_what_another_method_ends_with():
         run("tree", [(12, 0.3), (40, 0.5)], tree={"fit_seconds": 10.5}),
         run("slow", [(60, 0.9)], status="nan"),
     ]
-    (table,) = report_reach.reach_tables(plan, records)
+    (table,) = training.reach(plan, frame.cells(records), frame.points(records))
     assert table.rows == [
         ["tree", "10.5", "12", "0.3", "0.5", "0.5", "12", "0.30"],
         ["uniform", "-", "20", "0.35", "0.35", "0.3", "20", "0.50"],
         ["slow", "-", "20", "0.1", "0.2", "0.2", "not", "-"],
     ]
-    assert report_reach.reach_tables({"methods": []}, records) == []
+    assert training.reach({"methods": []}, frame.cells(records), frame.points(records)) == []
 
 
 def test_curves_are_after_epochs_or_after_parts_of_a_budget():
@@ -210,7 +303,7 @@ def test_curves_are_after_epochs_or_after_parts_of_a_budget():
             for method, curve in curves.items()
         ]
         plan = {"methods": list(curves), "columns": ["valid_perplexity"]}
-        (table,) = report_curves.curve_tables(plan, made)
+        (table,) = training.curves(plan, frame.points(made))
         return table
 
     def curve(*points):
@@ -240,7 +333,7 @@ def test_curves_are_after_epochs_or_after_parts_of_a_budget():
 def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
     with_it = make_record(most_frequent={"test_perplexity": 700.0, "test_nll": 6.55})
     plan = {**PLAN, "columns": ["valid_perplexity", "test_perplexity", "step_ms"], "paper": {}}
-    (table,) = report_tables.training_tables(plan, [with_it])
+    (table,) = results(plan, [with_it])
     assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
-    (table,) = report_tables.training_tables(plan, [make_record()])
+    (table,) = results(plan, [make_record()])
     assert all(row[0] != "(most frequent)" for row in table.rows)

@@ -15,7 +15,6 @@ from softbench.report import app as report
 from softbench.report import choices as report_choices
 from softbench.report import front as report_front
 from softbench.report import papers as report_papers
-from softbench.report import quality as report_quality
 from softbench.report.page import Page
 
 SHARED = {"sampler": {"class_name": "unigram", "config": {"share_draws": True}}}
@@ -38,6 +37,10 @@ def page(*made, name="demo", **plan):
     return Page(name, PLAN | plan, list(made))
 
 
+def comparisons(*made, **plan):
+    return report_choices.comparisons(page(*made, **plan))
+
+
 def test_rows_are_compared_at_the_last_epoch_that_three_have():
     made = [
         run("full", [180, 150, 120]),
@@ -45,7 +48,7 @@ def test_rows_are_compared_at_the_last_epoch_that_three_have():
         run("b", [160, 165]),
         run("short", [100]),
     ]
-    (found,) = report_choices.comparisons(page(*made))
+    (found,) = comparisons(*made)
     assert [(row.method, row.value) for row in found.rows] == [
         ("a", 140),
         ("full", 150),
@@ -59,21 +62,21 @@ def test_seeds_are_averaged_and_other_data_are_other_comparisons():
     made = [run("full", [100.0]), run("a", [90.0]), run("a", [80.0])]
     made[2]["config"]["seed"] = 1
     elsewhere = run("a", [1.0], dataset={"name": "other"})
-    (found,) = report_choices.comparisons(page(*made, elsewhere))
+    (found,) = comparisons(*made, elsewhere)
     assert [row.value for row in found.rows] == [85.0, 100.0]
 
 
 def test_few_classes_are_not_compared():
     made = [run("full", [100.0]) | {"num_classes": n} for n in (999, 1_000)]
     others = [run("a", [90.0]) | {"num_classes": n} for n in (999, 1_000)]
-    assert report_choices.comparisons(page(made[0], others[0])) == []
-    assert len(report_choices.comparisons(page(made[1], others[1]))) == 1
+    assert comparisons(made[0], others[0]) == []
+    assert len(comparisons(made[1], others[1])) == 1
 
 
 def test_failed_runs_and_pages_without_full_have_no_comparison():
     failed = run("full", [100.0]) | {"status": "nan"}
-    assert report_choices.comparisons(page(failed, run("a", [90.0]))) == []
-    assert report_choices.comparisons(page(run("full", [None]), run("a", [90.0]))) == []
+    assert comparisons(failed, run("a", [90.0])) == []
+    assert comparisons(run("full", [None]), run("a", [90.0])) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_failed_runs_and_pages_without_full_have_no_comparison():
 def test_times_are_compared_when_the_shared_part_of_the_step_agrees(head, expected):
     """The step of `full` takes 60 ms: the rest, 30 ms, may differ by up to 30."""
     made = [run("full", [100.0]), run("a", [90.0], head=head)]
-    (found,) = report_choices.comparisons(page(*made))
+    (found,) = comparisons(*made)
     assert found.timing == expected
 
 
@@ -95,7 +98,7 @@ def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():
         run("exp", [101.0], {"sampler": "exp"}, step=11.0, head=1.0),
         run("other", [50.0], SHARED | {"normalize": True}, step=11.0, head=1.0),
     ]
-    section = report_quality.choices([page(*made)])
+    section = report_choices.choices(comparisons(*made))
     (row,) = section.table.rows
     assert row[6:] == [
         "`full` 100",
@@ -121,7 +124,7 @@ def test_a_reference_behind_the_most_frequent_classes_gives_no_ratio(metric, end
         record["curve"][0]["valid_precision_at_1"] = 0.2
     made[0]["final"] = {f"test_{metric}": ends}
     made[0]["most_frequent"] = {f"test_{metric}": chance}
-    section = report_quality.choices([page(*made, columns=[f"test_{metric}"])])
+    section = report_choices.choices(comparisons(*made, columns=[f"test_{metric}"]))
     assert section.answer.startswith("Best against") == learned
     assert len(section.table.rows) == 1
 
@@ -132,7 +135,7 @@ def test_precision_is_better_when_larger_and_likelihood_when_nll_is_smaller():
         record["curve"][0]["valid_precision_at_1"] = value
         record["curve"][0]["valid_nll"] = 1 - value
     for column in ("test_precision_at_1", "log_likelihood"):
-        (found,) = report_choices.comparisons(page(*made, columns=["epochs", column]))
+        (found,) = comparisons(*made, columns=["epochs", column])
         assert found.rows[0].method == "a"
         assert found.behind(found.rows[1], found.rows[0]) > 0
 
@@ -142,7 +145,7 @@ def test_equal_times_are_compared_by_the_best_value_within_them():
     curves = {"uniform": [90.0, 80.0, 85.0], "tree": [70.0]}
     made = [run(name, curve, max_train_seconds=30.0) for name, curve in curves.items()]
     reach = {"method": "uniform", "metric": "valid_perplexity"}
-    (found,) = report_choices.comparisons(page(*made, reach=reach))
+    (found,) = comparisons(*made, reach=reach)
     assert (found.timing, found.after) == ("equal time", "at most 30 s")
     assert [row.value for row in found.rows] == [70.0, 80.0]
 
@@ -155,15 +158,21 @@ def test_frontier_joins_what_no_row_beats_and_names_what_is_outside():
         run("broken", [1000.0], step=20.0, head=10.0),
         run("other", [50.0], {"temperature": 0.09}, step=20.0, head=10.0),
     ]
-    ((_, data),) = report_quality.frontiers([page(*made)]).values()
+    ((_, data),) = report_choices.frontiers(comparisons(*made)).values()
     assert data["lines"]["frontier"] == [[0.25, 1.1], [1.0, 1.0]]
     assert set(data["lines"]) == {"frontier", "full", "fast", "beaten", "other *"}
     assert data["x"].endswith("(not shown: broken at 10)")
 
 
 def steps_of(n, full, keras, rows):
+    """`a` and `b` differ in the optimizer alone; their names do not say so."""
     record = step_record(n, full, 0.001)
-    own = {"full": full, "keras_shared": keras, "rows_shared": rows}
+    own = {"full": full, "a": keras, "b": rows, "c": 50.0}
+    methods = record["config"]["methods"]
+    methods |= {"full": {"head": "FullSoftmax"}}
+    for name, optimizer in (("a", None), ("b", {"name": "adagrad"}), ("c", {"name": "adagrad"})):
+        kwargs = {"row_optimizer": optimizer, "num_sampled": 10 if name == "c" else 100}
+        methods[name] = {"head": "SampledSoftmax", "kwargs": kwargs}
     step = record["steps"].pop("shared")
     for name, median in own.items():
         record["steps"][name] = copy.deepcopy(step)
@@ -176,7 +185,7 @@ def test_steps_name_the_fastest_of_ours_and_from_which_n_on():
     section = step_page.front([page(steps_of(1_000, 2, 3, 4), steps_of(9_000, 8, 6, 2))])
     first, second = section.table.rows
     assert first[1:7] == ["1,000", "2", "`full`", "2", "1", "0.75"]
-    assert second[1:7] == ["9,000", "8", "`rows_shared`", "2", "4", "3"]
+    assert second[1:7] == ["9,000", "8", "`b`", "2", "4", "3"]
     assert section.answer.startswith("From n = 9,000 on, a step of the fastest row is 4 to 4 times")
 
 
@@ -204,10 +213,13 @@ def test_the_nearest_proposal_of_each_kind():
         "rff": {"kwargs": {"sampler": {"class_name": "rff", "config": {}}}},
     }
     made = make_record(num_classes=100, mutual_information=1.5, valid_perplexity=90.0)
+    made |= {"batch": 400, "contexts": 8}
     made["config"] = made["config"] | {"task": "gradient_bias", "methods": methods}
     sizes = {"uniform": (0.01, 4.0), "unigram": (0.125, None), "rff": (0.0625, 2.0)}
-    made["samplers"] = {name: {"ess": ess, "kl": kl} for name, (ess, kl) in sizes.items()}
+    rest = {"ratio": {}, "negative_share": None, "bias": {"10": {}, "100": {}}}
+    made["samplers"] = {name: {"ess": ess, "kl": kl, **rest} for name, (ess, kl) in sizes.items()}
     section = bias_page.front([page(made)])
+    assert [row[2] for row in section.table.rows] == ["100", "100"]
     assert [row[5:9] for row in section.table.rows] == [
         ["needs no scores", "`unigram`", "12.5 %", "inf"],
         ["kernel", "`rff`", "6.2 %", "2"],
@@ -216,7 +228,8 @@ def test_the_nearest_proposal_of_each_kind():
 
 
 def test_no_records_no_claims(tmp_path):
-    text = report_front.text(tmp_path, [])
+    text, plots = report_front.front_page(tmp_path, [])
+    assert plots == {}
     assert text.count("Not measured.") == 6
     assert "* " not in text.split("### Quality")[0]
 
@@ -274,7 +287,7 @@ def test_every_paper_table_is_listed_with_a_page_or_a_command():
     }
     index = report_papers.index([page(make_record(), name="kernel_mse")])
     for paper, names in expected.items():
-        (table,) = (table for title, table in index.items() if title.startswith(paper))
+        (table,) = (table for table in index if table.title.startswith(paper))
         listed = [row[0].split(",")[0] for row in table.rows]
         assert set(names) <= set(listed)
         for row in table.rows:
@@ -292,5 +305,5 @@ def test_information_is_the_largest_estimate():
     made = [run("full", [100.0]), run("a", [90.0])]
     made[0]["curve"][0]["mutual_information"] = 1.25
     made[1]["curve"][0]["mutual_information"] = 1.5
-    (found,) = report_choices.comparisons(page(*made))
+    (found,) = comparisons(*made)
     assert math.isclose(found.information, 1.5)

@@ -74,5 +74,5 @@ def test_a_page_of_costs_alone_shows_no_learning_curves():
     record = make_record(most_frequent={"test_perplexity": 700.0})
     for columns, curves in ((["step_ms", "memory_mb"], 0), (["step_ms", "test_perplexity"], 1)):
         page = report_page.Page("demo", PLAN | {"columns": columns, "paper": {}}, [record])
-        assert len(report_page.plots(page)) == curves
+        assert len(page.plots) == curves
         assert report_page.texts(page)["README.md"].count("(most frequent)") == curves

@@ -15,6 +15,22 @@ PLAN = "experiment.json"
 
 _ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
 _ERROR_LINES = 12
+# What schema 1 knew of samplers: of records before the field `sampler_kinds`. Frozen; a sampler's
+# class says its kind.
+_KINDS = {
+    "adversarial": "tree",
+    "exp": "exact",
+    "in_batch": "batch",
+    "log_uniform": "static",
+    "maclaurin": "kernel",
+    "mixed": "mixed",
+    "positive": "kernel",
+    "quadratic": "kernel",
+    "rff": "kernel",
+    "sorf": "kernel",
+    "uniform": "static",
+    "unigram": "static",
+}
 
 
 def write_json(path: Path, value: object) -> None:
@@ -81,6 +97,22 @@ def status(path: Path) -> str | None:
         return json.loads(Path(path).read_text())["status"]
     except FileNotFoundError:
         return None
+
+
+def sampler_name(method: Mapping) -> str | None:
+    """Returns the registry name of the sampler of a config's method, or None."""
+    sampler = {**method, **method.get("kwargs", {})}.get("sampler")
+    return sampler.get("class_name") if isinstance(sampler, Mapping) else sampler
+
+
+def sampler_kinds(record: Mapping) -> dict[str, str | None]:
+    """Returns {method: "static", "kernel", "tree", "batch", "exact" or "mixed"}, None without one.
+
+    Records have it as a field; of those before the field it is what schema 1 knew.
+    """
+    methods = record["config"]["methods"]
+    known = {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
+    return known | record.get("sampler_kinds", {})
 
 
 def scrub(text: str) -> str:

@@ -7,13 +7,9 @@ from pathlib import Path
 from absl import flags
 
 from softbench import commands
-from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import front as front_page
-from softbench.report import html
-from softbench.report import page as page_lib
+from softbench.report import extra, html
 from softbench.report import plots as plots_lib
-from softbench.report.page import Page
 
 _USAGE = """softbench-report --results=results [--check | --html=report.html]
 
@@ -21,72 +17,34 @@ Writes the pages, tables and plots of an experiment's folder, or of a folder of 
 front page."""
 
 
-def read_all(results: Path) -> tuple[list[Page], bool]:
-    """Returns the pages of a folder, and whether it holds experiments and is not one itself.
-
-    Raises:
-        ConfigError: when it is neither.
-    """
-    folders = sorted(path.parent for path in results.glob(f"*/{PLAN}"))
-    if (results / PLAN).is_file() or not folders:
-        return [page_lib.read(results)], False
-    return [page_lib.read(folder) for folder in folders], True
+def _files(texts: Mapping[str, str], plots: Mapping[str, tuple]) -> dict[str, str | tuple]:
+    """{path: text or plot} of all files of a report."""
+    kinds = plots_lib.FORMATS
+    return {**texts} | {f"{name}.{kind}": plot for name, plot in plots.items() for kind in kinds}
 
 
-def contents(
-    results: Path, pages: list[Page], front: bool
-) -> tuple[dict[str, str], dict[str, tuple[str, dict]]]:
-    """Returns the text files and the plots of a report, by path from `results`.
-
-    Args:
-        results: the folder.
-        pages: of its experiments.
-        front: whether it has a front page.
-    """
-    texts, plots = {}, {}
-    for page in pages:
-        folder = f"{page.name}/" if front else ""
-        texts |= {folder + name: text for name, text in page_lib.texts(page).items()}
-        plots |= {folder + name: plot for name, plot in page_lib.plots(page).items()}
-    if front:
-        texts["README.md"] = front_page.text(results, pages)
-        plots |= front_page.plots(pages)
-    return texts, plots
+def _is_current(path: Path, content: str | tuple) -> bool:
+    """Whether a file is what it should be; the bytes of a plot depend on Matplotlib's version."""
+    if not path.is_file():
+        return False
+    if isinstance(content, str):
+        return path.read_text() == content
+    return plots_lib.digest(*content).encode() in path.read_bytes()
 
 
-def _stale(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
-    """Returns the files that do not follow from the records."""
-    stale = [
-        name
-        for name, text in texts.items()
-        if not (results / name).is_file() or (results / name).read_text() != text
-    ]
-    for name, plot in plots.items():
-        files = (f"{name}.{kind}" for kind in plots_lib.FORMATS)
-        stale += [file for file in files if not _is_drawn(results / file, *plot)]
-    return stale
-
-
-def _left_over(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> list[str]:
+def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     """Returns tables and plots beside the pages that are none of theirs (any more)."""
-    known = {*texts, *(f"{name}.{kind}" for name in plots for kind in plots_lib.FORMATS)}
-    kinds = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
-    folders = sorted({results / Path(name).parent for name in texts})
+    endings = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
+    folders = sorted({(results / name).parent for name in files})
     found = [path for folder in folders for path in sorted(folder.iterdir())]
-    names = [path.relative_to(results).as_posix() for path in found if path.suffix in kinds]
-    return [name for name in names if name not in known]
-
-
-def _is_drawn(path: Path, caption: str, data: Mapping) -> bool:
-    """Whether a plot was drawn from this data; its bytes depend on Matplotlib's version too."""
-    digest = plots_lib.digest(caption, data).encode()
-    return path.is_file() and digest in path.read_bytes()
+    names = [path.relative_to(results).as_posix() for path in found if path.suffix in endings]
+    return [name for name in names if name not in files]
 
 
 def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
     for name, plot in plots.items():
         paths = {kind: results / f"{name}.{kind}" for kind in plots_lib.FORMATS}
-        if not all(_is_drawn(path, *plot) for path in paths.values()):
+        if not all(_is_current(path, plot) for path in paths.values()):
             for kind, content in plots_lib.pictures(*plot).items():
                 paths[kind].write_bytes(content)
     for name, text in texts.items():
@@ -111,9 +69,11 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--results must name a folder. Received: none")
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
+    with extra("the report"):
+        from softbench.report import front as front_page
     results = Path(options.results)
-    pages, front = read_all(results)
-    texts, plots = contents(results, pages, front)
+    pages, front = front_page.read_all(results)
+    texts, plots = front_page.contents(results, pages, front)
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
@@ -123,13 +83,14 @@ def main(argv: list[str]) -> int:
     if not options.check:
         _write(results, texts, plots)
         return 0
+    files = _files(texts, plots)
     problems = {
-        "out of date": _stale(results, texts, plots),
-        "no record accounts for": _left_over(results, texts, plots),
+        "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
+        "no record accounts for": _left_over(results, files),
     }
-    for problem, files in problems.items():
-        if files:
-            print(f"softbench-report: {problem}: {', '.join(files)}", file=sys.stderr)
+    for problem, names in problems.items():
+        if names:
+            print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
     return 1 if any(problems.values()) else 0
 
 

@@ -4,79 +4,77 @@ A comparison is made among the rows of one experiment, data set, model, backend 
 the same number of epochs, by the first measure of quality among the columns of the page.
 """
 
-import json
-from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
+
+from softbench.report import frame, measures
 from softbench.report.page import Page
-from softbench.report.tables import group_name
+from softbench.report.tables import Section, number, section
 
 REFERENCE = "full"
 # Rows whose time outside the head, which all share, differs by more of the reference's step did
 # not have the machine to themselves.
 SPREAD = 0.5
 FEWEST = 1_000  # classes
-_MODEL = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
-_QUALITY = {"perplexity": "perplexity", "log_likelihood": "nll"}
-
-
-class Row(NamedTuple):
-    """A method at the common point; means over its seeds.
-
-    Attributes:
-        method: its name.
-        value: the measure of quality.
-        step_ms: of a whole step, or None.
-        head_ms: of its head alone, or None.
-        same_model: whether its scores are the reference's (normalisation, temperature, ...).
-        exact: whether it draws from the softmax itself, at the cost of all scores.
-    """
-
-    method: str
-    value: float
-    step_ms: float | None
-    head_ms: float | None
-    same_model: bool
-    exact: bool
+OUTSIDE = 3.0  # perplexity of a row, as a multiple, from which on a frontier leaves it out
+WITHIN = 0.1  # a row that is at most this far behind the best one may be chosen for its speed
+_WORDS = f"""\
+Rows of one experiment after the same number of training steps (where a page compares equal times:
+the best value within them, as early stopping keeps it), by the first measure of quality of its
+page, on the validation set. `exp` draws from
+the softmax itself, which costs as much as `full`, and is left out; so are rows whose scores are
+computed in another way than `full`'s (normalised vectors, absolute values). I is the largest
+estimate of the mutual information of input and class among the rows: where it is small, class
+frequencies tell most of what there is to know. Fastest: the shortest step among the rows that are
+at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of the step, which all
+rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
+programs ran beside them. Where `full` ends no better than the most frequent classes do, it has had
+too few steps to be a yardstick, and no ratio to it is given. Data with fewer than {FEWEST:,}
+classes are left out: there is nothing to save. Where a page names one seed, differences of a few
+per cent may be the seed's."""
 
 
 class Comparison(NamedTuple):
     """Rows that can be compared.
 
     Attributes:
-        page, group, backend: where.
-        num_classes: n.
-        information: the largest estimate of I(input; class) among the rows, in nats, or None.
+        page, group, backend, num_classes: where.
+        information: the largest estimate of I(input; class) among the rows, in nats, or NaN.
         metric: key of the learning curve.
         after: the common point, in words.
         timing: "step" where times of steps can be compared, or why not.
         learned: whether the reference ends better on the test set than the most frequent classes
             do; True where that was not recorded.
         reference: the reference's row.
-        rows: all rows, the best first.
+        rows: of the methods at the common point, the best first: `method`; means over its seeds of
+            `value`, and of `step_ms` and `head_ms` of a whole step and of its head alone, or NaN;
+            `same_model`, whether its scores are the reference's (normalisation, temperature, ...);
+            `exact`, whether it draws from the softmax itself, at the cost of all scores.
     """
 
-    page: str
+    page: Page
     group: str
     backend: str
     num_classes: int
-    information: float | None
+    information: float
     metric: str
     after: str
     timing: str
     learned: bool
-    reference: Row
-    rows: list[Row]
+    reference: tuple
+    rows: list[tuple]
 
-    def behind(self, row: Row, base: Row) -> float:
+    @property
+    def measure(self) -> str:
+        """Name of the measure of quality."""
+        return measures.name(self.metric)
+
+    def behind(self, row: tuple, base: tuple) -> float:
         """How much worse a row is than another, as a fraction of the other's value."""
         change = row.value / base.value - 1
-        return change if lower_is_better(self.metric) else -change
-
-
-def lower_is_better(metric: str) -> bool:
-    """Whether less of a measure is more quality."""
-    return metric.endswith(("perplexity", "nll"))
+        return change if measures.lower_is_better(self.metric) else -change
 
 
 def comparisons(page: Page) -> list[Comparison]:
@@ -84,121 +82,165 @@ def comparisons(page: Page) -> list[Comparison]:
 
     Data with fewer than `FEWEST` classes are left out: there is nothing to save.
     """
-    metric, groups = _metric(page.plan), {}
-    for record in page.ok("train"):
-        if metric and record.get("curve") and record["num_classes"] >= FEWEST:
-            groups.setdefault(_key(record), []).append(record)
-    reach = (page.plan.get("reach") or {}).get("method")
+    if "train" not in page.tasks:
+        return []
+    reach = page.plan.get("reach") or {}
+    shown = filter(None, map(measures.on_curve, page.plan["columns"]))
+    metric = reach.get("metric") or next(shown, None)
+    runs, points = page.cells, frame.points(page.records)
+    runs = runs[(runs["task"] == "train") & (runs["status"] == "ok")]
+    runs = runs[runs["num_classes"] >= FEWEST]
+    if metric not in points:
+        return []
     found = []
-    for _, records in sorted(groups.items()):
-        methods: dict[str, list[dict]] = {}
-        for record in records:
-            methods.setdefault(next(iter(record["config"]["methods"])), []).append(record)
-        base = REFERENCE if REFERENCE in methods else reach
-        if base in methods and len(methods) > 1:
-            found.append(_comparison(page, metric, methods, base))
+    for _, own in points[points["record"].isin(runs["record"])].groupby("setting"):
+        methods = set(own["method"])
+        base = REFERENCE if REFERENCE in methods else reach.get("method")
+        if base in methods:
+            found.append(_comparison(page, metric, own, runs.set_index("record"), base))
     return [comparison for comparison in found if comparison and len(comparison.rows) > 1]
 
 
-def _metric(plan: Mapping) -> str | None:
-    if plan.get("reach"):
-        return plan["reach"]["metric"]
-    for column in plan["columns"]:
-        name = column.removeprefix("test_").removeprefix("valid_")
-        if name in ("perplexity", "log_likelihood", "accuracy") or name.startswith("precision"):
-            return f"valid_{_QUALITY.get(name, name)}"
-    return None
-
-
-def _key(record: Mapping) -> str:
-    config = {k: v for k, v in record["config"].items() if k not in ("methods", "seed", "epochs")}
-    return json.dumps([group_name(config), config, record["device"]["name"]], sort_keys=True)
-
-
-def _comparison(page: Page, metric: str, methods: Mapping, base: str) -> Comparison | None:
-    first = methods[base][0]
-    config, budget = first["config"], first["config"].get("max_train_seconds")
+def _comparison(
+    page: Page, metric: str, points: pd.DataFrame, runs: pd.DataFrame, base: str
+) -> Comparison | None:
+    lower = measures.lower_is_better(metric)
+    first = points[points["method"] == base].iloc[0]
     # Of a budget the best point, as early stopping keeps it: rows see the data unequally often.
-    index, methods = (None, methods) if budget else _common_point(methods, base)
-    rows = [_row(name, methods[name], metric, index, _scores(first)) for name in methods]
-    rows = [row for row in rows if row.value is not None]
-    rows.sort(key=lambda row: row.value if lower_is_better(metric) else -row.value)
+    if not first["budget"]:
+        points = _common_point(points, base)
+    last = points.groupby("record").tail(1)
+    runs = runs.loc[last["record"]].assign(
+        value=points.groupby("record")[metric].agg("min" if lower else "max")
+    )
+    of_base = runs[runs["method"] == base]
+    rows = list(_rows(runs, of_base["scores"].iloc[0], lower).itertuples(index=False, name="Row"))
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
-    everything = [record for records in methods.values() for record in records]
-    points = [record["curve"][-1 if index is None else index] for record in everything]
-    estimates = [point.get("mutual_information") for point in points]
+    steps = last.loc[last["record"] == first["record"], "step"].item()
+    after = f"at most {first['budget']:,.0f} s" if first["budget"] else f"{steps:,} steps"
     return Comparison(
-        page=page.name,
-        group=group_name(config),
-        backend=config["backend"],
-        num_classes=first["num_classes"],
-        information=max((e for e in estimates if e is not None), default=None),
+        page=page,
+        group=first["group"],
+        backend=first["backend"],
+        num_classes=int(first["num_classes"]),
+        information=last["mutual_information"].max() if "mutual_information" in last else np.nan,
         metric=metric,
-        after=f"at most {budget:,.0f} s" if budget else f"{first['curve'][index]['step']:,} steps",
-        timing="equal time" if budget else _timing(rows, reference),
-        learned=all(_learned(record, metric) for record in methods[base]),
+        after=after,
+        timing="equal time" if first["budget"] else _timing(rows, reference),
+        learned=_learned(of_base, metric.replace("valid_", "test_"), lower),
         reference=reference,
         rows=rows,
     )
 
 
-def _learned(record: Mapping, metric: str) -> bool:
-    key = metric.replace("valid_", "test_")
-    value, chance = (record.get(part, {}).get(key) for part in ("final", "most_frequent"))
-    if value is None or chance is None:
-        return True
-    return value < chance if lower_is_better(metric) else value > chance
+def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
+    """The points of the last epoch that three methods (or all) and the reference have."""
+    lengths = points.groupby(["method", "record"]).size().groupby("method").min()
+    epochs = min(lengths.nlargest(3).min(), lengths[base])
+    longer = points["method"].map(lengths) >= epochs
+    return points[longer & (points["point"] == epochs - 1)]
 
 
-def _common_point(methods: Mapping[str, list[dict]], base: str) -> tuple[int, dict]:
-    """The index of the last epoch that three methods (or all) and the reference have; those."""
-    lengths = {name: min(len(r["curve"]) for r in rows) for name, rows in methods.items()}
-    enough = min(3, len(methods))
-    epochs = sorted(lengths.values())[-enough]
-    epochs = min(epochs, lengths[base])
-    return epochs - 1, {k: rows for k, rows in methods.items() if lengths[k] >= epochs}
+def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
+    """The methods that have a value for every seed, the best first."""
+    groups = runs.rename(columns=lambda name: name.removesuffix("_p50")).groupby("method")
+    means = groups[["value", "step_ms", "head_ms"]]
+    found = means.agg(lambda values: values.mean(skipna=False))
+    found["same_model"] = groups["scores"].first() == scores
+    found["exact"] = groups["sampler_kind"].first() == "exact"
+    found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
+    return found.reset_index()
 
 
-def _row(name: str, records: list[dict], metric: str, index: int | None, scores: list) -> Row:
-    def mean(values: list) -> float | None:
-        return sum(values) / len(values) if values and None not in values else None
-
-    def value(record: Mapping) -> float | None:
-        if index is not None:
-            return record["curve"][index].get(metric)
-        found = [point[metric] for point in record["curve"] if point.get(metric) is not None]
-        return (min if lower_is_better(metric) else max)(found, default=None)
-
-    kwargs = records[0]["config"]["methods"][name].get("kwargs", {})
-    return Row(
-        method=name,
-        value=mean([value(record) for record in records]),
-        step_ms=mean([(record.get("step_ms") or {}).get("median") for record in records]),
-        head_ms=mean([(record.get("head_ms") or {}).get("median") for record in records]),
-        same_model=_scores(records[0]) == scores,
-        exact=sampler_name(kwargs) == "exp",
-    )
+def _learned(runs: pd.DataFrame, score: str, lower: bool) -> bool:
+    ends = runs.reindex(columns=[score, f"most_frequent.{score}"]).dropna()
+    lead = ends.iloc[:, 0] - ends.iloc[:, 1]
+    return bool(((-lead if lower else lead) > 0).all())
 
 
-def _scores(record: Mapping) -> list:
-    """What decides how a method's scores come from its table."""
-    (method,) = record["config"]["methods"].values()
-    kwargs = method.get("kwargs", {})
-    return [kwargs.get(key, default) for key, default in _MODEL.items()]
-
-
-def sampler_name(kwargs: Mapping) -> str | None:
-    """Returns the registry name of the sampler among a head's arguments, or None."""
-    sampler = kwargs.get("sampler")
-    return sampler.get("class_name") if isinstance(sampler, Mapping) else sampler
-
-
-def _timing(rows: list[Row], reference: Row) -> str:
-    if any(row.step_ms is None or row.head_ms is None for row in rows):
-        return "not measured"
+def _timing(rows: list[tuple], reference: tuple) -> str:
     rest = [row.step_ms - row.head_ms for row in rows]
+    if any(map(pd.isna, rest)):
+        return "not measured"
     if max(rest) - min(rest) > SPREAD * reference.step_ms:
         return "not comparable"
     return "step"
+
+
+def choices(found: list[Comparison]) -> Section:
+    """The best row of each comparison, the next ones, and the fastest that is as good."""
+    rows, nearest = [], []
+    for item in found:
+        own = [row for row in item.rows if row.same_model and not row.exact]
+        if len(own) < 2:
+            continue
+        rows.append(_line(item, own))
+        first = next(row for row in own if row is not item.reference)
+        if item.reference.method == REFERENCE and item.learned:
+            words = f"`{first.method}` with {item.measure} {_change(first, item.reference)}"
+            nearest.append(f"{words} (`{item.group}`, {item.page.link})")
+    answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
+    return section("Quality after the same training", _WORDS, rows, answer)
+
+
+def _line(item: Comparison, own: list[tuple]) -> dict:
+    best, *others = own
+    fastest = item.timing
+    if item.timing == "step":
+        near = [row for row in own if item.behind(row, best) <= WITHIN]
+        fast = min(near, key=lambda row: row.step_ms)
+        share = fast.step_ms / item.reference.step_ms
+        fastest = f"`{fast.method}`, {share:.2f} of `{item.reference.method}`'s step"
+    return {
+        "data, model": f"`{item.group}`",
+        "backend": item.backend,
+        "n": f"{item.num_classes:,}",
+        "I, nats": item.information,
+        "measure": item.measure,
+        "after": item.after,
+        "best": f"`{best.method}` {number(best.value)}",
+        "next": ", ".join(f"`{row.method}` {_change(row, best)}" for row in others[:2]),
+        f"fastest within {100 * WITHIN:.0f} %": fastest,
+        "page": item.page.link,
+    }
+
+
+def _change(row: tuple, base: tuple) -> str:
+    return f"{100 * (row.value / base.value - 1):+.1f} %"
+
+
+def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:
+    """Returns {file name without ending: (caption, data)}, where times can be compared."""
+    return {
+        f"frontier-{item.page.name}-{item.group}-{item.backend}": _frontier(item)
+        for item in found
+        if item.timing == "step"
+    }
+
+
+def _frontier(item: Comparison) -> tuple[str, dict]:
+    points, outside, base = {}, [], item.reference
+    sign = 1 if measures.lower_is_better(item.metric) else -1
+    for row in item.rows:
+        name = row.method if row.same_model else f"{row.method} *"
+        value = row.value / base.value
+        if sign > 0 and value > OUTSIDE:
+            outside.append(f"{name} at {number(value)}")
+        else:
+            points[name] = [row.step_ms / base.step_ms, value]
+    line: list[list[float]] = []
+    for name, point in sorted(points.items(), key=lambda pair: (pair[1][0], sign * pair[1][1])):
+        if not name.endswith("*") and (not line or sign * (point[1] - line[-1][1]) < 0):
+            line.append(point)
+    data = {
+        "x": f"step, multiple of {base.method}'s",
+        "y": f"{item.measure}, multiple of {base.method}'s",
+        "log": "xy" if sign > 0 else "x",
+        "lines": {"frontier": line, **{name: [point] for name, point in points.items()}},
+        "dashed": ["frontier"],
+    }
+    if outside:
+        data["x"] += f" (not shown: {', '.join(outside)})"
+    return f"{item.group}, {item.backend}: {item.measure} after {item.after}", data

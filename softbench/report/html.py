@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from softbench.bench.config import ConfigError
+from softbench.report import extra
 from softbench.report import plots as plots_lib
 
 _TEMPLATE = Path(__file__).with_name("template.html")
@@ -58,14 +58,9 @@ def _pictures(text: str, folder: Path) -> set[str]:
 
 def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
     """Returns a page's Markdown as HTML, its pictures within it and its links inside the file."""
-    try:
+    with extra("--html"):
         from markdown_it import MarkdownIt
         from markdown_it.token import Token
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "--html needs markdown-it-py: install the `report` extra, "
-            "pip install 'softbench[report]'"
-        ) from None
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     for token in tokens:

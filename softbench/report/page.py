@@ -1,22 +1,25 @@
 """The page of one experiment: what `runs/*.json` say, as Markdown and CSV. Needs no Keras."""
 
-import csv
-import io
+import functools
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+import pandas as pd
 
 from softbench.bench import records as records_lib
 from softbench.bench import tasks
 from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import tables
+from softbench.report import frame
+from softbench.report.tables import Table
 
 _NOTES = "NOTES.md"
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page:
     """An experiment's folder.
 
     Attributes:
@@ -34,10 +37,47 @@ class Page(NamedTuple):
         """What the page is about."""
         return self.plan["title"] or self.plan["experiment"]
 
-    def ok(self, task: str) -> list[dict]:
-        """The records of a task that ended well."""
-        found = [record for record in self.records if record["config"]["task"] == task]
-        return [record for record in found if record["status"] == "ok"]
+    @property
+    def link(self) -> str:
+        """A link from the front page."""
+        return f"[{self.name}]({self.name}/README.md)"
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """All records, see `softbench.report.frame.cells`."""
+        return frame.cells(self.records)
+
+    @functools.cached_property
+    def tasks(self) -> dict[str, list[dict]]:
+        """{task: its records by cell id}, in the order of the registry.
+
+        Rows of training say why they have no result; other tasks show what ended well.
+        """
+        found: dict[str, list[dict]] = {task: [] for task in tasks.TASKS}
+        for record in sorted(self.records, key=lambda record: record["cell"]):
+            task = record["config"]["task"]
+            if task == "train" or record["status"] == "ok":
+                found[task].append(record)
+        return {task: own for task, own in found.items() if own}
+
+    @functools.cached_property
+    def plots(self) -> dict[str, tuple[str, dict]]:
+        """{file name without ending: (caption, data)} of the plots, by name."""
+        found: dict[str, tuple[str, dict]] = {}
+        for task, own in self.tasks.items():
+            draw = getattr(tasks.page_module(task), "plots", None)
+            found |= draw(self.plan, own) if draw else {}
+        return dict(sorted(found.items()))
+
+    def tables(self, paper: Mapping) -> list[Table]:
+        """Returns every table; rows of `paper` that nobody has run are of training."""
+        groups = self.tasks or ({"train": []} if paper else {})
+        plan = self.plan | {"paper": paper}
+        return [
+            table
+            for task, own in groups.items()
+            for table in tasks.page_module(task).tables(plan, own)
+        ]
 
 
 def read(results: Path) -> Page:
@@ -57,109 +97,52 @@ def read(results: Path) -> Page:
     return Page(results.resolve().name, plan, records_lib.read_all(results))
 
 
-def by_task(records: list[dict]) -> dict[str, list[dict]]:
-    """Returns {task: its records by cell id}, in the order of the registry.
-
-    Rows of training say why they have no result; other tasks show what ended well.
-    """
-    ordered = sorted(records, key=lambda record: record["cell"])
-    found = {
-        task: [
-            record
-            for record in ordered
-            if record["config"]["task"] == task and (task == "train" or record["status"] == "ok")
-        ]
-        for task in tasks.TASKS
-    }
-    return {task: own for task, own in found.items() if own}
-
-
-def all_tables(plan: Mapping, records: list[dict]) -> list[tables.Table]:
-    """Returns every table of the page; rows of a paper that nobody has run are of training."""
-    groups = by_task(records) or ({"train": []} if plan["paper"] else {})
-    return [
-        table for task, own in groups.items() for table in tasks.page_module(task).tables(plan, own)
-    ]
-
-
 def summary(page: Page) -> str:
     """Returns the tables as text, for the end of a run; rows that were not run are left out."""
-    ran = {
-        f"{tables.group_name(record['config'])}-{method}"
-        for record in page.records
-        for method in record["config"]["methods"]
-    }
-    paper = {name: value for name, value in page.plan["paper"].items() if name in ran}
-    found = all_tables(page.plan | {"paper": paper}, page.records)
-    parts = [f"{table.title}\n\n{tables.markdown(table)}\n" for table in found]
+    ran = set(page.cells["group"] + "-" + page.cells["method"])
+    found = page.tables({name: row for name, row in page.plan["paper"].items() if name in ran})
+    parts = [f"{table.title}\n\n{table.markdown()}\n" for table in found]
     return "\n".join(parts) or "No results."
-
-
-def plots(page: Page) -> dict[str, tuple[str, dict]]:
-    """Returns {file name without ending: (caption, data)} of the page's plots, by name."""
-    found: dict[str, tuple[str, dict]] = {}
-    for task, own in by_task(page.records).items():
-        draw = getattr(tasks.page_module(task), "plots", None)
-        found |= draw(page.plan, own) if draw else {}
-    return dict(sorted(found.items()))
 
 
 def texts(page: Page) -> dict[str, str]:
     """Returns the text files of a page: {file name: content}."""
-    found = all_tables(page.plan, page.records)
+    found = page.tables(page.plan["paper"])
     lines = [f"# {page.title}", ""]
     lines += ["Generated by `softbench-report` from `runs/*.json`. Do not edit.", ""]
-    lines += _provenance(page.records)
+    lines += _provenance(page.cells.drop_duplicates("record"))
     if page.plan.get("notes"):
         lines += [page.plan["notes"], ""]
     for table in found:
-        lines += [f"## {table.title}", "", tables.markdown(table), ""]
-    for name, (caption, _) in plots(page).items():
+        lines += [f"## {table.title}", "", table.markdown(), ""]
+    for name, (caption, _) in page.plots.items():
         lines += [f"![{caption}]({name}.svg)", ""]
-    failed = [record for record in page.records if record["status"] != "ok"]
-    if failed:
+    failed = page.cells[page.cells["status"] != "ok"].drop_duplicates("record")
+    if len(failed):
         lines += ["## Cells without a result", ""]
-        lines += [f"* `{r['cell']}`: {r['status']}. {_last_line(r['error'])}" for r in failed]
+        lines += [f"* `{row.cell}`: {row.status}. {row.error}" for row in failed.itertuples()]
         lines.append("")
-    result = {"README.md": "\n".join(lines)}
-    for table in found:
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerows([table.header, *table.rows])
-        result[f"{_file_name(table.title)}.csv"] = buffer.getvalue()
-    return result
-
-
-def _last_line(text: str | None) -> str:
-    return (text or "").strip().splitlines()[-1] if (text or "").strip() else ""
+    csv = {f"{_file_name(table.title)}.csv": table.csv() for table in found}
+    return {"README.md": "\n".join(lines)} | csv
 
 
 def _file_name(title: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in title).strip("_")
 
 
-def _provenance(records: list[dict]) -> list[str]:
-    if not records:
+def _provenance(cells: pd.DataFrame) -> list[str]:
+    if not len(cells):
         return ["No cell has run.", ""]
-    commands = list(dict.fromkeys(record["command"] for record in records))
-    dates = sorted(record["started_at"][:10] for record in records)
-    known = [record["device"] for record in records if record.get("device")]
-    devices = {f"{d['name']} ({d['kind']} x {d['count']})" for d in known}
-    versions = {
-        ", ".join(f"{name} {v}" for name, v in sorted(record["versions"].items()))
-        for record in records
-    }
-    commits = {
-        f"{(r['git']['commit'] or 'none')[:12]}{' (changed)' if r['git']['dirty'] else ''}"
-        for r in records
-    }
-    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    first, last = cells["date"].min(), cells["date"].max()
+    known = {name: sorted(set(cells[name].dropna())) for name in ("hardware", "software", "commit")}
     return [
-        *("```\n" + "\n".join(commands) + "\n```\n").splitlines(),
+        "```",
+        *cells["command"].unique(),
+        "```",
         "",
-        f"* Date: {span}",
-        f"* Device: {'; '.join(sorted(devices)) or 'unknown'}",
-        f"* Software: {'; '.join(sorted(versions))}",
-        f"* Commit: {', '.join(sorted(commits))}",
+        f"* Date: {first if first == last else f'{first} to {last}'}",
+        f"* Device: {'; '.join(known['hardware']) or 'unknown'}",
+        f"* Software: {'; '.join(known['software'])}",
+        f"* Commit: {', '.join(known['commit'])}",
         "",
     ]

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import pandas as pd
+
 from softbench.report.page import Page
-from softbench.report.tables import Table, group_name
+from softbench.report.tables import Table
 
 
 class Item(NamedTuple):
@@ -79,47 +81,43 @@ PAPERS: dict[str, tuple[Item, ...]] = {
 }
 
 
-def index(pages: list[Page]) -> dict[str, Table]:
-    """Returns {paper: table}: the page of each of its tables and figures, or how to run it."""
+def index(pages: list[Page]) -> list[Table]:
+    """Returns a table for each paper: the page of each table and figure, or how to run it."""
     known = {page.name: page for page in pages}
     header = ["in the paper", "what", "page", "state", "command"]
-    return {
-        paper: Table(paper, header, [_row(item, known.get(item.experiment)) for item in items])
+    return [
+        Table(
+            paper,
+            pd.DataFrame(
+                [_row(item, known.get(item.experiment)) for item in items], columns=header
+            ),
+        )
         for paper, items in PAPERS.items()
-    }
+    ]
 
 
 def _row(item: Item, page: Page | None) -> list[str]:
     command = f"`softbench --config=configs/{item.experiment}.py{item.flags}`"
-    name = f"`{item.experiment}`"
     if page is None:
-        return [item.name, item.what, name, "not run", command]
-    place = f"[{page.name}]({page.name}/README.md)"
-    return [item.name, item.what, place, _state(item, page), command]
+        return [item.name, item.what, f"`{item.experiment}`", "not run", command]
+    return [item.name, item.what, page.link, _state(item, page), command]
 
 
 def _state(item: Item, page: Page) -> str:
     """`3 of 5 rows, 2 of them shorter runs`; `run` where no rows are listed; or `not run`."""
-    rows: dict[str, list[dict]] = {}
-    for record in page.records:
-        name = record["config"]["dataset"].get("name", "").rsplit("/", 1)[-1]
-        if record["status"] == "ok" and name in (item.datasets or (name,)):
-            for method in record["config"]["methods"]:
-                key = method if item.methods else f"{group_name(record['config'])}-{method}"
-                rows.setdefault(key, []).append(record)
-    if item.datasets and not rows:
-        return "not run on the paper's data"
+    runs = page.cells[page.cells["status"] == "ok"]
+    if item.datasets:
+        runs = runs[runs["corpus"].isin(item.datasets)]
+        if runs.empty:
+            return "not run on the paper's data"
     paper = page.plan["paper"]
     wanted = item.methods or tuple(paper)
     if not wanted:
-        return "run" if rows else "not run"
-    have = [name for name in wanted if name in rows]
-    epochs = {name: paper.get(name, {}).get("epochs", 0) for name in have}
-    short = [name for name in have if all(_shorter(r, epochs[name]) for r in rows[name])]
+        return "not run" if runs.empty else "run"
+    names = runs["method"] if item.methods else runs["group"] + "-" + runs["method"]
+    epochs = names.map(lambda name: paper.get(name, {}).get("epochs", 0))
+    shorter = (runs["cut"] | (runs["epochs"] < epochs)).groupby(names).all()
+    have = [name for name in wanted if name in shorter.index]
+    short = int(shorter[have].sum())
     state = f"{len(have)} of {len(wanted)} rows" if have else "not run"
-    return f"{state}, {len(short)} of them shorter runs" if short else state
-
-
-def _shorter(record: dict, epochs: int) -> bool:
-    config = record["config"]
-    return bool(config.get("steps_per_epoch")) or config.get("epochs", 0) < epochs
+    return f"{state}, {short} of them shorter runs" if short else state

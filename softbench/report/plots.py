@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Mapping
 
-from softbench.bench.config import ConfigError
+from softbench.report import extra
 
 VERSION = 1  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
@@ -47,20 +47,15 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
         caption: the title.
         data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
             {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any}. A
-            line of one point is a mark. Or what `panels` returns.
+            line of one point is a mark. Or {"panels": [what `panel` returns, ...]}.
 
     Raises:
         ConfigError: when Matplotlib is not installed.
     """
-    try:
+    with extra("a plot"):
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "plots need Matplotlib: install the `report` extra, pip install 'softbench[report]'"
-        ) from None
-
     found = {}
     with matplotlib.rc_context(_RC):
         for kind in FORMATS:
@@ -124,9 +119,13 @@ def _style(index: int) -> dict:
     }
 
 
-def panels(*parts: Mapping) -> dict:
-    """Returns the data of a plot with one panel for each of `parts`, see `panel`."""
-    return {"panels": list(parts)}
+def against_n(frame: object, y: str, words: str) -> dict:
+    """Returns the data of a plot of `y` against the number of classes, a line for each method."""
+    lines = {
+        name: sorted(map(list, zip(line["num_classes"], line[y], strict=True)))
+        for name, line in frame.groupby("method", sort=False)
+    }
+    return {"x": "number of classes", "y": words, "log": "xy", "lines": lines}
 
 
 def panel(

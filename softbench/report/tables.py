@@ -1,54 +1,124 @@
-"""Tables from records: pure functions of plain data. Needs neither Keras nor a plotting library."""
+"""Tables: texts for a page, and the numbers behind them for a CSV file. Needs no Keras."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import pandas as pd
+import tabulate  # noqa: F401, pandas writes Markdown by it; missed here, before any page
 from scipy import stats
 
-# Column name -> dotted place in a record; another name is looked up under `final`.
-_PLACES = {
-    "epochs": "config.epochs",
-    "step_ms": "step_ms.median",
-    "head_ms": "head_ms.median",
-    "examples/s": "examples_per_second",
-    "tokens/s": "examples_per_second",
-    "compile_s": "compile_seconds",
-    "memory_mb": "peak_memory_mb.host",
-}
+Columns = Mapping[str, str | tuple]
 
 
 class Table(NamedTuple):
-    """A titled table of strings."""
+    """A titled table.
+
+    Attributes:
+        title: what stands above it.
+        page: its texts.
+        data: its numbers, one column for each quantity; None without a CSV file.
+    """
 
     title: str
-    header: list[str]
-    rows: list[list[str]]
+    page: pd.DataFrame
+    data: pd.DataFrame | None = None
+
+    @property
+    def header(self) -> list[str]:
+        """The texts above the columns."""
+        return list(self.page.columns)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The texts of the rows."""
+        return self.page.to_numpy().tolist()
+
+    def markdown(self) -> str:
+        """Returns the table in Markdown, columns with numbers aligned to the right."""
+        columns = [self.page.iloc[:, i] for i in range(self.page.shape[1])]
+        right = [i > 0 and any(map(_is_number, column)) for i, column in enumerate(columns)]
+        align = ["right" if numbers else "left" for numbers in right]
+        return self.page.to_markdown(index=False, disable_numparse=True, colalign=align)
+
+    def csv(self) -> str:
+        """Returns the numbers as a CSV file."""
+        return self.data.convert_dtypes().to_csv(
+            index=False, float_format="%.7g", lineterminator="\n"
+        )
 
 
-def group_name(config: Mapping) -> str:
-    """Returns `dataset-model` of a cell's config."""
-    return "-".join(label(config[part]) for part in ("dataset", "model"))
+def _is_number(text: str) -> bool:
+    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
 
 
-def row_name(record: Mapping) -> str:
-    """Returns `dataset-model-method`, the name of a row in the paper's numbers."""
-    methods = record["config"]["methods"]
-    return f"{group_name(record['config'])}-{next(iter(methods))}"
+class Section(NamedTuple):
+    """A part of the front page's decision table.
+
+    Attributes:
+        answer: one sentence that its rows bear out; empty without rows.
+        words: what the table shows, and by which rule.
+        table: with the page that each row comes from in the last column.
+    """
+
+    answer: str
+    words: str
+    table: Table
 
 
-def label(part: Mapping) -> str:
-    """Returns the readable name of a data set or model."""
-    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
-    return f"{name}_{part['preset']}" if "preset" in part else name
+def table(title: str, frame: pd.DataFrame, columns: Columns) -> Table:
+    """Returns a table of the columns that `show` reads, the CSV file with their numbers."""
+    used = [name for what in columns.values() for name in _split(what)[1]]
+    return Table(title, show(frame, columns), frame.reindex(columns=list(dict.fromkeys(used))))
 
 
-def lookup(record: Mapping, column: str) -> object:
-    """Returns a column's value in a record, or None."""
-    value: object = record
-    for key in _PLACES.get(column, f"final.{column}").split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Returns the texts of a page.
+
+    Args:
+        frame: the numbers.
+        columns: {heading: column of `frame`, or (format, *columns)}. A format is one of Python's,
+            which shows "-" where a number is missing, or a function of the columns' values. A
+            column that `frame` lacks is missing in every row.
+    """
+    found = {}
+    for heading, what in columns.items():
+        form, names = _split(what)
+        rows = frame.reindex(columns=names).itertuples(index=False, name=None)
+        found[heading] = [_fill(form, row) for row in rows]
+    return pd.DataFrame(found, dtype=object)
+
+
+def section(title: str, words: str, rows: list[dict], answer: str) -> Section:
+    """Returns a part of the front page: `rows` are {heading: number or text}."""
+    page = pd.DataFrame(rows, dtype=object).map(text)
+    return Section(answer, words, Table(title, page))
+
+
+def _split(what: str | tuple) -> tuple[str | Callable, list[str]]:
+    return (text, [what]) if isinstance(what, str) else (what[0], list(what[1:]))
+
+
+def _fill(form: str | Callable, values: tuple) -> str:
+    if callable(form):
+        return form(*values)
+    return "-" if any(map(pd.isna, values)) else form.format(*values)
+
+
+def growth(frame: pd.DataFrame, value: str, what: str | tuple, heading: str) -> pd.DataFrame:
+    """Returns texts of methods against n, as these appear, and the last value over the first.
+
+    Args:
+        frame: with `method`, `num_classes` and `value`.
+        value: the column of the numbers.
+        what: their texts, see `show`.
+        heading: with `{}` for n.
+    """
+    texts = frame.assign(text=show(frame, {"text": what})["text"].to_numpy())
+    wide = texts.pivot(index="method", columns="num_classes", values=["text", value])
+    wide = wide.reindex(frame["method"].unique())
+    page = wide["text"].fillna("-").rename(columns=lambda n: heading.format(f"{n:,}"))
+    numbers = wide[value].astype(float)
+    return page.assign(growth=numbers.iloc[:, -1] / numbers.iloc[:, 0])
 
 
 def number(value: float) -> str:
@@ -58,141 +128,24 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def cell_text(values: Iterable[object]) -> str:
+def text(value: object) -> str:
+    """Returns a number by `number`, a text as it is, and "-" for what is missing."""
+    if isinstance(value, str):
+        return value
+    return "-" if pd.isna(value) else number(value)
+
+
+def quantiles(median: float, low: float, high: float) -> str:
+    """Returns `1.5 (1.4-1.6)`; "-" when it was not measured."""
+    return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
+
+
+def seeds(values: Iterable[float]) -> str:
     """Returns one value, or mean and range of several: `1.5 (1.4-1.6)`; "-" when there is none."""
-    found = [value for value in values if value is not None]
-    if not found:
-        return "-"
-    if len(found) == 1 or len(set(found)) == 1:
-        return number(found[0])
-    mean = sum(found) / len(found)
-    return f"{number(mean)} ({number(min(found))}-{number(max(found))})"
-
-
-def training_tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns one table per data set and model: a row per method, the paper's numbers beside ours.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of task "train".
-    """
-    groups = grouped(records)
-    papers: dict[str, dict[str, dict]] = {}
-    for name, numbers in plan["paper"].items():
-        group, _, method = name.rpartition("-")
-        papers.setdefault(group, {})[method] = numbers
-    order = list(plan["methods"])
-    names = [*groups, *(group for group in papers if group not in groups)]
-    return [_table(plan, order, name, groups.get(name, {}), papers.get(name, {})) for name in names]
-
-
-def grouped(records: list[dict]) -> dict[str, dict[str, list[list[dict]]]]:
-    """Returns {group: {method: [the records of one row, its seeds]}}."""
-    groups: dict[str, dict[str, list[list[dict]]]] = {}
-    for record in records:
-        (method,) = record["config"]["methods"]
-        rows = groups.setdefault(group_name(record["config"]), {}).setdefault(method, [])
-        same = next((row for row in rows if _variant(row[0]) == _variant(record)), None)
-        if same is None:
-            rows.append([record])
-        else:
-            same.append(record)
-    return groups
-
-
-def _variant(record: Mapping) -> str:
-    """Returns what must agree for two records to be seeds of one row."""
-    config = {key: value for key, value in record["config"].items() if key != "seed"}
-    return json.dumps([config, record.get("device")], sort_keys=True)
-
-
-def _table(plan: Mapping, order: list[str], group: str, found: Mapping, paper: Mapping) -> Table:
-    columns = list(plan["columns"])
-    with_paper = {name for numbers in paper.values() for name in numbers}
-    header = ["method", "backend"]
-    for column in columns:
-        header.append(column)
-        if column in with_paper:
-            header.append(f"{column} (paper)")
-            header += [] if column == "epochs" else [f"{column} / paper"]
-    rows = []
-    known = [name for name in order if name in found or name in paper]
-    for method in [*known, *sorted({*found, *paper} - {*order})]:
-        variants = found.get(method) or [[]]
-        for records in sorted(variants, key=lambda row: row[0]["cell"] if row else ""):
-            row = [method, records[0]["config"]["backend"] if records else "-"]
-            for column in columns:
-                row.append(_measured(records, column))
-                if column in with_paper:
-                    numbers = paper.get(method, {})
-                    row.append(cell_text([numbers.get(column)]))
-                    row += [] if column == "epochs" else [_ratio(records, column, numbers)]
-            rows.append(row)
-    return Table(group, header, [*rows, *_most_frequent(header, found)])
-
-
-def _most_frequent(header: list[str], found: Mapping) -> list[list[str]]:
-    """What the most frequent classes score as the answer to every input, where records have it."""
-    records = [record for variants in found.values() for row in variants for record in row]
-    scores = next((r["most_frequent"] for r in records if r.get("most_frequent")), None)
-    if not scores or not scores.keys() & set(header):
-        return []
-    return [["(most frequent)", "-", *(cell_text([scores.get(c)]) for c in header[2:])]]
-
-
-def _ratio(records: list[dict], column: str, paper: Mapping) -> str:
-    """Ours over the paper's, over the seeds; "-" of runs that are not as many epochs long."""
-    found = [
-        value / paper[column]
-        for record in records
-        if record["status"] == "ok"
-        and column in paper
-        and paper.get("epochs") in (None, lookup(record, "epochs"))
-        and (value := lookup(record, column)) is not None
-    ]
-    return cell_text(found)
-
-
-def _measured(records: list[dict], column: str) -> str:
-    if not records:
-        return "not run"
-    ok = [record for record in records if record["status"] == "ok"]
-    if ok:
-        return cell_text(lookup(record, column) for record in ok)
-    return records[0]["status"].replace("_", " ")
-
-
-def markdown(table: Table) -> str:
-    """Returns the table in Markdown, columns aligned: to the right where one holds numbers."""
-    lines = [table.header, *table.rows]
-    columns = list(zip(*lines, strict=True))
-    widths = [max(3, *map(len, column)) for column in columns]
-    right = [i > 0 and any(map(_is_number, column[1:])) for i, column in enumerate(columns)]
-
-    def line(cells: Iterable[str]) -> str:
-        places = zip(cells, widths, right, strict=True)
-        aligned = [cell.rjust(w) if numbers else cell.ljust(w) for cell, w, numbers in places]
-        return f"| {' | '.join(aligned)} |"
-
-    rule = [
-        "-" * (w - 1) + (":" if numbers else "-") for w, numbers in zip(widths, right, strict=True)
-    ]
-    return "\n".join([line(table.header), f"| {' | '.join(rule)} |", *map(line, table.rows)])
-
-
-def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
-
-
-def ordered(plan: Mapping, names: Mapping) -> list[str]:
-    known = [name for name in plan["methods"] if name in names]
-    return [*known, *sorted(set(names) - set(known))]
-
-
-def interval(values: list[float]) -> str:
-    """Returns the mean and half of its 95 % interval: `2.1e-03 ± 2e-04`."""
-    mean = sum(values) / len(values)
-    return f"{mean:.2e}" if len(values) < 2 else f"{mean:.2e} ± {half_interval(values):.0e}"
+    found = pd.Series(values, dtype=float).dropna()
+    if found.nunique() < 2:
+        return text(found.iloc[0]) if len(found) else "-"
+    return quantiles(found.mean(), found.min(), found.max())
 
 
 def half_interval(values: Sequence[float]) -> float:
@@ -202,8 +155,34 @@ def half_interval(values: Sequence[float]) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
-def sorted_lines(plots: dict[str, tuple[str, dict]]) -> dict[str, tuple[str, dict]]:
-    """Returns plots with the points of every line in the order of x."""
-    for _, data in plots.values():
-        data["lines"] = {name: sorted(line) for name, line in data["lines"].items()}
-    return plots
+def ordered(plan: Mapping, names: Iterable[str]) -> list[str]:
+    """Returns names in the order of the config's methods, then others by name."""
+    names = set(names)
+    known = [name for name in plan["methods"] if name in names]
+    return [*known, *sorted(names - set(known))]
+
+
+def in_order(plan: Mapping, frame: pd.DataFrame, column: str = "method") -> pd.DataFrame:
+    """Returns the rows in the order of `ordered`, those of one name as they were."""
+    order = ordered(plan, frame[column])
+    return frame.sort_values(column, key=lambda names: names.map(order.index), kind="stable")
+
+
+def answer_from(rows: list[dict], ratios: Mapping[int, list[float]], what: str) -> str:
+    """Says from which n on all ratios are above 1, and their range there.
+
+    Args:
+        rows: of the section.
+        ratios: {n: ratios}.
+        what: what it says, with `{}` for the range.
+    """
+    if not ratios:
+        return ""
+    place = ", ".join(dict.fromkeys(row["page"] for row in rows))
+    below = [n for n, values in ratios.items() if min(values) <= 1]
+    above = [n for n in sorted(ratios) if n > max(below, default=0)]
+    if not above:
+        return f"At no n that was measured is every ratio above 1 ({place})."
+    values = [value for n in above for value in ratios[n]]
+    span = f"{number(min(values))} to {number(max(values))}"
+    return f"From n = {above[0]:,} on, {what.format(span)} ({place})."

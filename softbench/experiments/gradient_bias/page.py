@@ -1,116 +1,129 @@
-"""Tables of the task "gradient_bias", from records. Needs no Keras."""
+"""Tables of the task "gradient_bias". Needs no Keras."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.choices import sampler_name
-from softbench.report.costs import KERNELS, Section, link, where
+import pandas as pd
+
+from softbench.bench.records import sampler_kinds
+from softbench.report import frame
 from softbench.report.page import Page
-from softbench.report.tables import Table, number, ordered
+from softbench.report.tables import Section, Table, in_order, number, section, table
+
+_KINDS = ("needs no scores", "kernel", "kernel times class counts")
+_ONE_HEAD = ["valid_perplexity", "mutual_information", "batch", "contexts"]
 
 
-def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of each trained head.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
-    return [table for record in _joined(records) for table in _bias_tables(plan, record)]
-
-
-def _joined(records: list[dict]) -> list[dict]:
-    """Returns one record for each configuration and head, with the samplers of all its runs."""
-    groups: dict[str, dict] = {}
-    for record in sorted(records, key=lambda item: item["cell"]):
-        config = {key: value for key, value in record["config"].items() if key != "methods"}
-        key = json.dumps([config, record["valid_perplexity"]], sort_keys=True)
-        before = groups.get(key, {"samplers": {}})["samplers"]
-        groups[key] = {**record, "samplers": {**record["samplers"], **before}}
-    return list(groups.values())
-
-
-def _text(value: float | None) -> str:
-    return "inf" if value is None else number(value)
+def _or_inf(value: float | None) -> str:
+    """A number; a record spells infinity as null."""
+    return "inf" if pd.isna(value) else number(value)
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    return "-" if pd.isna(value) else f"{100 * value:.2f} %"
 
 
-def _bias_tables(plan: Mapping, record: Mapping) -> list[Table]:
-    samplers, where = record["samplers"], record["config"]["dataset"]["name"]
-    head = f"{where}, n = {record['num_classes']:,}, {record['config']['backend']}"
-    order = ordered(plan, samplers)
-    rows = []
-    for name in order:
-        found = samplers[name]
-        ratio = [_text(found["ratio"][key]) for key in ("min", "median", "max")]
-        row = [name, _text(found["kl"]), _percent(found["ess"]), *ratio]
-        rows.append([*row, _percent(found["negative_share"])])
-    model = [number(record["valid_perplexity"]), number(record["mutual_information"])]
-    tables = [
-        Table(
-            f"The trained head: {head}",
-            ["head", "validation perplexity", "mutual information, nats", "contexts"],
-            [["full", *model, str(record["batch"])]],
-        )
-    ]
-    header = ["sampler", "KL(p, q), nats", "ESS", "p/q min", "p/q median", "p/q max", "negative"]
-    tables.append(Table(f"Proposals against the softmax: {head}", header, rows))
-    for size in sorted(samplers[order[0]]["bias"], key=int):
-        title = f"Theorem 1 with m = {int(size):,}: {head}"
-        lines = [
-            _bias_row(name, samplers[name]["bias"][size], record["contexts"]) for name in order
+_HEAD = {
+    "head": "head",
+    "validation perplexity": "valid_perplexity",
+    "mutual information, nats": "mutual_information",
+    "contexts": ("{}", "batch"),
+}
+_PROPOSALS = {
+    "sampler": "method",
+    "KL(p, q), nats": (_or_inf, "kl"),
+    "ESS": (_percent, "ess"),
+    "p/q min": (_or_inf, "ratio_min"),
+    "p/q median": (_or_inf, "ratio_median"),
+    "p/q max": (_or_inf, "ratio_max"),
+    "negative": (_percent, "negative_share"),
+}
+_BIAS = {
+    "sampler": "method",
+    "worst bias": (_or_inf, "worst"),
+    "standard error": ("{:.1e}", "error"),
+    "LB": (_or_inf, "lower"),
+    "UB": (_or_inf, "upper"),
+    "contexts inside": ("{} of {}", "inside", "contexts"),
+}
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each sampler, and for each m in its `bias`."""
+    config, kinds = record["config"], sampler_kinds(record)
+    same = {key: value for key, value in config.items() if key != "methods"}
+    common = {"head": json.dumps([same, record["valid_perplexity"]], sort_keys=True)}
+    common |= {key: record[key] for key in _ONE_HEAD}
+    for name, found in record["samplers"].items():
+        row = common | {"method": name, "kind": _kind(config["methods"][name], kinds[name])}
+        row |= {key: found[key] for key in ("kl", "ess", "negative_share")}
+        row |= {f"ratio_{end}": value for end, value in found["ratio"].items()}
+        for size, bias in found["bias"].items():
+            yield row | {"num_sampled": int(size), **bias}
+
+
+def _kind(method: Mapping, kind: str | None) -> str | None:
+    sampler = method.get("kwargs", {}).get("sampler")
+    if kind == "kernel" and isinstance(sampler, Mapping) and "prior" in sampler["config"]:
+        return _KINDS[2]
+    return {"static": _KINDS[0], "kernel": _KINDS[1]}.get(kind)
+
+
+def _one_run(records: list[dict]) -> pd.DataFrame:
+    """The rows of all runs on one head, as if they had been one run."""
+    rows = frame.long(sorted(records, key=lambda record: record["cell"]), _rows)
+    return rows.drop_duplicates(["head", "method", "num_sampled"])
+
+
+def tables(plan: Mapping, records: list[dict]) -> list[Table]:
+    """Returns the tables of each trained head."""
+    found = []
+    for _, own in _one_run(records).groupby("head", sort=False):
+        own = in_order(plan, own.assign(head="full"))
+        first = own.head(1)
+        where = f"{first['dataset'].item()}, n = {first['num_classes'].item():,}"
+        where += f", {first['backend'].item()}"
+        proposals = own.drop_duplicates("method")
+        found.append(table(f"The trained head: {where}", first, _HEAD))
+        found.append(table(f"Proposals against the softmax: {where}", proposals, _PROPOSALS))
+        found += [
+            table(f"Theorem 1 with m = {size:,}: {where}", bias, _BIAS)
+            for size, bias in own.groupby("num_sampled")
         ]
-        header = ["sampler", "worst bias", "standard error", "LB", "UB", "contexts inside"]
-        tables.append(Table(title, header, lines))
-    return tables
+    return found
 
 
-def _bias_row(name: str, found: Mapping, contexts: int) -> list[str]:
-    error = f"{found['error']:.1e}"
-    numbers = [_text(found["worst"]), error, _text(found["lower"]), _text(found["upper"])]
-    return [name, *numbers, f"{found['inside']} of {contexts}"]
-
-
-_PROPOSALS = """\
+_WORDS = """\
 The proposal of each kind that is nearest to the softmax of a trained head. An effective sample size
 of 10 % says that 10 draws do the work of one from the softmax."""
 
 
-def front(pages: Iterable[Page]) -> Section:
+def front(pages: list[Page]) -> Section:
     """The proposal with the largest effective sample size of each kind, on each trained head."""
     rows, answers = [], []
     for page in pages:
-        heads: dict[tuple, dict[str, tuple]] = {}
-        for record in page.ok("gradient_bias"):
-            head = (record["config"]["dataset"]["name"], *where(record))
-            head += (number(record["mutual_information"]), number(record["valid_perplexity"]))
-            for name, found in record["samplers"].items():
-                kind = _kind(record["config"]["methods"][name].get("kwargs", {}))
-                if kind and found["ess"] is not None:
-                    heads.setdefault(head, {})[name] = (kind, found["ess"], found["kl"])
-        for head, samplers in sorted(heads.items()):
-            best = max(samplers, key=lambda name: samplers[name][1])
-            share = f"{100 * samplers[best][1]:.1f} %"
-            answers.append(f"on {head[0]} `{best}` with {share} ({link(page)})")
-            for kind in ("needs no scores", "kernel", "kernel times class counts"):
-                own = {name: value for name, value in samplers.items() if value[0] == kind}
-                if own:
-                    best = max(own, key=lambda name: own[name][1])
-                    _, ess, kl = own[best]
-                    row = [*head, kind, f"`{best}`", f"{100 * ess:.1f} %"]
-                    rows.append([*row, "inf" if kl is None else number(kl), link(page)])
-    header = ["data", "backend", "n", "I, nats", "perplexity", "kind", "nearest"]
-    header += ["effective sample size", "KL(p, q), nats", "page"]
+        samplers = _one_run(page.tasks["gradient_bias"])
+        samplers = samplers[samplers["kind"].notna() & samplers["ess"].notna()]
+        for _, own in samplers.groupby("head"):
+            nearest = own.sort_values("ess", ascending=False, kind="stable").set_index("kind")
+            first = nearest.iloc[0]
+            share = f"{100 * first['ess']:.1f} %"
+            answers.append(f"on {first['dataset']} `{first['method']}` with {share} ({page.link})")
+            nearest = nearest[~nearest.index.duplicated()].filter(_KINDS, axis="index")
+            rows += [
+                {
+                    "data": row.dataset,
+                    "backend": row.backend,
+                    "n": f"{row.num_classes:,}",
+                    "I, nats": row.mutual_information,
+                    "perplexity": row.valid_perplexity,
+                    "kind": row.Index,
+                    "nearest": f"`{row.method}`",
+                    "effective sample size": f"{100 * row.ess:.1f} %",
+                    "KL(p, q), nats": _or_inf(row.kl),
+                    "page": page.link,
+                }
+                for row in nearest.itertuples()
+            ]
     answer = f"Largest effective sample size: {'; '.join(answers)}." if answers else ""
-    return Section(answer, _PROPOSALS, Table("How near proposals are", header, rows))
-
-
-def _kind(kwargs: Mapping) -> str | None:
-    name = sampler_name(kwargs)
-    if name in KERNELS:
-        options = kwargs["sampler"]["config"] if isinstance(kwargs["sampler"], Mapping) else {}
-        return "kernel times class counts" if "prior" in options else "kernel"
-    return "needs no scores" if name in ("uniform", "log_uniform", "unigram") else None
+    return section("How near proposals are", _WORDS, rows, answer)

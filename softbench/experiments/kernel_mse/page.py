@@ -1,53 +1,72 @@
-"""Tables of the task "kernel_mse", from records. Needs no Keras."""
+"""Tables of the task "kernel_mse". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.tables import Table, interval, ordered
+import pandas as pd
+
+from softbench.report import frame
+from softbench.report.tables import Table, half_interval, in_order, show
 
 _REFERENCE = "rff_D1024"  # on the same pairs
+_ERRORS = {
+    "mse": "MSE",
+    "relative": "MSE / mean squared target",
+    "over_reference": f"MSE / that of {_REFERENCE}",
+}
+_TARGETS = {"mse": "exp(o)", "gaussian": "exp(o - 1)"}
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    for name, errors in record["errors"].items():
+        method = record["config"]["methods"][name]
+        for tau, own in errors.items():
+            base = record["errors"].get(_REFERENCE, {}).get(tau)
+            yield {
+                "method": name,
+                "source": "USPS" if record["source"] == "usps" else "generated images",
+                "tau": float(tau),
+                "target": _TARGETS.get(method.get("scored")),
+                "scored": own.get(method.get("scored")),
+                "paper": method.get("paper"),
+                "mse": own["mse"],
+                "relative": own["relative"],
+                "over_reference": own["mse"] / base["mse"] if base else None,
+            }
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of each set of images.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
-    found: list[Table] = []
-    for source in sorted({record["source"] for record in records}):
-        found += _error_tables(plan, source, [r for r in records if r["source"] == source])
+    """Returns the paper's reading beside its numbers, then all maps on one target for each tau."""
+    errors = in_order(plan, frame.long(records, _rows))
+    found = []
+    for source, own in errors.groupby("source", sort=False):
+        scored = own[own["paper"].notna() & (own["tau"] == 1)]
+        found += [_paper_table(source, scored)] if len(scored) else []
+        for tau, part in own.groupby("tau", sort=False):
+            title = f"One target for all, exp({tau:g} o): {source}"
+            columns = [name for name in _ERRORS if part[name].notna().any()]
+            page = part.groupby("method", sort=False)[columns].agg(interval)
+            page = page.rename(columns=_ERRORS).rename_axis("map").reset_index()
+            found.append(Table(title, page, part[["method", "seed", *columns]]))
     return found
 
 
-def _error_tables(plan: Mapping, source: str, records: list[dict]) -> list[Table]:
-    """The paper's reading beside the paper's numbers, then all maps on one target for each tau."""
-    methods, first = records[0]["config"]["methods"], records[0]
-    order = ordered(plan, first["errors"])
-    images = "USPS" if source == "usps" else "generated images"
-    rows = []
-    for name in order:
-        method = methods[name]
-        if "paper" in method:
-            target = {"mse": "exp(o)", "gaussian": "exp(o - 1)"}[method["scored"]]
-            values = [record["errors"][name]["1.0"][method["scored"]] for record in records]
-            mean = sum(values) / len(values)
-            ratio = f"{mean / method['paper']:.3g}"
-            rows.append([name, target, interval(values), f"{method['paper']:.1e}", ratio])
-    header = ["map", "scored on", "MSE", "MSE (paper)", "ours / paper"]
-    tables = [Table(f"The paper's reading, tau = 1: {images}", header, rows)] if rows else []
-    for tau in first["errors"][order[0]]:
-        lines = []
-        for name in order:
-            errors = [record["errors"][name][tau] for record in records]
-            row = [name, *(interval([e[key] for e in errors]) for key in ("mse", "relative"))]
-            if _REFERENCE in first["errors"]:
-                base = [record["errors"][_REFERENCE][tau]["mse"] for record in records]
-                pairs = zip(errors, base, strict=True)
-                row.append(interval([e["mse"] / own for e, own in pairs]))
-            lines.append(row)
-        header = ["map", "MSE", "MSE / mean squared target"]
-        if _REFERENCE in first["errors"]:
-            header.append(f"MSE / that of {_REFERENCE}")
-        tables.append(Table(f"One target for all, exp({float(tau):g} o): {images}", header, lines))
-    return tables
+def _paper_table(source: str, own: pd.DataFrame) -> Table:
+    groups = own.groupby("method", sort=False)
+    rows = groups[["target", "paper"]].first().assign(text=groups["scored"].agg(interval))
+    rows["ratio"] = groups["scored"].mean() / rows["paper"]
+    columns = {
+        "map": "method",
+        "scored on": "target",
+        "MSE": "text",
+        "MSE (paper)": ("{:.1e}", "paper"),
+        "ours / paper": ("{:.3g}", "ratio"),
+    }
+    data = own[["method", "seed", "target", "scored", "paper"]]
+    title = f"The paper's reading, tau = 1: {source}"
+    return Table(title, show(rows.reset_index(), columns), data)
+
+
+def interval(values: pd.Series) -> str:
+    """Returns the mean and half of its 95 % interval: `2.1e-03 ± 2e-04`."""
+    mean = values.mean()
+    return f"{mean:.2e}" if len(values) < 2 else f"{mean:.2e} ± {half_interval(values):.0e}"

@@ -1,102 +1,97 @@
-"""Tables and plots of the task "mutual_information", from records alone. Needs no Keras."""
+"""Tables and plots of the task "mutual_information". Needs no Keras."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.tables import Table, label, number
+import numpy as np
+import pandas as pd
+
+from softbench.report import frame
+from softbench.report.tables import Table, number, table
+
+_WITH_ERROR = "{:.4f} ± {:.4f}"
+_LOCAL = {
+    "N": ("{}", "candidates"),
+    "least loss": ("{:.4f}", "least"),
+    "Monte Carlo": (_WITH_ERROR, "optimal_local", "optimal_local_error"),
+    "z": ("{:+.1f}", "z"),
+    "JSD, nats": (_WITH_ERROR, "jsd", "jsd_error"),
+    "trained": (_WITH_ERROR, "binary_local", "binary_local_error"),
+    "rms of critic": "binary_critic_rms",
+}
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each N, with what each critic has there: `<critic>_<field>`."""
+    information = record["mutual_information"]
+    sizes = sorted(map(int, next(iter(record["critics"].values()))))
+    for size in sizes:
+        row = {"candidates": size, "largest_bound": min(information, math.log(size))}
+        row["least"] = record["local_optimum"].get(str(size))
+        for name, critic in record["critics"].items():
+            found = dict(critic[str(size)])
+            found["least_sum"], found["largest_sum"] = found.pop("partition", (None, None))
+            found["share"] = found["bound"] / information
+            row |= {f"{name}_{field}": value for field, value in found.items()}
+        yield row
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns, for each joint law, the bound against N, local NCE, and what p(y|x) becomes.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: all records of a page.
-    """
+    """Returns, for each joint distribution, the bound against N, local NCE, and what p(y|x) is."""
     found = []
     for record in records:
+        rows = frame.long([record], _rows)
         order = [name for name in plan["methods"] if name in record["critics"]]
-        where = f"{label(record['config']['dataset'])}, {record['config']['backend']}"
+        where = f"{rows['dataset'].iloc[0]}, {rows['backend'].iloc[0]}"
         where += f", seed {record['seed']}" if record["seed"] else ""
-        sizes = sorted(next(iter(record["critics"].values())), key=int)
-        information = number(record["mutual_information"])
-        found.append(
-            Table(
-                f"The bound against N: {where}, I = {information} nats",
-                ["N", "min(I, log N)", *order, *(f"{name} / I" for name in order)],
-                [_bound_row(record, order, size) for size in sizes],
-            )
-        )
+        found.append(_bound_table(where, rows, order, record["mutual_information"]))
         if "optimal" in order:
-            header = [
-                "N",
-                "least loss",
-                "Monte Carlo",
-                "z",
-                "JSD, nats",
-                "trained",
-                "rms of critic",
-            ]
-            rows = [_local_row(record, size) for size in sizes]
-            found.append(Table(f"Local NCE: {where}", header, rows))
-        if "kl" in record["critics"][order[0]][sizes[0]]:
-            trained = [name for name in order if name != "optimal"]
-            header = ["N"]
-            for name in trained:
-                header += [f"{name}: KL, nats", f"{name}: least sum", f"{name}: largest sum"]
-            rows = [_recovery_row(record, trained, size) for size in sizes]
-            found.append(Table(f"p(y|x) from the critic: {where}", header, rows))
+            found.append(table(f"Local NCE: {where}", _local(rows), _LOCAL))
+        if f"{order[0]}_kl" in rows:
+            columns = {"N": ("{}", "candidates")}
+            for name in [name for name in order if name != "optimal"]:
+                columns[f"{name}: KL, nats"] = f"{name}_kl"
+                columns[f"{name}: least sum"] = f"{name}_least_sum"
+                columns[f"{name}: largest sum"] = f"{name}_largest_sum"
+            found.append(table(f"p(y|x) from the critic: {where}", rows, columns))
     return found
 
 
+def _bound_table(where: str, rows: pd.DataFrame, order: list[str], information: float) -> Table:
+    columns = {"N": ("{}", "candidates"), "min(I, log N)": ("{:.4f}", "largest_bound")}
+    columns |= {name: (_WITH_ERROR, f"{name}_bound", f"{name}_bound_error") for name in order}
+    columns |= {f"{name} / I": ("{:.3f}", f"{name}_share") for name in order}
+    title = f"The bound against N: {where}, I = {number(information)} nats"
+    return table(title, rows, columns)
+
+
+def _local(rows: pd.DataFrame) -> pd.DataFrame:
+    """The optimum's loss by Lemma 2.1 and by draws; at N = 2 the JSD that it stands for."""
+    loss, error = rows["optimal_local"], rows["optimal_local_error"]
+    pair = rows["candidates"] == 2
+    return rows.assign(
+        z=(loss - rows["least"]) / error,
+        jsd=((math.log(4) - loss) / 2).where(pair),
+        jsd_error=(error / 2).where(pair),
+    )
+
+
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)} see `softbench.report.plots`."""
+    """Returns {file name: (caption, data)}, see `softbench.report.plots`."""
     found = {}
     for record in records:
-        name = label(record["config"]["dataset"])
-        parts = ["bound", name, record["config"]["backend"]]
+        rows = frame.long([record], _rows)
+        name = rows["dataset"].iloc[0]
+        parts = ["bound", name, rows["backend"].iloc[0]]
         parts += [f"s{record['seed']}"] if record["seed"] else []
-        sizes = sorted(int(n) for n in next(iter(record["critics"].values())))
-        information = record["mutual_information"]
+        sizes, information = rows["candidates"].tolist(), record["mutual_information"]
         corner = math.exp(information)  # between its ends and it the line is straight
-        ends = sorted({sizes[0], min(max(corner, sizes[0]), sizes[-1]), sizes[-1]})
+        ends = sorted({sizes[0], float(np.clip(corner, sizes[0], sizes[-1])), sizes[-1]})
         lines = {"min(I, log N)": [[n, min(information, math.log(n))] for n in ends]}
-        for critic, values in record["critics"].items():
-            lines[critic] = [[n, values[str(n)]["bound"]] for n in sizes]
+        for critic in record["critics"]:
+            lines[critic] = list(map(list, zip(sizes, rows[f"{critic}_bound"], strict=True)))
         data = {"x": "candidates N", "y": "nats", "log": "x", "lines": lines}
         data["dashed"] = ["min(I, log N)"]
         caption = f"InfoNCE bound against N, {name}, I = {number(information)} nats"
         found["-".join(parts)] = (caption, data)
     return found
-
-
-def _bound_row(record: Mapping, order: list[str], size: str) -> list[str]:
-    information = record["mutual_information"]
-    found = [record["critics"][name][size] for name in order]
-    row = [size, f"{min(information, math.log(int(size))):.4f}"]
-    row += [f"{item['bound']:.4f} ± {item['bound_error']:.4f}" for item in found]
-    return row + [f"{item['bound'] / information:.3f}" for item in found]
-
-
-def _local_row(record: Mapping, size: str) -> list[str]:
-    """The optimum's loss by Lemma 2.1 and by draws; at N = 2 the JSD that it stands for."""
-    found, exact = record["critics"]["optimal"][size], record["local_optimum"].get(size)
-    trained = record["critics"].get("binary", {}).get(size)
-    loss, error = found["local"], found["local_error"]
-    return [
-        size,
-        "-" if exact is None else f"{exact:.4f}",
-        f"{loss:.4f} ± {error:.4f}",
-        "-" if exact is None else f"{(loss - exact) / error:+.1f}",
-        f"{(math.log(4) - loss) / 2:.4f} ± {error / 2:.4f}" if size == "2" else "-",
-        f"{trained['local']:.4f} ± {trained['local_error']:.4f}" if trained else "-",
-        number(trained["critic_rms"]) if trained else "-",
-    ]
-
-
-def _recovery_row(record: Mapping, order: list[str], size: str) -> list[str]:
-    row = [size]
-    for name in order:
-        found = record["critics"][name][size]
-        row += [number(found["kl"]), *map(number, found["partition"])]
-    return row

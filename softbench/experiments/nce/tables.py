@@ -1,8 +1,11 @@
-"""Reads the records of the experiments with exact NCE. Needs no Keras."""
+"""What the pages of the experiments with exact NCE share. Needs no Keras."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from softbench.report.tables import half_interval, label, number
+import pandas as pd
+
+from softbench.report.frame import label
+from softbench.report.tables import Table, half_interval, in_order, number
 
 
 def problems(records: list[dict]) -> list[list[dict]]:
@@ -14,41 +17,47 @@ def problems(records: list[dict]) -> list[list[dict]]:
     return list(groups.values())
 
 
-def spread(values: Iterable[float | None]) -> str:
+def method_columns(method: str, negatives: str) -> dict:
+    """Returns the columns that name a method and its K, "-" of maximum likelihood."""
+    if negatives == "-":
+        return {"method": method, "negatives": None, "name": method}
+    name = f"{method}, K = {negatives}"
+    return {"method": method, "negatives": int(negatives), "name": name}
+
+
+def by_method(plan: Mapping, rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of the plan's methods, as these are listed there, by K."""
+    rows = rows[rows["method"].isin(plan["methods"])]
+    keys = [key for key in ("negatives", "inputs", "size") if key in rows]
+    return in_order(plan, rows.sort_values(keys, na_position="first", kind="stable"))
+
+
+def spread(values: pd.Series) -> str:
     """Returns `mean ± half of the 95 % interval`; says how many are missing."""
-    values = list(values)
-    found = [value for value in values if value is not None]
-    missing = len(values) - len(found)
+    missing = values.isna().sum()
     if missing:
         return f"no minimum ({missing} of {len(values)})"
-    mean = sum(found) / len(found)
-    half = float(f"{half_interval(found):.1g}")
+    mean = values.mean()
+    half = float(f"{half_interval(values):.1g}")
     return f"{number(mean)} ± {number(half)}" if half > 1e-9 * abs(mean) else number(mean)
 
 
-def in_order(sizes: Iterable[str]) -> list[str]:
-    """Returns the keys of a record, which JSON sorts as text, by their numbers."""
-    return sorted(sizes, key=lambda size: 0 if size == "-" else int(size))
+def spreads(rows: pd.DataFrame, columns: str, value: str, heading: str) -> pd.DataFrame:
+    """Returns `spread` over seeds: a row for each `name`, a column for each value of a column."""
+    found = rows.groupby(["name", columns], sort=False)[value].agg(spread).unstack(columns)
+    found = found.loc[rows["name"].unique()].sort_index(axis="columns")
+    return found.rename(columns=lambda place: heading.format(f"{place:,}"))
 
 
-def method_rows(plan: Mapping, first: Mapping) -> list[tuple[str, str]]:
-    """Returns (method, K) in the order of the config, K "-" of maximum likelihood."""
-    names = [name for name in plan["methods"] if name in first]
-    return [(name, negatives) for name in names for negatives in in_order(first[name])]
+def untitled(title: str, page: pd.DataFrame, data: pd.DataFrame) -> Table:
+    """Returns a table with the names of `page`'s rows in a first column without a heading."""
+    return Table(title, page.rename_axis("").reset_index(), data)
 
 
-def reference(config: Mapping) -> str:
-    """Returns the name of the maximum likelihood method."""
-    methods = config["methods"].items()
-    return next(name for name, method in methods if method["objective"] == "likelihood")
-
-
-def named(name: str, negatives: str) -> str:
-    return name if negatives == "-" else f"{name}, K = {negatives}"
-
-
-def point(x: float, values: Iterable[float | None]) -> list[list[float]]:
-    values = list(values)
-    if any(value is None for value in values):
-        return []
-    return [[x, sum(values) / len(values), half_interval(values)]]
+def points(rows: pd.DataFrame, x: str, value: str) -> list[list[float]]:
+    """Returns [x, mean over seeds, half of its interval] of each x without a missing value."""
+    return [
+        [int(place), float(values.mean()), half_interval(values)]
+        for place, values in rows.groupby(x)[value]
+        if values.notna().all()
+    ]

@@ -1,134 +1,187 @@
-"""Tables and plots of the task "nce_efficiency", from records. Needs no Keras."""
+"""Tables and plots of the task "nce_efficiency". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from softbench.experiments.nce.fits import pooled_error, powers, scaled
-from softbench.experiments.nce.tables import in_order, method_rows, named, point, problems, spread
-from softbench.report.plots import panel, panels
-from softbench.report.tables import Table, label, number
+import numpy as np
+import pandas as pd
+
+from softbench.experiments.nce import tables as nce
+from softbench.report import frame
+from softbench.report.plots import panel
+from softbench.report.tables import Table, number, show
+
+_POWERS = {"sqrt": -0.5, "inverse": -1.0}  # of K
+_KEYS = ["method", "negatives", "seed"]
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of each problem.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
+    """Returns the tables of each problem."""
     found: list[Table] = []
-    for group in problems(records):
-        found += [_ratios(plan, group)] if "ratios" in group[0] else _efficiency(plan, group)
+    for group in nce.problems(records):
+        if "ratios" in group[0]:
+            found.append(_ratios(nce.by_method(plan, frame.long(group, _ratio_rows))))
+        else:
+            rows = nce.by_method(plan, frame.long(group, _rows))
+            found += [_efficiency(group, rows), _slopes(rows)]
     return found
 
 
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each method and K, with its asymptotic value and that of K to infinity."""
+    exact = record["exact"]
+    for method, sizes in record["measured"].items():
+        limit = exact["limits"].get(method)
+        # Where it is that of maximum likelihood, the distance from that is the gap.
+        efficient = limit is not None and abs(limit / exact["fisher"] - 1) < 1e-9
+        common = {"limit": limit, "fisher": exact["fisher"], "efficient": efficient}
+        for negatives, found in sizes.items():
+            known = {"exact": exact["methods"][method][negatives]}
+            yield {**nce.method_columns(method, negatives), **common, **known, **found}
+
+
+def _efficiency(group: list[dict], rows: pd.DataFrame) -> Table:
+    groups = rows.groupby("name", sort=False)
+    found = groups[["exact", "limit", "negatives"]].first()
+    found[["shown", "gap", "distance"]] = groups[["mean", "gap", "distance"]].agg(nce.spread)
+    found.loc[found["negatives"].isna(), ["gap", "distance"]] = "-"
+    error = groups["mean_error"].agg(pooled_error)
+    found["z"] = (groups["mean"].mean() - found["exact"]) / error
+    found["rest"] = (found["exact"] - found["limit"]) * found["negatives"]
+    columns = {
+        "": "name",
+        "n MSE / d": "shown",
+        "exact": "exact",
+        "z": ("{:+.1f}", "z"),
+        "over that of mle": "gap",
+        "n (estimate - mle)^2 / d": "distance",
+        "K (exact - limit)": ("{:.4g}", "rest"),
+    }
+    first = group[0]
+    sizes = f"n = {first['size']:,}, {first['data_sets'] * len(group):,} data sets"
+    title = f"{rows['dataset'].iloc[0]}: Tr(I^-1) / d = {number(first['exact']['fisher'])}; {sizes}"
+    values = [f"{key}{error}" for key in ("mean", "gap", "distance") for error in ("", "_error")]
+    return Table(
+        title, show(found.reset_index(), columns), rows[[*_KEYS, "exact", "limit", *values]]
+    )
+
+
+def _slopes(rows: pd.DataFrame) -> Table:
+    """Powers of K fitted to the gaps, exact and measured."""
+    sampled = rows[rows["negatives"].notna()]
+    data = pd.concat([_fits(own) for _, own in sampled.groupby("method", sort=False)])
+    groups = data.groupby("method", sort=False)
+    found = groups.first()
+    fitted = ["slope", *_POWERS]
+    found[fitted] = groups[fitted].agg(nce.spread).where(found["slope"].notna(), "-")
+    columns = {
+        "": "method",
+        "limit": "limit",
+        "exponent of K, exact": ("{:.3f}", "exponent"),
+        "measured": "slope",
+        "C of C/sqrt(K)": "sqrt",
+        "chi2 / dof": "sqrt_chi_square",
+        "C of C/K": "inverse",
+        "chi2 / dof ": "inverse_chi_square",
+    }
+    title = f"{rows['dataset'].iloc[0]}: the gap as a power of K"
+    return Table(title, show(found.reset_index(), columns), data)
+
+
+def _fits(own: pd.DataFrame) -> pd.DataFrame:
+    """A row for each seed of a method: the power of its gaps, and C of the two bounds."""
+    by_seed = own.pivot(index="seed", columns="negatives", values=["distance", "distance_error"])
+    first = own[own["seed"] == by_seed.index[0]]
+    exponent = powers(first["negatives"], first["exact"] - first["limit"])
+    found = own[["method", "seed", "limit"]].drop_duplicates("seed").assign(exponent=exponent)
+    found[["slope", "sqrt", "inverse"]] = np.nan
+    if own["efficient"].all():
+        distances, errors = (by_seed[key].to_numpy() for key in ("distance", "distance_error"))
+        sizes = by_seed["distance"].columns
+        found["slope"] = powers(sizes, distances.T)
+        for name, power in _POWERS.items():
+            found[name], found[f"{name}_chi_square"] = scaled(sizes, distances, errors, power)
+    return found
+
+
+def powers(sizes: Sequence[float], gaps: np.ndarray) -> np.ndarray:
+    """Returns the exponents of K: the least-squares slopes of log gap (K,) or (K, S) by log K."""
+    return np.polyfit(np.log(sizes), np.log(gaps), 1)[0]
+
+
+def pooled_error(errors: np.ndarray) -> np.ndarray:
+    """Returns the standard errors (...) of means over seeds from those of each seed (S, ...)."""
+    return np.linalg.norm(errors, axis=0) / len(errors)
+
+
+def scaled(
+    sizes: Sequence[float], gaps: np.ndarray, errors: np.ndarray, power: float
+) -> tuple[np.ndarray, float]:
+    """Fits C K^power to the gaps of S seeds, weighted by the inverse variances of the means.
+
+    Args:
+        sizes: the K.
+        gaps: (S, K).
+        errors: (S, K), the standard errors of the gaps.
+        power: of K.
+
+    Returns:
+        C (S,) of each seed, and chi square of the mean over the seeds, per degree of freedom:
+        about 1 where the power is right, much more where it is not.
+    """
+    basis = np.asarray(sizes, dtype=float) ** power
+    weights = pooled_error(errors) ** -2.0
+    constants = gaps @ (weights * basis) / (weights @ basis**2)
+    left = gaps.mean(axis=0) - constants.mean() * basis
+    return constants, float(weights @ left**2 / (len(basis) - 1))
+
+
+def _ratio_rows(record: Mapping) -> Iterator[dict]:
+    for size, methods in record["ratios"].items():
+        for method, sizes in methods.items():
+            for negatives, ratio in sizes.items():
+                yield {**nce.method_columns(method, negatives), "size": int(size), "ratio": ratio}
+
+
+def _ratios(rows: pd.DataFrame) -> Table:
+    """The counterexample: theta_1 / theta_2 against n."""
+    page = nce.spreads(rows, "size", "ratio", "n = {}")
+    binary = rows.groupby("name")["method"].first() == "binary"
+    truth = binary.map({True: "3/7 = 0.4286", False: "1/3 = 0.3333"})
+    page["n to infinity (section 4.3)"] = truth
+    title = "Counterexample: p(y1|x1) / p(y2|x1), truth 1/3"
+    return nce.untitled(title, page, rows[[*_KEYS, "size", "ratio"]])
+
+
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}, `data` as `softbench.report.plots.panels` makes it."""
-    measured = [group for group in problems(records) if "measured" in group[0]]
+    """Returns {file name: (caption, data)}, with panels."""
+    measured = [group for group in nce.problems(records) if "measured" in group[0]]
     if not measured:
         return {}
-    parts = [part for group in measured for part in _efficiency_panels(group)]
-    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", panels(*parts))}
+    parts = [part for group in measured for part in _panels(frame.long(group, _rows))]
+    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", {"panels": parts})}
 
 
-def pooled(group: list[dict], method: str, negatives: str, key: str) -> list[float]:
-    """Returns a measured value of every seed."""
-    return [record["measured"][method][negatives][key] for record in group]
-
-
-def _efficiency(plan: Mapping, group: list[dict]) -> list[Table]:
-    first, name = group[0], label(group[0]["config"]["dataset"])
-    exact, rows = first["exact"], []
-    for method, negatives in method_rows(plan, first["measured"]):
-        known = exact["methods"][method][negatives]
-        values = pooled(group, method, negatives, "mean")
-        error = pooled_error(pooled(group, method, negatives, "mean_error"))
-        row = [named(method, negatives), spread(values), number(known)]
-        row.append(f"{(sum(values) / len(values) - known) / error:+.1f}")
-        if negatives == "-":
-            rows.append([*row, "-", "-", "-"])
-            continue
-        limit = exact["limits"][method]
-        row.append(spread(pooled(group, method, negatives, "gap")))
-        row.append(spread(pooled(group, method, negatives, "distance")))
-        rows.append([*row, f"{(known - limit) * int(negatives):.4g}"])
-    header = ["", "n MSE / d", "exact", "z", "over that of mle"]
-    header += ["n (estimate - mle)^2 / d", "K (exact - limit)"]
-    sizes = f"n = {first['size']:,}, {first['data_sets'] * len(group):,} data sets"
-    title = f"{name}: Tr(I^-1) / d = {number(exact['fisher'])}; {sizes}"
-    return [Table(title, header, rows), _slope_table(plan, group)]
-
-
-def _slope_table(plan: Mapping, group: list[dict]) -> Table:
-    """Powers of K fitted to the gaps, exact and measured."""
-    first, rows = group[0], []
-    exact = first["exact"]
-    for method in [name for name in plan["methods"] if name in exact["limits"]]:
-        limit = exact["limits"][method]
-        sizes = in_order(exact["methods"][method])
-        gaps = [exact["methods"][method][k] - limit for k in sizes]
-        row = [method, number(limit), f"{powers(sizes, gaps):.3f}"]
-        if not efficient(exact, method):
-            rows.append([*row, "-", "-", "-", "-", "-"])
-            continue
-        distances, errors = (
-            [[r["measured"][method][k][key] for k in sizes] for r in group]
-            for key in ("distance", "distance_error")
-        )
-        slopes = [powers(sizes, values) for values in distances]
-        row.append(spread(slopes))
-        for power in (-0.5, -1.0):
-            fitted = scaled(sizes, distances, errors, power)
-            row += [spread(fitted.constants), number(fitted.chi_square)]
-        rows.append(row)
-    header = ["", "limit", "exponent of K, exact", "measured", "C of C/sqrt(K)", "chi2 / dof"]
-    header += ["C of C/K", "chi2 / dof "]
-    title = f"{label(first['config']['dataset'])}: the gap as a power of K"
-    return Table(title, header, rows)
-
-
-def efficient(exact: Mapping, method: str) -> bool:
-    """Whether a method's limit is that of maximum likelihood, so that its distance is its gap."""
-    return abs(exact["limits"][method] / exact["fisher"] - 1) < 1e-9
-
-
-def _ratios(plan: Mapping, group: list[dict]) -> Table:
-    """The counterexample: theta_1 / theta_2 against n."""
-    sizes = in_order(group[0]["ratios"])
-    rows = []
-    for method, negatives in method_rows(plan, group[0]["ratios"][sizes[0]]):
-        values = [[r["ratios"][size][method][negatives] for r in group] for size in sizes]
-        truth = "3/7 = 0.4286" if method == "binary" else "1/3 = 0.3333"
-        rows.append([named(method, negatives), *map(spread, values), truth])
-    header = ["", *(f"n = {int(size):,}" for size in sizes), "n to infinity (section 4.3)"]
-    return Table("Counterexample: p(y1|x1) / p(y2|x1), truth 1/3", header, rows)
-
-
-def _efficiency_panels(group: list[dict]) -> list[dict]:
+def _panels(rows: pd.DataFrame) -> list[dict]:
     """n MSE / d against K with its limits, and the gap with the powers of the two bounds."""
-    exact, name = group[0]["exact"], group[0]["config"]["dataset"]["label"]
-    keys = in_order(exact["methods"]["ranking"])
-    sizes, lines, gaps = [int(k) for k in keys], {}, {}
-
-    def line(method: str, what: str) -> dict:
-        found = ((k, pooled(group, method, k, what)) for k in keys)
-        return {"points": [p for k, values in found for p in point(int(k), values)]}
-
-    def theory(method: str, limit: float) -> dict:
-        points = [[int(k), exact["methods"][method][k] - limit, 0.0] for k in keys]
-        return {"points": points, "kind": "theory", "of": method}
-
-    for method, limit in sorted(exact["limits"].items(), reverse=True):
-        lines[method] = line(method, "mean")
-        lines[f"{method}, exact"] = theory(method, 0.0)
-        if efficient(exact, method):
-            gaps[method] = line(method, "distance")
-            gaps[f"{method}, exact"] = theory(method, limit)
-    level = [[k, exact["fisher"], 0.0] for k in (sizes[0], sizes[-1])]
+    name, fisher = rows["dataset"].iloc[0], float(rows["fisher"].iloc[0])
+    rows = rows.dropna(subset="negatives").assign(exact_gap=rows["exact"] - rows["limit"])
+    sizes = sorted(map(int, rows["negatives"].unique()))
+    lines, gaps = {}, {}
+    for method, own in sorted(rows.groupby("method"), reverse=True):
+        theory = {"kind": "theory", "of": method}
+        lines[method] = {"points": nce.points(own, "negatives", "mean")}
+        first = own[own["seed"] == own["seed"].min()]
+        lines[f"{method}, exact"] = {"points": nce.points(first, "negatives", "exact"), **theory}
+        if own["efficient"].all():
+            exact = nce.points(first, "negatives", "exact_gap")
+            gaps[method] = {"points": nce.points(own, "negatives", "distance")}
+            gaps[f"{method}, exact"] = {"points": exact, **theory}
+    level = [[size, fisher, 0.0] for size in (sizes[0], sizes[-1])]
     lines["Tr(I^-1) / d"] = {"points": level, "kind": "reference"}
     top = 1.6 * max(line["points"][0][1] for line in gaps.values())
     for power, text in ((-0.5, "slope of C / sqrt(K)"), (-1.0, "slope of C / K")):
-        points = [[k, top * k**power, 0.0] for k in sizes]
-        gaps[text] = {"points": points, "kind": "theory"}
+        slope = [[size, top * size**power, 0.0] for size in sizes]
+        gaps[text] = {"points": slope, "kind": "theory"}
     return [
         panel(f"{name}: n MSE / d", "K", "n MSE / d", "x", lines, sizes),
         panel(f"{name}: gap", "K", "n (estimate - MLE)^2 / d", "xy", gaps, sizes, "lower left"),

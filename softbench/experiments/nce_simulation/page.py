@@ -1,179 +1,175 @@
-"""Tables and plots of the task "nce_simulation", from records. Needs no Keras."""
+"""Tables and plots of the task "nce_simulation". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.experiments.nce.tables import (
-    in_order,
-    method_rows,
-    named,
-    point,
-    problems,
-    reference,
-    spread,
-)
-from softbench.report.plots import panel, panels
-from softbench.report.tables import Table, group_name, label
+import pandas as pd
+
+from softbench.experiments.nce import tables as nce
+from softbench.report import frame
+from softbench.report.plots import panel
+from softbench.report.tables import Table
 
 _NAMES = {"binary": "binary, with b_x", "binary_without_b_x": "binary, without b_x"}
+_PROBLEM = {
+    "entropy": "H(y given x), nats",
+    "marginal_entropy": "H(y), nats",
+    "log_partition_deviation": "deviation of log Z(x)",
+    "rarest_class": "rarest class",
+}
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of each problem.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of the task that ended well.
-    """
-    return [table for group in problems(records) for table in _simulation(plan, group)]
-
-
-def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}, `data` as `softbench.report.plots.panels` makes it."""
-    found, groups = {}, problems(records)
-    sizes = [group for group in groups if len(group[0]["inputs"]) == 1]
-    inputs = [group for group in groups if len(group[0]["inputs"]) > 1]
-    if sizes:
-        left = [_size_panel(sizes[0], "ranking"), *(_inputs_panel(g) for g in inputs[:1])]
-        caption = "KL divergence of exact estimates (Ma & Collins, Fig. 2)"
-        found["figure_2"] = caption, panels(*left)
-        caption = "KL divergence of exact estimates (Ma & Collins, Fig. 3)"
-        found["figure_3"] = caption, panels(_size_panel(sizes[0], "binary"))
+    """Returns the tables of each problem."""
+    found = []
+    for group in nce.problems(records):
+        rows = nce.by_method(plan, frame.long(group, _rows))
+        against = _against_inputs if rows["inputs"].nunique() > 1 else _against_size
+        found += [*against(plan, rows), _problem_table(frame.long(group, _problem_rows))]
     return found
 
 
-def series(
-    group: list[dict], inputs: str, size: str, method: str, negatives: str, what: str = "kl"
-) -> list:
-    """Returns the KL of every seed, None where there was no minimum; or `what` in its place."""
-    return [record["inputs"][inputs][what][size][method][negatives] for record in group]
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each |X|, n, method and K.
+
+    Columns: `kl`, missing where there was no minimum, and that of maximum likelihood on the same
+    data; `unnormalised`, the KL of exp(s) as it is, and whether it was asked for (`is_free`);
+    `limit`, `best_limit` and `free_limit`, what these tend to for large n, times `scale`.
+    """
+    methods = record["config"]["methods"]
+    best = next(name for name, own in methods.items() if own["objective"] == "likelihood")
+    for inputs, found in record["inputs"].items():
+        cells = [(n, name, kl) for n, own in found["kl"].items() for name, kl in own.items()]
+        for size, method, values in cells:
+            free = found["unnormalised"][size].get(method)
+            for negatives, value in values.items():
+                yield {
+                    **nce.method_columns(method, negatives),
+                    "inputs": int(inputs),
+                    "size": int(size),
+                    "is_best": method == best,
+                    "is_free": free is not None,
+                    "kl": value,
+                    "best_kl": found["kl"][size][best]["-"],
+                    "unnormalised": (free or {}).get(negatives),
+                    "limit": found["limits"][method][negatives],
+                    "best_limit": found["limits"][best]["-"],
+                    "free_limit": found["limits_unnormalised"].get(method, {}).get(negatives),
+                    "scale": 1 if methods[method].get("bias") == "shared" else 2 * int(size),
+                }
 
 
-def _simulation(plan: Mapping, group: list[dict]) -> list[Table]:
-    inputs = in_order(group[0]["inputs"])
-    tables = [_problem_table(group, inputs)]
-    if len(inputs) > 1:
-        return [_against_inputs(plan, group, inputs), *tables]
-    return [*_against_size(plan, group, inputs[0]), *tables]
-
-
-def _against_size(plan: Mapping, group: list[dict], inputs: str) -> list[Table]:
+def _against_size(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
     """KL against N and K: means, then ratios to maximum likelihood on the same data."""
-    config, kl = group[0]["config"], group[0]["inputs"][inputs]["kl"]
-    sizes, best = in_order(kl), reference(config)
-    free = group[0]["inputs"][inputs]["limits"][best]["-"]
-    means, ratios = [], []
-    for name, negatives in method_rows(plan, kl[sizes[0]]):
-        all_sizes = [series(group, inputs, size, name, negatives) for size in sizes]
-        means.append([named(name, negatives), *map(spread, all_sizes)])
-        if name == best:
-            continue
-        bases = [series(group, inputs, size, best, "-") for size in sizes]
-        row = [
-            spread(None if a is None else a / b for a, b in zip(values, base, strict=True))
-            for values, base in zip(all_sizes, bases, strict=True)
-        ]
-        limits = [r["inputs"][inputs]["limits"][name][negatives] / free for r in group]
-        ratios.append([named(name, negatives), *row, spread(limits)])
-    head = [f"n = {int(size):,}" for size in sizes]
-    where = f"{inputs} inputs, {group[0]['num_classes']} classes"
+    others = rows[~rows["is_best"]].assign(
+        ratio=rows["kl"] / rows["best_kl"], limit_ratio=rows["limit"] / rows["best_limit"]
+    )
+    where = f"{rows['inputs'].iloc[0]} inputs, {rows['num_classes'].iloc[0]} classes"
+    means, ratios = (
+        nce.spreads(own, "size", key, "n = {}") for own, key in ((rows, "kl"), (others, "ratio"))
+    )
+    first = others[others["size"] == others["size"].min()]
+    ratios["n to infinity"] = first.groupby("name")["limit_ratio"].agg(nce.spread)
+    means_title = f"KL in nats against n and K: {where} (Fig. 2 left, Fig. 3)"
+    keys = ["method", "negatives", "size", "seed"]
     return [
-        Table(f"KL in nats against n and K: {where} (Fig. 2 left, Fig. 3)", ["", *head], means),
-        Table(f"KL over that of maximum likelihood: {where}", ["", *head, "n to infinity"], ratios),
+        nce.untitled(means_title, means, rows[[*keys, "kl"]]),
+        nce.untitled(
+            f"KL over that of maximum likelihood: {where}",
+            ratios,
+            others[[*keys, "ratio", "limit_ratio"]],
+        ),
     ]
 
 
-def _against_inputs(plan: Mapping, group: list[dict], inputs: list[str]) -> Table:
+def _against_inputs(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
     """KL against the number of inputs, the paper's beside ours, what n to infinity says, growth."""
-    (size,) = group[0]["inputs"][inputs[0]]["kl"]
-    rows: list[list[str]] = []
-
-    def add(name: str, values: list[list]) -> None:
-        rows.append([name, *map(spread, values), spread(_quotients(values[-1], values[0]))])
-
-    def limits(name: str, negatives: str, what: str, scale: float) -> list[list]:
-        return [[r["inputs"][c][what][name][negatives] / scale for r in group] for c in inputs]
-
-    for name, negatives in method_rows(plan, group[0]["inputs"][inputs[0]]["kl"][size]):
-        shown = named(name, negatives)
-        biased = group[0]["config"]["methods"][name].get("bias") == "shared"
-        scale = 1.0 if biased else 2.0 * int(size)
-        values = [series(group, count, size, name, negatives) for count in inputs]
-        add(shown, values)
-        paper = plan["paper"].get(f"{group_name(group[0]['config'])}-{name}", {})
-        if all(count in paper for count in inputs):
-            add(f"{name} (paper)", [[paper[count]] for count in inputs])
-            ratio = [[v / paper[c] for v in row] for row, c in zip(values, inputs, strict=True)]
-            rows.append([f"{name}: ours / paper", *map(spread, ratio), "-"])
-        add(f"{shown}, asymptotic", limits(name, negatives, "limits", scale))
-        if name in group[0]["inputs"][inputs[0]]["unnormalised"][size]:
-            values = [series(group, c, size, name, negatives, "unnormalised") for c in inputs]
-            add(f"{shown}, not normalised", values)
-            known = limits(name, negatives, "limits_unnormalised", scale)
-            add(f"{shown}, not normalised, asymptotic", known)
-    header = ["", *(f"{count} inputs" for count in inputs), f"{inputs[-1]} / {inputs[0]}"]
-    return Table(
-        f"KL in nats against the number of inputs: n = {int(size):,} (Fig. 2 right)", header, rows
+    lines = pd.concat(
+        [
+            own.assign(name=name, value=values)
+            for _, own in rows.groupby("name", sort=False)
+            for name, values in _lines(plan, own)
+        ]
     )
+    page = nce.spreads(lines, "inputs", "value", "{} inputs")
+    by_inputs = lines.pivot(index=["name", "record"], columns="inputs", values="value")
+    growth = (by_inputs.iloc[:, -1] / by_inputs.iloc[:, 0]).groupby("name").agg(nce.spread)
+    heading = f"{by_inputs.columns[-1]} / {by_inputs.columns[0]}"
+    page[heading] = growth.where(~growth.index.str.endswith(": ours / paper"), "-")
+    title = f"KL in nats against the number of inputs: n = {rows['size'].iloc[0]:,} (Fig. 2 right)"
+    data = lines[["name", "method", "negatives", "inputs", "seed", "value"]]
+    return [nce.untitled(title, page, data)]
 
 
-def _quotients(above: list, below: list) -> list:
-    pairs = zip(above, below, strict=True)
-    return [None if a is None or b is None else a / b for a, b in pairs]
+def _lines(plan: Mapping, own: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """(name, values) of the lines about one method and K."""
+    name, method, group = own.iloc[0][["name", "method", "group"]]
+    yield name, own["kl"]
+    paper = plan["paper"].get(f"{group}-{method}", {})
+    known = own["inputs"].astype(str).map(paper).astype(float)
+    if known.notna().all():
+        yield f"{method} (paper)", known
+        yield f"{method}: ours / paper", own["kl"] / known
+    yield f"{name}, asymptotic", own["limit"] / own["scale"]
+    if own["is_free"].all():
+        yield f"{name}, not normalised", own["unnormalised"]
+        yield f"{name}, not normalised, asymptotic", own["free_limit"] / own["scale"]
 
 
-def _problem_table(group: list[dict], inputs: list[str]) -> Table:
-    names = {
-        "entropy": "H(y given x), nats",
-        "marginal_entropy": "H(y), nats",
-        "log_partition_deviation": "deviation of log Z(x)",
-        "rarest_class": "rarest class",
-    }
-    rows = []
-    for count in inputs:
-        found = [record["inputs"][count] for record in group]
-        row = [count, *(spread(f["problem"][key] for f in found) for key in names)]
-        gaps = [gap for f in found for part in f["library"].values() for gap in part.values()]
-        rows.append([*row, f"{max(gaps):.0e}"])
-    header = ["inputs", *names.values(), "softbench.losses differ by"]
-    return Table(f"The problems: {label(group[0]['config']['dataset'])}", header, rows)
+def _problem_rows(record: Mapping) -> Iterator[dict]:
+    for inputs, found in record["inputs"].items():
+        gaps = [gap for part in found["library"].values() for gap in part.values()]
+        problem = {key: found["problem"][key] for key in _PROBLEM}
+        yield {"inputs": int(inputs), **problem, "library_gap": max(gaps)}
 
 
-def _size_panel(group: list[dict], method: str) -> dict:
+def _problem_table(rows: pd.DataFrame) -> Table:
+    found = rows.groupby("inputs")
+    page = found[list(_PROBLEM)].agg(nce.spread).rename(columns=_PROBLEM)
+    page["softbench.losses differ by"] = found["library_gap"].max().map("{:.0e}".format)
+    page.index = page.index.astype(str)
+    title = f"The problems: {rows['dataset'].iloc[0]}"
+    return Table(title, page.reset_index(), rows[["inputs", "seed", *_PROBLEM, "library_gap"]])
+
+
+def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
+    """Returns {file name: (caption, data)}, with panels."""
+    groups = [frame.long(group, _rows) for group in nce.problems(records)]
+    sizes = [rows for rows in groups if rows["inputs"].nunique() == 1][:1]
+    inputs = [rows for rows in groups if rows["inputs"].nunique() > 1][:1]
+    caption = "KL divergence of exact estimates (Ma & Collins, Fig. {})"
+    found = {}
+    for rows in sizes:
+        left = [_size_panel(rows, "ranking"), *map(_inputs_panel, inputs)]
+        found["figure_2"] = caption.format(2), {"panels": left}
+        found["figure_3"] = caption.format(3), {"panels": [_size_panel(rows, "binary")]}
+    return found
+
+
+def _size_panel(rows: pd.DataFrame, method: str) -> dict:
     """KL against n: one line for each K, and maximum likelihood."""
-    (inputs,) = group[0]["inputs"]
-    kl, best = group[0]["inputs"][inputs]["kl"], reference(group[0]["config"])
-    sizes, lines = in_order(kl), {}
-
-    def line(name: str, k: str) -> list[list[float]]:
-        return [p for n in sizes for p in point(int(n), series(group, inputs, n, name, k))]
-
-    for k in in_order(kl[sizes[0]][method]):
-        if points := line(method, k):
-            lines[f"K = {k}"] = {"points": points}
-    lines["maximum likelihood"] = {"points": line(best, "-"), "kind": "reference"}
-    title = f"{_NAMES.get(method, method)}, |X| = {inputs}"
-    return panel(title, "n", "KL, nats", "xy", lines, [int(n) for n in sizes], "lower left")
+    lines = {}
+    for count, own in rows[rows["method"] == method].groupby("negatives"):
+        if line := nce.points(own, "size", "kl"):
+            lines[f"K = {count:.0f}"] = {"points": line}
+    best = nce.points(rows[rows["is_best"]], "size", "kl")
+    lines["maximum likelihood"] = {"points": best, "kind": "reference"}
+    title = f"{_NAMES.get(method, method)}, |X| = {rows['inputs'].iloc[0]}"
+    sizes = sorted(rows["size"].unique().tolist())
+    return panel(title, "n", "KL, nats", "xy", lines, sizes, "lower left")
 
 
-def _inputs_panel(group: list[dict]) -> dict:
+def _inputs_panel(rows: pd.DataFrame) -> dict:
     """KL against |X|: one line for each method."""
-    inputs = in_order(group[0]["inputs"])
-    first = group[0]["inputs"][inputs[0]]
-    (size,) = first["kl"]
-    (k,) = first["kl"][size]["ranking"]
-    best, lines = reference(group[0]["config"]), {}
-
-    def line(method: str, k: str, what: str) -> dict:
-        found = ((c, series(group, c, size, method, k, what)) for c in inputs)
-        return {"points": [p for c, values in found for p in point(int(c), values)]}
-
-    for method, row in first["kl"][size].items():
-        if method == best:
-            lines["maximum likelihood"] = line(method, "-", "kl") | {"kind": "reference"}
-            continue
+    lines = {}
+    for method, own in rows.groupby("method", sort=False):
         name = _NAMES.get(method, method)
-        lines[name] = line(method, next(iter(row)), "kl")
-        if method in first["unnormalised"][size]:
-            lines[f"{name}, not normalised"] = line(method, k, "unnormalised")
-    title = f"n = {int(size):,}, K = {k}"
-    return panel(title, "|X|", "KL, nats", "y", lines, [int(c) for c in inputs], "center right")
+        line = {"points": nce.points(own, "inputs", "kl")}
+        if own["is_best"].all():
+            lines["maximum likelihood"] = line | {"kind": "reference"}
+        else:
+            lines[name] = line
+        if own["is_free"].all():
+            lines[f"{name}, not normalised"] = {"points": nce.points(own, "inputs", "unnormalised")}
+    title = f"n = {rows['size'].iloc[0]:,}, K = {rows['negatives'].max():.0f}"
+    inputs = sorted(rows["inputs"].unique().tolist())
+    return panel(title, "|X|", "KL, nats", "y", lines, inputs, "center right")

@@ -1,17 +1,25 @@
-"""Tables of the task "tree_fit" from records. Needs no Keras."""
+"""Tables of the task "tree_fit". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.tables import Table, number
+import pandas as pd
+
+from softbench.report import frame, measures
+from softbench.report.tables import Table, in_order, table
+
+_FIT = {
+    "tree": "method",
+    "seconds": "seconds",
+    "processor seconds": "processor_seconds",
+    "log p_n, train": "log_likelihood_train",
+    "log p_n, test": "log_likelihood_test",
+    "most alternations": "alternations",
+    "levels settled": ("{:.0f} of {:.0f}", "settled", "levels"),
+}
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns a table of fits for each data set and backend, then one of draws for each backend.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: all records of a page.
-    """
+    """Returns a table of fits for each data set and backend, then one of draws for each backend."""
     fits = sorted((r for r in records if "fits" in r), key=lambda r: (r["num_points"], r["cell"]))
     draws = sorted((r for r in records if "draws" in r), key=lambda r: r["cell"])
     return [_fit_table(plan, r) for r in fits] + [_draw_table(r) for r in draws]
@@ -19,33 +27,47 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
 def _fit_table(plan: Mapping, record: Mapping) -> Table:
     """A row for the label frequencies (each count one more), then one for each method."""
-    splits, frequency = ("train", "test"), record["frequency"]
-    rows = [["label frequency", "-", "-", *(number(frequency[name]) for name in splits), "-", "-"]]
-    for name in [name for name in plan["methods"] if name in record["fits"]]:
-        found = record["fits"][name]
-        levels = found["levels"]
-        settled = sum(level["settled"] for level in levels)
-        row = [name, number(found["seconds"]), number(found["processor_seconds"])]
-        row += [number(found["log_likelihood"][name]) for name in splits]
-        row += [str(max((level["alternations"] for level in levels), default=0))]
-        rows.append([*row, f"{settled} of {len(levels)}"])
-    header = ["tree", "seconds", "processor seconds", "log p_n, train", "log p_n, test"]
-    header += ["most alternations", "levels settled"]
+    config, rows = record["config"], in_order(plan, frame.long([record], _fits))
+    first = pd.DataFrame([{"method": "label frequency", **_likelihood(record["frequency"])}])
     sizes = f"N = {record['num_points']:,}, n = {record['num_classes']:,}"
-    where = f"{record['config']['backend']}, seed {record['seed']}"
-    return Table(f"Fit, {sizes}: {record['config']['dataset']['name']}, {where}", header, rows)
+    title = f"Fit, {sizes}: {config['dataset']['name']}, {config['backend']}, seed {record['seed']}"
+    return table(title, pd.concat([first, rows], ignore_index=True), _FIT)
+
+
+def _fits(record: Mapping) -> Iterator[dict]:
+    for name, found in record["fits"].items():
+        levels = found["levels"]
+        yield {
+            "method": name,
+            "seconds": found["seconds"],
+            "processor_seconds": found["processor_seconds"],
+            **_likelihood(found["log_likelihood"]),
+            "alternations": max((level["alternations"] for level in levels), default=0),
+            "settled": sum(level["settled"] for level in levels),
+            "levels": len(levels),
+        }
+
+
+def _likelihood(splits: Mapping) -> dict:
+    return {f"log_likelihood_{split}": value for split, value in splits.items()}
+
+
+def _draws(record: Mapping) -> Iterator[dict]:
+    for size, found in sorted(record["draws"].items(), key=lambda item: int(item[0])):
+        yield {"size": int(size), **measures.times(found["step_ms"], "draw_ms")}
 
 
 def _draw_table(record: Mapping) -> Table:
-    model, draws = record["config"]["model"], record["draws"]
-    sizes = sorted(draws, key=int)
-    first = draws[sizes[0]]["step_ms"]
-    rows = []
-    for size in sizes:
-        ms = draws[size]["step_ms"]
-        times = [number(ms[key]) for key in ("median", "p20", "p80")]
-        rows.append([f"{int(size):,}", *times, f"{ms['median'] / first['median']:.3g}"])
-    header = ["n", "draw, ms (median)", "p20", "p80", f"over n = {int(sizes[0]):,}"]
+    rows = frame.long([record], _draws)
+    rows["growth"] = rows["draw_ms_p50"] / rows["draw_ms_p50"].iloc[0]
+    columns = {
+        "n": ("{:,}", "size"),
+        "draw, ms (median)": "draw_ms_p50",
+        "p20": "draw_ms_p20",
+        "p80": "draw_ms_p80",
+        f"over n = {rows['size'].iloc[0]:,}": ("{:.3g}", "growth"),
+    }
+    model = record["config"]["model"]
     options = f"B = {model['batch_size']}, m = {model['num_sampled']}, k = {model['dim']}"
-    backend, device = record["config"]["backend"], record["device"]["name"]
-    return Table(f"Draws against n, {options}: {backend}, {device}", header, rows)
+    where = f"{rows['backend'].iloc[0]}, {rows['device'].iloc[0]}"
+    return table(f"Draws against n, {options}: {where}", rows, columns)

@@ -1,14 +1,51 @@
-"""Tables of the task "wall_time" from records. Needs neither Keras nor a plotting library."""
+"""Tables and plots of the task "wall_time". Needs no Keras."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
-from softbench.report.choices import sampler_name
-from softbench.report.costs import KERNELS, Section, answer_from, link, place, where
+import pandas as pd
+
+from softbench.bench.records import sampler_kinds
+from softbench.report import frame, measures
 from softbench.report.page import Page
-from softbench.report.tables import Table, number, sorted_lines
+from softbench.report.plots import against_n
+from softbench.report.tables import (
+    Section,
+    Table,
+    answer_from,
+    growth,
+    in_order,
+    number,
+    quantiles,
+    section,
+    table,
+    text,
+)
 
 _PARTS = ("draw", "loss", "update")
 _REFERENCE = "exp"
+_MS = "loss_ms_p50"
+_LINE = ["backend", "model", "num_classes", "method"]  # one each; others ran in other processes
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each method: its times, and memory and block size of its sums."""
+    kinds = sampler_kinds(record)
+    for name, parts in record["wall_time"].items():
+        row = {"method": name, "kind": kinds[name]}
+        for part in _PARTS:
+            row |= measures.times(parts.get(part, {}).get("step_ms"), f"{part}_ms")
+        sums = record.get("sums", {}).get(name, {})
+        yield row | {"sums_mb": sums.get("megabytes"), "block": sums.get("block_size")}
+
+
+def _losses(records: list[dict]) -> pd.DataFrame:
+    """The rows of all records, and the exact sampler's loss in the same process over the row's."""
+    found = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
+    exact = found[found["method"] == _REFERENCE].set_index("record")
+    found["exact_ms"] = found["record"].map(exact[_MS])
+    found["ratio"] = found["exact_ms"] / found[_MS]
+    found["ratio_p20"] = found["record"].map(exact["loss_ms_p20"]) / found["loss_ms_p20"]
+    return found
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -16,158 +53,85 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
     Columns: median (p20-p80) of each part; the paper's time of the loss; the exact sampler's loss
     over the row's, by medians and (less moved by what else the machine does) by 20th percentiles,
-    and in the paper; memory and block size of the sums. Records of one n that
-    were made in several processes are joined, each row's ratio being to the exact sampler of its
-    own process.
-
-    Args:
-        plan: the content of `experiment.json`.
-        records: records of task "wall_time".
+    and in the paper; memory and block size of the sums. Records of one n that were made in several
+    processes are joined, each row's ratio being to the exact sampler of its own process.
     """
-    order = {name: i for i, name in enumerate(plan["methods"])}
-    groups: dict[tuple, dict[int, dict]] = {}
-    for record in sorted(records, key=lambda item: (item["num_classes"], item["cell"])):
-        config = record["config"]
-        key = (config["backend"], record["device"]["name"], config["model"]["label"])
-        rows = groups.setdefault(key, {}).setdefault(record["num_classes"], {})
-        for name, row in _rows(plan, record).items():
-            rows.setdefault(name, row)
+    losses = _losses(records)
+    paper = {name: numbers["loss_ms"] for name, numbers in plan["paper"].items()}
+    losses["paper_ms"] = (losses["group"] + "-" + losses["method"]).map(paper).astype(float)
+    exact = (losses["group"] + f"-{_REFERENCE}").map(paper).astype(float)
+    losses["ratio_paper"] = exact / losses["paper_ms"]
+    losses = in_order(plan, losses.drop_duplicates(["device", *_LINE]))
     found = []
-    for key, sizes in sorted(groups.items()):
-        for rows in sizes.values():
-            for name in sorted(rows, key=lambda name: order.get(name, len(order))):
-                rows[name] = rows.pop(name)
-        found += [_table(key, units, rows) for units, rows in sizes.items()]
-        if len(sizes) > 1:
-            found.append(_growth(key, sizes))
+    for (backend, device, model), own in losses.groupby(["backend", "device", "model"]):
+        where = f"{model}: {backend}, {device}"
+        found += [_table(f"n = {n:,}, {where}", size) for n, size in own.groupby("num_classes")]
+        if own["num_classes"].nunique() > 1:
+            own = own.sort_values("num_classes", kind="stable")
+            page = growth(own, _MS, _MS, "n = {}")
+            page["growth"] = page["growth"].map(text)
+            data = own[["method", "num_classes", _MS]]
+            found.append(Table(f"Loss, ms, against n, {where}", page.reset_index(), data))
     return found
 
 
-def _rows(plan: Mapping, record: Mapping) -> dict[str, dict]:
-    """Returns {method: what its row shows}."""
-    units, times = record["num_classes"], record["wall_time"]
-    prefix = f"random{units}-{record['config']['model']['label']}-"
-    paper = {
-        name.removeprefix(prefix): numbers["loss_ms"]
-        for name, numbers in plan["paper"].items()
-        if name.startswith(prefix)
-    }
-    rows = {}
-    for name, parts in times.items():
-        rows[name] = {
-            "times": {part: parts[part]["step_ms"] for part in parts},
-            "paper": paper.get(name),
-            "ratio": _ratio(_loss(times.get(_REFERENCE)), _loss(parts)),
-            "ratio_p20": _ratio(_loss(times.get(_REFERENCE), "p20"), _loss(parts, "p20")),
-            "paper_ratio": _ratio(paper.get(_REFERENCE), paper.get(name)),
-            "sums": record["sums"].get(name, {}),
-        }
-    return rows
+def _table(title: str, own: pd.DataFrame) -> Table:
+    columns = {"method": "method"}
+    for part in _PARTS:
+        times = [f"{part}_ms_{quantile}" for quantile in ("p50", "p20", "p80")]
+        columns[f"{part}, ms (p20-p80)"] = (quantiles, *times)
+    columns |= {"loss (paper)": "paper_ms", f"{_REFERENCE} / this": "ratio", "by p20": "ratio_p20"}
+    columns |= {f"{_REFERENCE} / this (paper)": "ratio_paper", "sums, MB": "sums_mb"}
+    if own["paper_ms"].isna().all():
+        columns = {key: what for key, what in columns.items() if "paper" not in key}
+    return table(title, own, columns | {"block": "block"})
 
 
-def _loss(parts: Mapping | None, which: str = "median") -> float | None:
-    return parts["loss"]["step_ms"][which] if parts else None
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above and below else None
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else number(value)
-
-
-def _times(summary: Mapping | None) -> str:
-    if not summary or summary["median"] is None:
-        return "-"
-    return f"{number(summary['median'])} ({number(summary['p20'])}-{number(summary['p80'])})"
-
-
-def _table(key: tuple, units: int, rows: Mapping) -> Table:
-    with_paper = any(row["paper"] for row in rows.values())
-    header = ["method", *(f"{part}, ms (p20-p80)" for part in _PARTS)]
-    header += ["loss (paper)"] if with_paper else []
-    header += [f"{_REFERENCE} / this", "by p20"]
-    header += [f"{_REFERENCE} / this (paper)"] if with_paper else []
-    header += ["sums, MB", "block"]
-    lines = []
-    for name, row in rows.items():
-        line = [name, *(_times(row["times"].get(part)) for part in _PARTS)]
-        line += [_text(row["paper"])] if with_paper else []
-        line += [_text(row[key]) for key in ("ratio", "ratio_p20")]
-        if with_paper:
-            line += [_text(row["paper_ratio"])]
-        line += [_text(row["sums"].get("megabytes")), _text(row["sums"].get("block_size"))]
-        lines.append(line)
-    backend, device, label = key
-    return Table(f"n = {units:,}, {label}: {backend}, {device}", header, lines)
-
-
-def _growth(key: tuple, sizes: Mapping[int, dict]) -> Table:
-    """The loss against n: medians, and the largest n's over the smallest's."""
-    units = list(sizes)
-    names = list(dict.fromkeys(name for rows in sizes.values() for name in rows))
-    lines = []
-    for name in names:
-        medians = [sizes[n].get(name, {}).get("times", {}).get("loss", {}) for n in units]
-        medians = [summary.get("median") for summary in medians]
-        growth = _ratio(medians[-1], medians[0])
-        lines.append([name, *map(_text, medians), _text(growth)])
-    backend, device, label = key
-    header = ["method", *(f"n = {n:,}" for n in units), "growth"]
-    return Table(f"Loss, ms, against n, {label}: {backend}, {device}", header, lines)
-
-
-_EXACT = "exp"
 _DRAWS = """\
 The forward loss with draws from the softmax itself, and with draws from a kernel's sums over blocks
 of classes. Above 1 in the last ratio, the sums pay."""
 
 
-def front(pages: Iterable[Page]) -> Section:
+def front(pages: list[Page]) -> Section:
     """The loss with draws by a kernel's sums against that with exact draws, at each n."""
-    rows, ratios, links = [], {}, {}
+    rows: list[dict] = []
+    ratios: dict[int, list[float]] = {}
     for page in pages:
-        for record in sorted(page.ok("wall_time"), key=place):
-            times = {k: v["loss"]["step_ms"]["median"] for k, v in record["wall_time"].items()}
-            methods, exact = record["config"]["methods"], times.get(_EXACT)
-            kernels = {
-                name: time
-                for name, time in times.items()
-                if time and sampler_name(methods[name]) in KERNELS
-            }
-            if not kernels or not exact:
-                continue
-            least, most = (choose(kernels, key=kernels.get) for choose in (min, max))
-            low, high = exact / kernels[most], exact / kernels[least]
-            ratios.setdefault(record["num_classes"], []).extend([low, high])
-            links[link(page)] = None
-            row = [*where(record), record["config"]["model"]["label"], number(exact)]
-            row += [f"`{least}` {number(kernels[least])}", f"`{most}` {number(kernels[most])}"]
-            rows.append([*row, f"{number(low)} to {number(high)}", link(page)])
-    header = ["backend", "n", "batch, m", "exact draws, ms", "least of the kernels, ms"]
-    header += ["most, ms", "exact / kernel", "page"]
+        kernels = _losses(page.tasks["wall_time"])
+        kernels = kernels[(kernels["kind"] == "kernel") & (kernels["ratio"] > 0)]
+        for (backend, n, _), own in kernels.groupby(["backend", "num_classes", "cell"]):
+            own = own.sort_values(_MS, kind="stable")
+            low, high = own["ratio"].min(), own["ratio"].max()
+            ratios.setdefault(n, []).extend([low, high])
+            least, most = (
+                f"`{row.method}` {number(row.loss_ms_p50)}"
+                for row in own.iloc[[0, -1]].itertuples()
+            )
+            rows.append(
+                {
+                    "backend": backend,
+                    "n": f"{n:,}",
+                    "batch, m": own["model"].iloc[0],
+                    "exact draws, ms": own["exact_ms"].iloc[0],
+                    "least of the kernels, ms": least,
+                    "most, ms": most,
+                    "exact / kernel": f"{number(low)} to {number(high)}",
+                    "page": page.link,
+                }
+            )
     what = "the loss with any of the kernels is {} times cheaper than with exact draws"
-    answer = answer_from(ratios, what, links)
-    return Section(answer, _DRAWS, Table("Draws that follow the scores", header, rows))
+    answer = answer_from(rows, ratios, what)
+    return section("Draws that follow the scores", _DRAWS, rows, answer)
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: the loss against n for each batch and backend."""
-    found: dict[str, tuple[str, dict]] = {}
-    for record in records:
-        _add_wall(found, record)
-    return sorted_lines(found)
-
-
-def _add_wall(found: dict, record: Mapping) -> None:
-    backend, label = record["config"]["backend"], record["config"]["model"]["label"]
-    empty = {"x": "number of classes", "y": "loss, ms", "log": "xy", "lines": {}}
-    caption = f"Sampled softmax loss, {label}, {backend}"
-    _, data = found.setdefault(f"loss-{label}-{backend}", (caption, empty))
-    for name, parts in record["wall_time"].items():
-        median = parts["loss"]["step_ms"]["median"]
-        if median is not None:
-            line = data["lines"].setdefault(name, [])
-            if record["num_classes"] not in [n for n, _ in line]:
-                line.append([record["num_classes"], median])
+    losses = frame.long(records, _rows).dropna(subset=_MS)
+    losses = losses.drop_duplicates(_LINE)
+    return {
+        f"loss-{model}-{backend}": (
+            f"Sampled softmax loss, {model}, {backend}",
+            against_n(own, _MS, "loss, ms"),
+        )
+        for (model, backend), own in losses.groupby(["model", "backend"])
+    }

@@ -1,0 +1,134 @@
+"""Records as pandas DataFrames: the one place that opens them. Needs no Keras.
+
+A page that shows what only its own records have names it to `long`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from softbench.bench import records as records_lib
+from softbench.report import measures
+
+# What decides how a method's scores come from its table.
+_SCORES = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
+
+
+def label(part: Mapping) -> str:
+    """Returns the readable name of a data set or model."""
+    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
+    return f"{name}_{part['preset']}" if "preset" in part else name
+
+
+def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> pd.DataFrame:
+    """Returns a row for each that `rows` takes from a record, with what the record is of.
+
+    Columns:
+        record: its place in the list.
+        cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
+        device: its name.
+        epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
+        setting: all that must agree for methods to be compared.
+        variant: all that must agree for two records to be seeds of one row.
+    """
+    sources = [_source(place, record) for place, record in enumerate(records)]
+    pairs = zip(sources, records, strict=True)
+    found = [{**source, **row} for source, record in pairs for row in rows(record)]
+    found = pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
+    unknown = found.columns[found.isna().all()]
+    return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
+
+
+_EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
+
+
+def _source(place: int, record: Mapping) -> dict:
+    config, device = record["config"], record.get("device") or {}
+    dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
+    same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
+    setting = [f"{dataset}-{model}", same, device.get("name")]
+    variant = [*setting, config["methods"], config.get("epochs"), device]
+    return {
+        "record": place,
+        "cell": record.get("cell"),
+        "task": config["task"],
+        "group": f"{dataset}-{model}",
+        "dataset": dataset,
+        "model": model,
+        "backend": config.get("backend"),
+        "seed": record.get("seed", config.get("seed")),
+        "status": record["status"],
+        "num_classes": record.get("num_classes"),
+        "device": device.get("name"),
+        "epochs": config.get("epochs"),
+        "budget": config.get("max_train_seconds", 0),
+        "setting": json.dumps(setting, sort_keys=True),
+        "variant": json.dumps(variant, sort_keys=True),
+    }
+
+
+def cells(records: list[dict]) -> pd.DataFrame:
+    """Returns a row for each record and method of its config, so one for a record of training.
+
+    Columns, beside those of `long`:
+        method, sampler_kind (see `softbench.bench.records.sampler_kinds`).
+        scores: how the method's scores come from its table.
+        corpus: name of the data set without the folder, or "".
+        cut: whether epochs were shorter than the data.
+        command, date, hardware, software, commit, error: of the record.
+        tree_s: seconds of fitting a tree before training.
+        most_frequent.*: what the most frequent classes score.
+        the columns of `softbench.report.measures`, and all of `final`.
+    """
+    return long(records, _methods)
+
+
+def _methods(record: Mapping) -> list[dict]:
+    kinds = records_lib.sampler_kinds(record)
+    common = {**_provenance(record), **measures.values(record)}
+    common["tree_s"] = (record.get("tree") or {}).get("fit_seconds")
+    chance = record.get("most_frequent") or {}
+    common |= {f"most_frequent.{name}": value for name, value in chance.items()}
+    return [
+        {
+            "method": name,
+            "sampler_kind": kinds.get(name),
+            "scores": str([method.get("kwargs", {}).get(*item) for item in _SCORES.items()]),
+            **common,
+        }
+        for name, method in record["config"]["methods"].items()
+    ]
+
+
+def _provenance(record: Mapping) -> dict:
+    config, device, git = record["config"], record.get("device"), record.get("git") or {}
+    versions = sorted(record.get("versions", {}).items())
+    error = (record.get("error") or "").strip().splitlines()
+    return {
+        "corpus": config["dataset"].get("name", "").rsplit("/", 1)[-1],
+        "cut": bool(config.get("steps_per_epoch")),
+        "command": record.get("command"),
+        "date": record.get("started_at", "")[:10],
+        "hardware": device and f"{device['name']} ({device['kind']} x {device['count']})",
+        "software": ", ".join(f"{name} {version}" for name, version in versions),
+        "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
+        "error": error[-1] if error else "",
+    }
+
+
+def points(records: list[dict]) -> pd.DataFrame:
+    """Returns a row for each point of the learning curves of training.
+
+    Columns, beside those of `long`: method; point, its place from 0; steps_per_epoch, of whole
+    epochs; and what the point holds.
+    """
+
+    def rows(record: Mapping) -> list[dict]:
+        method = next(iter(record["config"]["methods"]), None)
+        common = {"method": method, "steps_per_epoch": record.get("steps_per_epoch")}
+        curve = record.get("curve") or []
+        return [common | {"point": place, **point} for place, point in enumerate(curve)]
+
+    return long(records, rows)

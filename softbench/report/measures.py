@@ -1,0 +1,115 @@
+"""The quantities that columns show, each said once: its words, its direction, where it is found.
+
+A column of a config is the name of a measure, of quality with `test_` or `valid_` before it. Tables
+and CSV files, plots of learning curves, and the front page's choice of a measure read `MEASURES`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+_CUTS = (1, 3, 5)
+_BINS = ("head", "torso", "tail")  # thirds of the labels by class frequency
+_QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
+
+
+class Measure(NamedTuple):
+    """A measure.
+
+    Attributes:
+        words: what it is, for the axis of a plot.
+        lower: whether less of it is better; None where neither is.
+        log: whether its axis is logarithmic.
+        of: record -> {column of a DataFrame: number}, None where a record does not have it (the
+            first column is shown); or None: of what a record's `final` holds.
+        curve: which measure the learning curve has of it, as valid_<name>; None: itself; "" of
+            what says nothing of quality.
+        drawn: whether its learning curve is drawn, where there is one.
+    """
+
+    words: str
+    lower: bool | None = False
+    log: bool = False
+    of: Callable[[Mapping], dict[str, float | None]] | None = None
+    curve: str | None = None
+    drawn: bool = True
+
+
+def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
+    """Returns the columns of a measured time {"median", "p20", "p80"}; None where it is missing."""
+    return {f"{name}_{part}": (summary or {}).get(key) for part, key in _QUANTILES.items()}
+
+
+def _time(name: str) -> Measure:
+    return Measure(name, True, True, lambda record: times(record.get(name), name), "")
+
+
+def _cost(name: str, of: Callable[[Mapping], object], lower: bool | None = True) -> Measure:
+    return Measure(name, lower, True, lambda record: {name: of(record)}, "")
+
+
+MEASURES: dict[str, Measure] = {
+    "perplexity": Measure("perplexity", lower=True, log=True),
+    "precision_at_1": Measure("precision@1"),
+    # Their curves would show what those of the two above show.
+    "nll": Measure("negative log-likelihood, nats", lower=True, drawn=False),
+    "log_likelihood": Measure("log-likelihood, nats", curve="nll", drawn=False),
+    "accuracy": Measure("accuracy", drawn=False),
+    **{f"precision_at_{k}": Measure(f"precision@{k}", drawn=False) for k in (3, 5)},
+    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in _CUTS},
+    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in _CUTS},
+    **{
+        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False) for k in _CUTS for b in _BINS
+    },
+    **{f"nll_{b}": Measure(f"nll, {b}", lower=True, drawn=False) for b in _BINS},
+    "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),
+    "proposal_ess": Measure("effective sample size", curve=""),
+    "proposal_rv": Measure("relative variance", lower=True, curve=""),
+    "mutual_information": Measure("mutual information, nats", lower=None, curve=""),
+    "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None),
+    "step_ms": _time("step_ms"),
+    "head_ms": _time("head_ms"),
+    "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),
+    "tokens/s": _cost("tokens/s", lambda record: record.get("examples_per_second"), False),
+    "compile_s": _cost("compile_s", lambda record: record.get("compile_seconds")),
+    "memory_mb": _cost(
+        "memory_mb", lambda record: (record.get("peak_memory_mb") or {}).get("host")
+    ),
+}
+
+
+def name(column: str) -> str:
+    """Returns a column's name without the part of the data it is of."""
+    return column.removeprefix("test_").removeprefix("valid_")
+
+
+def columns(column: str) -> list[str]:
+    """Returns the columns of a DataFrame with a column's numbers, the one to show first."""
+    measure = MEASURES.get(column)
+    return list(measure.of({"config": {}})) if measure and measure.of else [column]
+
+
+def values(record: Mapping) -> dict[str, float | None]:
+    """Returns {column of a DataFrame: number} of all measures of a record."""
+    found = dict(record.get("final") or {})
+    for measure in MEASURES.values():
+        found |= measure.of(record) if measure.of else {}
+    return found
+
+
+def on_curve(column: str) -> str | None:
+    """Returns where learning curves have a column of quality; None of another one."""
+    measure = MEASURES.get(name(column))
+    if measure is None or measure.curve == "":
+        return None
+    return f"valid_{measure.curve or name(column)}"
+
+
+def lower_is_better(column: str) -> bool:
+    """Whether less of a column's measure is better."""
+    return bool(MEASURES[name(column)].lower)
+
+
+def drawn() -> dict[str, Measure]:
+    """Returns {name on the learning curve: measure} of those that plots of them show."""
+    shown = {known: measure for known, measure in MEASURES.items() if measure.drawn}
+    return {key: measure for known, measure in shown.items() if (key := on_curve(known))}
