@@ -21,10 +21,10 @@ def test_every_number_between_markers_is_that_of_its_record():
 @pytest.mark.parametrize(
     ("marker", "error"),
     [
-        ("scaling n=7,backend=jax steps.full.step_ms.median | .0f", "0 records are n=7"),
-        ("scaling backend=jax steps.full.step_ms.median | .0f", "3 records are backend=jax"),
-        ("scaling n=10000,backend=jax steps.none.step_ms.median | .0f", "'none'"),
-        ("scaling n=10000,backend=jax steps.full.step_ms | .0f", "steps.full.step_ms is"),
+        ("scaling n=7,backend=jax steps.full.step_ms.median as .0f", "0 records are n=7"),
+        ("scaling backend=jax steps.full.step_ms.median as .0f", "3 records are backend=jax"),
+        ("scaling n=10000,backend=jax steps.none.step_ms.median as .0f", "'none'"),
+        ("scaling n=10000,backend=jax steps.full.step_ms as .0f", "steps.full.step_ms is"),
         ("table quickstart no-such-table method", "no-such-table"),
     ],
 )
@@ -35,7 +35,7 @@ def test_a_marker_without_a_number_is_an_error_that_names_it(marker, error):
 
 
 def test_a_number_that_is_wrong_is_put_right():
-    (first,) = re.findall(r"<!--= scaling n=10000\S* \S+ \| \S+ -->.*?<!--/-->", TEXT)[:1]
+    (first,) = re.findall(r"<!--= scaling n=10000\S* \S+ as \S+ -->.*?<!--/-->", TEXT)[:1]
     wrong = re.sub(r"-->.*?<!--", "-->12,345<!--", first)
     assert numbers.filled(wrong, ROOT / "results") == first
 

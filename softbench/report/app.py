@@ -11,7 +11,7 @@ from softbench.commands import ConfigError
 from softbench.report import extra, html
 from softbench.report import plots as plots_lib
 
-_USAGE = """softbench-report --results=results [--check | --html=report.html]
+_USAGE = """softbench-report --results=results [--check | --readme | --html=report.html]
 
 Writes the pages, tables and plots of an experiment's folder, or of a folder of many: then with a
 front page."""
@@ -59,6 +59,9 @@ def _define() -> flags.FlagValues:
     flags.DEFINE_string(
         "html", None, "Writes the report to this one file, and nothing else.", flag_values=values
     )
+    flags.DEFINE_bool(
+        "readme", False, "Writes the numbers of the README.md beside it too.", flag_values=values
+    )
     return values
 
 
@@ -71,9 +74,14 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--check and --html exclude each other.")
     with extra("the report"):
         from softbench.report import front as front_page
+        from softbench.report import numbers
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     texts, plots = front_page.contents(results, pages, front)
+    readme = results.resolve().parent / "README.md"
+    if front and readme.is_file():
+        text = numbers.filled(readme.read_text(), results)
+        texts |= {"../README.md": text} if options.readme or options.check else {}
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}

@@ -1,12 +1,12 @@
 """The front page of a folder of results: which method to use when, and where to find what."""
 
-import ast
 from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from softbench.bench import tasks
+from softbench.bench.app import first_line
 from softbench.bench.records import PLAN
 from softbench.report import choices, papers
 from softbench.report import page as page_lib
@@ -61,7 +61,7 @@ def contents(
         plots |= {folder + name: plot for name, plot in page.plots.items()}
     if front:
         texts["README.md"], own = front_page(results, pages)
-        plots |= own
+        plots |= own | overviews(pages)
     return texts, plots
 
 
@@ -101,6 +101,16 @@ def front_page(root: Path, pages: list[Page]) -> tuple[str, dict[str, tuple[str,
     return "\n".join(lines), frontiers
 
 
+def overviews(pages: list[Page]) -> dict[str, tuple[str, dict]]:
+    """Returns {file name without ending: plot} of pictures for pages that a person writes."""
+    parts = {task: tasks.page_module(task) for task in tasks.TASKS}
+    found: dict[str, tuple[str, dict]] = {}
+    for task, part in parts.items():
+        if hasattr(part, "overview"):
+            found |= part.overview([page for page in pages if task in page.tasks])
+    return found
+
+
 def _left_out(found: list[choices.Comparison]) -> list[str]:
     lines = [
         f"* {item.page.link}, `{item.group}`, {item.backend}: {_WHY[item.timing]}"
@@ -129,12 +139,6 @@ def experiments(root: Path, pages: list[Page]) -> Table:
             ok = sum(record["status"] == "ok" for record in page.records)
             rows.append([page.link, page.title, f"{ok} of {len(page.records)}", command])
         else:
-            rows.append([f"`{name}`", _first_line(configs[name]), "not run", command])
+            rows.append([f"`{name}`", first_line(configs[name]), "not run", command])
     header = ["experiment", "what", "cells with a result", "command"]
     return Table("Experiments", pd.DataFrame(rows, columns=header))
-
-
-def _first_line(path: Path) -> str:
-    """The first paragraph of a config's docstring."""
-    words = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
-    return " ".join(words.split()).removesuffix(".")

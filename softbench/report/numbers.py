@@ -1,6 +1,6 @@
 """Numbers in a page that a person writes: each stands between markers that say where it is from.
 
-    <!--= scaling n=1000000,backend=jax steps.full.step_ms.median | ,.0f -->15,050<!--/-->
+    <!--= scaling n=1000000,backend=jax steps.full.step_ms.median as ,.0f -->15,050<!--/-->
 
 names an experiment, one record of it, a place in the record and a format. Two such addresses with
 ` / ` between them are a ratio. In a place, a whole number is an index of a list, and `min`, `max`
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from softbench.bench import records as records_lib
 from softbench.commands import ConfigError
+from softbench.report import page as page_lib
 
 MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
 _OF_LIST = {"min": min, "max": max}
@@ -35,17 +36,30 @@ def filled(text: str, results: Path) -> str:
     """
     known: dict[str, list[dict]] = {}
 
-    def number(match: re.Match) -> str:
-        what, _, form = match["what"].partition(" | ")
+    def shown(what: str) -> str:
+        if what.startswith("table "):
+            return "\n" + _table(*what.split()[1:], results) + "\n"
+        addresses, _, form = what.partition(" as ")
+        values = [_value(part.split(), results, known) for part in addresses.split(" / ")]
+        return format(values[0] if len(values) == 1 else values[0] / values[1], form.strip())
+
+    def replaced(match: re.Match) -> str:
         try:
-            values = [_value(part.split(), results, known) for part in what.split(" / ")]
-            value = values[0] if len(values) == 1 else values[0] / values[1]
-            shown = format(value, form.strip())
+            text = shown(match["what"])
         except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
             raise ConfigError(f"Marker `{match['what']}` has no number: {error}") from None
-        return f"<!--= {match['what']} -->{shown}<!--/-->"
+        return f"<!--= {match['what']} -->{text}<!--/-->"
 
-    return MARKED.sub(number, text)
+    return MARKED.sub(replaced, text)
+
+
+def _table(experiment: str, title: str, columns: str, results: Path) -> str:
+    page = page_lib.read(results / experiment)
+    for table in page.tables(page.plan["paper"]):
+        if table.title.startswith(title):
+            chosen = table._replace(page=table.page[columns.split(",")])
+            return chosen.markdown()
+    raise LookupError(f"no table begins with {title!r}")
 
 
 def _value(address: list[str], results: Path, known: dict[str, list[dict]]) -> float:

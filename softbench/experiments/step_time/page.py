@@ -97,3 +97,24 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
         f"steps-{backend}": (f"Step time, {backend}", against_n(own, _MS, "step, ms"))
         for backend, own in steps.groupby("backend")
     }
+
+
+# The rows of README's picture, in words for somebody who meets them first.
+_OVERVIEW = {
+    "full": "full softmax",
+    "keras_log_uniform_shared": "sampled softmax, Keras' Adagrad",
+    "peer_tf": "tf.nn.sampled_softmax_loss, sparse Adagrad by hand",
+    "rows_log_uniform_shared": "softbench: sampled softmax, RowAdagrad",
+}
+
+
+def overview(pages: list[Page]) -> dict[str, tuple[str, dict]]:
+    """Returns README's picture, if a page has its rows: one training step against n."""
+    for page in pages:
+        steps = frame.long(page.tasks["step_time"], _rows).dropna(subset=_MS)
+        own = steps[(steps["backend"] == "tensorflow") & steps["method"].isin(_OVERVIEW)]
+        if own["method"].nunique() == len(_OVERVIEW):
+            own = own.assign(method=own["method"].map(_OVERVIEW))
+            caption = "One training step on two CPU cores: d = 128, batch 256, 100 samples"
+            return {"readme-steps": (caption, against_n(own, _MS, "milliseconds"))}
+    return {}
