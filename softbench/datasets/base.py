@@ -9,15 +9,22 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+SPLITS = ("train", "valid", "test")
+
+
+def check_split(name: str) -> str:
+    """Returns `name`, or raises ValueError unless it is one of `SPLITS`."""
+    if name not in SPLITS:
+        raise ValueError(f"`split` must be train, valid or test. Received: {name!r}")
+    return name
+
 
 class LanguageData(NamedTuple):
     """Three token streams over one vocabulary.
 
     Attributes:
         name: registry name.
-        train: int32 stream of token ids.
-        valid: int32 stream of token ids.
-        test: int32 stream of token ids.
+        train, valid, test: int32 streams of token ids.
         num_classes: n, the size of the vocabulary.
         vocabulary: the n words, or None where the tokens are only ids.
         counts: int64 `(n,)`, occurrences in `train`.
@@ -31,6 +38,17 @@ class LanguageData(NamedTuple):
     vocabulary: list[str] | None
     counts: np.ndarray
 
+    def split(self, name: str) -> np.ndarray:
+        """The stream `(N,)` of "train", "valid" or "test"."""
+        return getattr(self, check_split(name))
+
+
+class Labelled(NamedTuple):
+    """Rows of a split: features csr float32 `(N, v)` and labels csr binary `(N, n)`."""
+
+    features: sp.csr_matrix
+    labels: sp.csr_matrix
+
 
 class MultiLabelData(NamedTuple):
     """Sparse examples with a set of labels each.
@@ -39,10 +57,8 @@ class MultiLabelData(NamedTuple):
         name: registry name.
         train_features: csr float32 `(N, v)`.
         train_labels: csr binary `(N, n)`.
-        valid_features: csr float32, rows held out from the training set by the seed.
-        valid_labels: csr binary.
-        test_features: csr float32.
-        test_labels: csr binary.
+        valid_features, valid_labels: of rows held out from the training set by the seed.
+        test_features, test_labels: of the test set.
         num_features: v.
         num_classes: n.
         counts: int64 `(n,)`, occurrences of each label in `train_labels`.
@@ -59,19 +75,20 @@ class MultiLabelData(NamedTuple):
     num_classes: int
     counts: np.ndarray
 
+    def split(self, name: str) -> Labelled:
+        """The rows of "train", "valid" or "test"."""
+        return Labelled(*(getattr(self, f"{check_split(name)}_{f}") for f in Labelled._fields))
+
 
 class TripleData(NamedTuple):
     """Triples (head, relation, tail) of a knowledge graph, the tail to be predicted.
 
     Attributes:
         name: registry name.
-        train: int32 `(N, 3)` ids of head, relation and tail.
-        valid: int32 `(N, 3)`.
-        test: int32 `(N, 3)`.
+        train, valid, test: int32 `(N, 3)` ids of head, relation and tail.
         num_classes: n, the number of entities.
         num_relations: number of relations.
-        entities: the n names.
-        relations: names of the relations.
+        entities, relations: their names.
         counts: int64 `(n,)`, occurrences of each entity as a tail in `train`.
     """
 
@@ -84,6 +101,10 @@ class TripleData(NamedTuple):
     entities: list[str]
     relations: list[str]
     counts: np.ndarray
+
+    def split(self, name: str) -> np.ndarray:
+        """The triples `(N, 3)` of "train", "valid" or "test"."""
+        return getattr(self, check_split(name))
 
 
 class Batches:

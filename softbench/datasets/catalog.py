@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softbench.datasets import corpus, ptb, triples, xmc
+from softbench.datasets.base import SPLITS
 
 _SUFFIXES = ("", ".gz", ".xz", ".bz2")
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -29,7 +30,7 @@ class Entry(NamedTuple):
     Attributes:
         kind: name in `KINDS`.
         files: {role: places under the data folder, the first that exists counts}.
-        options: of the kind's `write`, in the place of its defaults.
+        options: of the kind's `write`, instead of its defaults.
         about: where a reader gets the files.
     """
 
@@ -39,22 +40,11 @@ class Entry(NamedTuple):
     about: str
 
 
-def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
-    """Reads Penn Treebank into a store; see `softbench.datasets.load_ptb`."""
-    data = ptb.load_ptb(files["train"].parent, verify)
-    for split in ptb.SPLITS:
-        store.append(split, getattr(data, split))
-    store.append("counts", data.counts)
-    store.write_strings("vocabulary", data.vocabulary)
-    rows = {split: len(getattr(data, split)) for split in ptb.SPLITS}
-    return {"num_classes": data.num_classes, "rows": rows, "repairs": {}}
-
-
 KINDS = {
     "multi_label": Kind(xmc.write_xmc, xmc.load_xmc),
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
-    "ptb": Kind(write_ptb, corpus.load_corpus),
+    "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
 }
 
 
@@ -69,7 +59,7 @@ def _xmc_entry(name: str, folder: str, **options: Any) -> Entry:
 ENTRIES = {
     "ptb": Entry(
         "ptb",
-        {s: (f"ptb/ptb.{s}.txt", f"ptb.{s}.txt") for s in ptb.SPLITS},
+        {s: (f"ptb/ptb.{s}.txt", f"ptb.{s}.txt") for s in SPLITS},
         {},
         f"ptb.train.txt, ptb.valid.txt and ptb.test.txt of {ptb.URL}",
     ),
@@ -101,7 +91,7 @@ ENTRIES = {
     ),
     "wd50k": Entry(
         "triples",
-        {split: (f"wd50k/{split}.txt",) for split in ("train", "valid", "test")},
+        {split: (f"wd50k/{split}.txt",) for split in SPLITS},
         {},
         "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
     ),

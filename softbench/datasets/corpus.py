@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from softbench.datasets.base import LanguageData
-from softbench.datasets.lines import decode, fail, read_lines
+from softbench.common import check_positive
+from softbench.datasets.base import SPLITS, LanguageData
+from softbench.datasets.lines import by_frequency, fail, read_text
 from softbench.datasets.store import Splits
 
 UNKNOWN, END = "<unk>", "<eos>"
@@ -77,7 +78,16 @@ def write_corpus(
         DataFileError: for a file without words or one that is not UTF-8.
         ValueError: for arguments out of range.
     """
-    _check(min_count, vocabulary_size, vocabulary_from, tokenizer, split_lines)
+    check_positive(min_count=min_count, split_lines=split_lines)
+    if vocabulary_size is not None and vocabulary_size < 3:
+        raise ValueError(
+            f"`vocabulary_size` must be 3 or more, or None. Received: {vocabulary_size!r}"
+        )
+    if vocabulary_from not in ("train", "all"):
+        raise ValueError(f"`vocabulary_from` must be train or all. Received: {vocabulary_from!r}")
+    if tokenizer not in TOKENIZERS:
+        known = ", ".join(TOKENIZERS)
+        raise ValueError(f"`tokenizer` must be one of: {known}. Received: {tokenizer!r}")
     valid = 0.0 if "valid" in files else valid_fraction
     splits = Splits(split_seed, valid, test_fraction if "all" in files else 0.0)
     options = (splits, split_lines, lowercase, TOKENIZERS[tokenizer], end_of_line)
@@ -88,11 +98,10 @@ def write_corpus(
     vocabulary = _vocabulary(frequency, min_count, vocabulary_size)
     ids = {word: i for i, word in enumerate(vocabulary)}
     unknown_id = ids[UNKNOWN]
-    counts, unknown = np.zeros(len(ids), np.int64), {}
-    rows = dict.fromkeys(Splits.NAMES, 0)
-    for split in Splits.NAMES:
+    counts = np.zeros(len(ids), np.int64)
+    rows, unknown = dict.fromkeys(SPLITS, 0), dict.fromkeys(SPLITS, 0)
+    for split in SPLITS:
         store.append(split, np.zeros(0, np.int32))
-        unknown[split] = 0
     for split, tokens in _encoded(_text(files, *options, Counter()), ids, unknown_id):
         store.append(split, tokens)
         rows[split] += len(tokens)
@@ -106,47 +115,19 @@ def write_corpus(
         )
     store.append("counts", counts)
     store.write_strings("vocabulary", vocabulary)
-    kept = {name: count for name, count in repairs.items() if count}
-    return {"num_classes": len(ids), "rows": rows, "unknown": unknown, "repairs": kept}
+    facts = {"num_classes": len(ids), "rows": rows, "unknown": unknown}
+    return facts | {"repairs": dict(+repairs)}
 
 
 def load_corpus(store: Any, facts: Mapping, name: str) -> LanguageData:
     """Makes the data set from a store that `write_corpus` filled."""
     return LanguageData(
         name,
-        *(store.read(split) for split in Splits.NAMES),
+        **{split: store.read(split) for split in SPLITS},
         num_classes=facts["num_classes"],
         vocabulary=store.read_strings("vocabulary"),
         counts=store.read("counts"),
     )
-
-
-def _check(
-    min_count: int,
-    vocabulary_size: int | None,
-    vocabulary_from: str,
-    tokenizer: str,
-    split_lines: int,
-) -> None:
-    rules = {
-        "`min_count` must be 1 or more": (min_count >= 1, min_count),
-        "`vocabulary_size` must be 3 or more, or None": (
-            vocabulary_size is None or vocabulary_size >= 3,
-            vocabulary_size,
-        ),
-        "`vocabulary_from` must be train or all": (
-            vocabulary_from in ("train", "all"),
-            vocabulary_from,
-        ),
-        f"`tokenizer` must be one of: {', '.join(TOKENIZERS)}": (
-            tokenizer in TOKENIZERS,
-            tokenizer,
-        ),
-        "`split_lines` must be 1 or more": (split_lines >= 1, split_lines),
-    }
-    for rule, (holds, received) in rules.items():
-        if not holds:
-            raise ValueError(f"{rule}. Received: {received!r}")
 
 
 def _text(
@@ -164,7 +145,7 @@ def _text(
         for number, line in enumerate(_lines(path, repairs)):
             if role in ("train", "all") and number // split_lines != block:
                 block = number // split_lines
-                split = Splits.NAMES[int(splits(np.array([block]))[0])]
+                split = SPLITS[int(splits(np.array([block]))[0])]
             words = tokenize(line.lower() if lowercase else line)
             if words:
                 found = True
@@ -175,26 +156,23 @@ def _text(
 
 def _lines(path: Path, repairs: Counter) -> Iterator[str]:
     for file in corpus_files(path):
-        for number, raw in enumerate(read_lines(file), 1):
-            repairs["crlf_lines"] += raw.endswith(b"\r\n")
-            yield decode(raw, file, number)
+        yield from (line for _, line in read_text(file, repairs))
 
 
 def _vocabulary(frequency: Counter, min_count: int, size: int | None) -> list[str]:
     """The words to keep and `<unk>`, by decreasing frequency; `<unk>` counts what is left out."""
     own = frequency.pop(UNKNOWN, 0)
-    ordered = sorted(frequency, key=lambda word: (-frequency[word], word))
-    kept = [word for word in ordered if frequency[word] >= min_count or word == END]
+    kept = [word for word in by_frequency(frequency) if frequency[word] >= min_count or word == END]
     if size is not None and len(kept) > size - 1:
         rest = size - 1 - (END in frequency)
         kept = [word for word in kept if word != END][:rest] + [END] * (END in frequency)
     frequency[UNKNOWN] = own + sum(frequency.values()) - sum(frequency[word] for word in kept)
-    return sorted([*kept, UNKNOWN], key=lambda word: (-frequency[word], word))
+    return by_frequency({word: frequency[word] for word in [*kept, UNKNOWN]})
 
 
 def _encoded(text: Text, ids: dict[str, int], unknown: int) -> Iterable[tuple[str, np.ndarray]]:
     """Yields (split, ids) in pieces."""
-    pending: dict[str, list[int]] = {split: [] for split in Splits.NAMES}
+    pending: dict[str, list[int]] = {split: [] for split in SPLITS}
     for split, words in text:
         pending[split] += [ids.get(word, unknown) for word in words]
         if len(pending[split]) >= _BLOCK:

@@ -2,10 +2,10 @@
 
 import bz2
 import gzip
-import hashlib
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,19 +49,21 @@ def read_lines(path: Path) -> Iterator[bytes]:
             yield content
 
 
-def decode(content: bytes, path: Path, line: int) -> str:
-    """Returns a line as text.
+def read_text(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, text with its end) of the lines; counts `crlf_lines` in `repairs`.
 
     Raises:
-        DataFileError: if it is not UTF-8.
+        DataFileError: if a line is not UTF-8, or as `read_lines`.
     """
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        fail(path, line, "the text must be UTF-8.", f"byte {content[error.start : error.end]!r}")
+    for line, content in enumerate(read_lines(path), 1):
+        repairs["crlf_lines"] += content.endswith(b"\r\n")
+        try:
+            yield line, content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            bad = content[error.start : error.end]
+            fail(path, line, "the text must be UTF-8.", f"byte {bad!r}")
 
 
-def sha256(path: Path) -> str:
-    """Returns the sha256 of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def by_frequency(counts: Mapping[str, int]) -> list[str]:
+    """The names by decreasing count, ties alphabetically."""
+    return sorted(counts, key=lambda name: (-counts[name], name))

@@ -6,6 +6,7 @@ sha256 of every source and of every array.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,6 @@ from typing import Any
 
 from softbench.datasets import catalog
 from softbench.datasets.corpus import corpus_files
-from softbench.datasets.lines import sha256
 from softbench.datasets.store import FolderStore
 
 FORMAT = 1
@@ -41,7 +41,9 @@ def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) ->
         FileNotFoundError: if `data_dir` does not hold the set.
         FileExistsError: if `<out>/<name>` is there already.
     """
-    check_name(name)
+    if name not in catalog.ENTRIES:
+        known = ", ".join(sorted(catalog.ENTRIES))
+        raise ValueError(f"`dataset` must be one of: {known}. Received: {name!r}")
     write, load = catalog.split_options(name, options)
     if load:
         raise ValueError(
@@ -57,12 +59,9 @@ def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) ->
         store = FolderStore(folder)
         manifest["facts"] = catalog.KINDS[entry.kind].write(store, files, **write)
         store.close()
-        sources = {role: _described(corpus_files(path)) for role, path in files.items()}
-        manifest["sources"] = sources
+        manifest["sources"] = {r: _described(corpus_files(path)) for r, path in files.items()}
         manifest["files"] = _described(sorted(folder.iterdir()))
-        with (folder / MANIFEST).open("w") as file:
-            json.dump(manifest, file, indent=1, sort_keys=True)
-            file.write("\n")
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return manifest
 
 
@@ -115,7 +114,7 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
     for name, described in manifest["files"].items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
-        if size != described["bytes"] or (verify and sha256(path) != described["sha256"]):
+        if size != described["bytes"] or (verify and _sha256(path) != described["sha256"]):
             raise ValueError(
                 f"`data_dir`: {name} must be as it was prepared. Received: a changed file in "
                 f"{folder}"
@@ -123,31 +122,25 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
     return manifest
 
 
-def load_prepared(name: str, folder: Path, options: Mapping, verify: bool = False) -> Any:
-    """Loads a prepared data set: arrays are memory maps.
+def load_prepared(name: str, folder: Path, options: Mapping) -> Any:
+    """Loads the set `name` from its prepared folder: arrays are memory maps.
 
-    Args:
-        name: of the set.
-        folder: its prepared folder.
-        options: of reader and loader.
-        verify: see `check_prepared`.
+    `options` are those of the reader, see `check_prepared`, and of the loader.
     """
     _, load = catalog.split_options(name, options)
     read = {key: value for key, value in options.items() if key not in load}
-    manifest = check_prepared(folder, read, verify)
+    manifest = check_prepared(folder, read)
     kind = catalog.KINDS[manifest["kind"]]
     return kind.load(FolderStore(folder), manifest["facts"], name, **load)
 
 
-def check_name(name: str) -> None:
-    """Raises ValueError unless the catalog has the name."""
-    if name not in catalog.ENTRIES:
-        known = ", ".join(sorted(catalog.ENTRIES))
-        raise ValueError(f"`dataset` must be one of: {known}. Received: {name!r}")
-
-
 def _described(paths: list[Path]) -> dict:
-    return {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in paths}
+    return {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in paths}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

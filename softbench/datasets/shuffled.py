@@ -14,21 +14,46 @@ from softbench.common import check_positive
 from softbench.datasets.base import Batches
 from softbench.datasets.draws import random_generator
 
-SPLITS = ("train", "valid", "test")
 PARTIAL = ("fill", "mask")
 
 
-class ShuffledBatches(Batches):
+class EpochBatches(Batches):
+    """Batches that differ from epoch to epoch; iterating goes to the next epoch by itself."""
+
+    epoch: int
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the start of an epoch."""
+        raise NotImplementedError
+
+    def on_epoch_end(self) -> None:
+        """Goes to the next epoch (the name that `keras.utils.PyDataset` calls)."""
+        self.set_epoch(self.epoch + 1)
+
+    def __iter__(self) -> Iterator[tuple]:
+        yield from super().__iter__()
+        self.on_epoch_end()
+
+
+class ShuffledBatches(EpochBatches):
     """Batches of rows of one fixed shape, shuffled in training, in order in evaluation.
 
     The order of an epoch, and what a subclass draws with `_new_epoch`, depend on `(seed, epoch)`
-    only: `set_epoch(e)` continues a run at the start of epoch e. Iterating goes to the next
-    epoch by itself. The last batch of a training epoch is filled up with rows from the start of
-    the same epoch's order (`partial="fill"`), or with empty rows of weight 0 ("mask"), in which
-    case items have a third part, weights float32 `(B,)`. Evaluation always masks.
+    only: `set_epoch(e)` continues a run at the start of epoch e. The last batch of a training
+    epoch is filled up with rows from the start of the same epoch's order (`partial="fill"`), or
+    with empty rows of weight 0 ("mask"), in which case items have a third part, weights float32
+    `(B,)`. Evaluation always masks.
+
+    Args:
+        rows: numbers of the rows of the split that the batches hold.
+        split: "train", "valid" or "test".
+        batch_size: B.
+        seed: of the order.
+        training: None means `split == "train"`.
+        partial: "fill" or "mask", how the last training batch is filled up.
     """
 
-    def _start(
+    def __init__(
         self,
         rows: np.ndarray,
         split: str,
@@ -37,9 +62,6 @@ class ShuffledBatches(Batches):
         training: bool | None,
         partial: str,
     ) -> None:
-        """Sets everything up for the row numbers `rows`; subclasses call it last."""
-        if split not in SPLITS:
-            raise ValueError(f"`split` must be train, valid or test. Received: {split!r}")
         if partial not in PARTIAL:
             raise ValueError(f"`partial` must be fill or mask. Received: {partial!r}")
         check_positive(batch_size=batch_size)
@@ -54,7 +76,6 @@ class ShuffledBatches(Batches):
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch: its order of rows and its draws depend on `(seed, epoch)` only."""
         self.epoch = epoch
         if not self.training:
             self._order = self._rows
@@ -67,14 +88,6 @@ class ShuffledBatches(Batches):
 
     def _new_epoch(self, generator: np.random.Generator) -> None:
         """Draws what belongs to the places of `_order`."""
-
-    def on_epoch_end(self) -> None:
-        """Goes to the next epoch (the name that `keras.utils.PyDataset` calls)."""
-        self.set_epoch(self.epoch + 1)
-
-    def __iter__(self) -> Iterator[tuple]:
-        yield from super().__iter__()
-        self.on_epoch_end()
 
     def _span(self, index: int) -> slice:
         """Places of batch `index` in the order; the last batch may have fewer than B."""
@@ -94,8 +107,23 @@ class ShuffledBatches(Batches):
         return padded
 
 
-class Prefetched(Batches):
-    """The same batches, made ahead of use by one thread.
+class _Wrapped(EpochBatches):
+    """Batches made of other batches, in the same epoch as they."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+        self._length = len(batches)
+
+    @property
+    def epoch(self) -> int:
+        return self._batches.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        self._batches.set_epoch(epoch)
+
+
+class Prefetched(_Wrapped):
+    """The same batches, made ahead of use by one thread; `set_epoch` drops what it has made.
 
     Args:
         batches: what to read; only the thread calls it between two `set_epoch`.
@@ -104,14 +132,10 @@ class Prefetched(Batches):
 
     def __init__(self, batches: Any, depth: int = 2) -> None:
         check_positive(depth=depth)
-        self._batches, self._depth = batches, depth
-        self._length = len(batches)
+        super().__init__(batches)
+        self._depth = depth
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: deque[tuple[int, Future]] = deque()
-
-    @property
-    def epoch(self) -> int:
-        return self._batches.epoch
 
     def _batch(self, index: int) -> tuple:
         if not self._ahead or self._ahead[0][0] != index:
@@ -122,17 +146,8 @@ class Prefetched(Batches):
         return self._ahead.popleft()[1].result()
 
     def set_epoch(self, epoch: int) -> None:
-        """As that of the batches; what was made ahead is dropped."""
         self._drop()
-        self._batches.set_epoch(epoch)
-
-    def on_epoch_end(self) -> None:
-        """Goes to the next epoch."""
-        self.set_epoch(self.epoch + 1)
-
-    def __iter__(self) -> Iterator[tuple]:
-        yield from super().__iter__()
-        self.on_epoch_end()
+        super().set_epoch(epoch)
 
     def _drop(self) -> None:
         """Forgets what was made ahead, and waits for the one that is being made."""
@@ -142,27 +157,11 @@ class Prefetched(Batches):
         self._ahead.clear()
 
 
-class Numbered(Batches):
+class Numbered(_Wrapped):
     """The same batches with the numbers of their rows, int32 `(B,)`, as the last array of x.
 
     Numbers are those of the rows in the split; the empty rows of a masked batch have number 0.
     """
-
-    def __init__(self, batches: ShuffledBatches) -> None:
-        self._batches = batches
-        self._length = len(batches)
-
-    @property
-    def epoch(self) -> int:
-        return self._batches.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """As that of the batches."""
-        self._batches.set_epoch(epoch)
-
-    def on_epoch_end(self) -> None:
-        """Goes to the next epoch."""
-        self._batches.on_epoch_end()
 
     def _batch(self, index: int) -> tuple:
         x, *others = self._batches[index]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
 
 
 class MemoryStore:
@@ -42,32 +43,32 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self._open: dict[str, tuple[BinaryIO, np.dtype, tuple]] = {}
-        self._rows: dict[str, int] = {}
+        self._open: dict[str, tuple[BinaryIO, dict]] = {}  # files being written, their headers
 
     def append(self, name: str, values: np.ndarray) -> None:
         """As `MemoryStore.append`."""
+        values = np.ascontiguousarray(values)
         if name not in self._open:
-            file = (self.folder / f"{name}.npy").open("w+b")
-            self._open[name], self._rows[name] = (file, values.dtype, values.shape[1:]), 0
+            file = (self.folder / f"{name}.npy").open("wb")
+            self._open[name] = file, npy.header_data_from_array_1_0(values[:0])
             self._write_header(name)
-        file, dtype, trailing = self._open[name]
-        if values.dtype != dtype or values.shape[1:] != trailing:
+        file, header = self._open[name]
+        rows, *trailing = header["shape"]
+        added = npy.header_data_from_array_1_0(values)
+        if added != {**header, "shape": (len(values), *trailing)}:
             raise ValueError(
-                f"`values` of {name!r} must be {dtype} (rows, {trailing}). "
+                f"`values` of {name!r} must be {header['descr']} (rows, {trailing}). "
                 f"Received: {values.dtype} {values.shape}"
             )
         # Not `tofile`: it bypasses the file's own buffer.
-        file.write(np.ascontiguousarray(values).data)
-        self._rows[name] += len(values)
+        file.write(values.data)
+        header["shape"] = (rows + len(values), *trailing)
 
     def _write_header(self, name: str) -> None:
         """Writes the `.npy` header; NumPy pads it so that the first dimension can grow."""
-        file, dtype, trailing = self._open[name]
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-        header["shape"] = (self._rows[name], *trailing)
+        file, header = self._open[name]
         file.seek(0)
-        np.lib.format.write_array_header_1_0(file, header)
+        npy.write_array_header_1_0(file, header)
 
     def write_strings(self, name: str, values: Iterable[str]) -> None:
         """As `MemoryStore.write_strings`."""
@@ -76,29 +77,19 @@ class FolderStore:
 
     def close(self) -> None:
         """Ends writing: every header says how many rows there are."""
-        for name, (file, *_) in self._open.items():
+        for name, (file, _) in self._open.items():
             self._write_header(name)
             file.close()
         self._open.clear()
 
     def read(self, name: str) -> np.ndarray:
         """Returns the array `name` as a read-only memory map."""
-        path = self.folder / f"{name}.npy"
-        array = np.load(path, mmap_mode="r" if _has_rows(path) else None, allow_pickle=False)
-        return np.asarray(array)
+        return np.asarray(npy.open_memmap(self.folder / f"{name}.npy", mode="r"))
 
     def read_strings(self, name: str) -> list[str]:
         """As `MemoryStore.read_strings`."""
         with (self.folder / f"{name}.txt").open(encoding="utf-8", newline="\n") as file:
             return file.read().split("\n")[:-1]
-
-
-def _has_rows(path: Path) -> bool:
-    """Whether a `.npy` file holds anything: an empty one cannot be mapped."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, *_ = np.lib.format.read_array_header_1_0(file)
-    return int(np.prod(shape)) > 0
 
 
 class Splits:
@@ -112,8 +103,6 @@ class Splits:
         ValueError: unless both fractions are in [0, 1) and leave a part for training.
     """
 
-    NAMES = ("train", "valid", "test")
-
     def __init__(self, seed: int, valid: float, test: float = 0.0) -> None:
         if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
             raise ValueError(
@@ -123,7 +112,7 @@ class Splits:
         self.seed, self.valid, self.test = seed, valid, test
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Index into `NAMES` of each row number (R,)."""
+        """Index into `SPLITS` of each row number (R,)."""
         u = _hash(rows, self.seed) * 2.0**-64
         return np.where(u < self.valid, 1, np.where(u < self.valid + self.test, 2, 0))
 

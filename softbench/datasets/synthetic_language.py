@@ -4,7 +4,7 @@ import numpy as np
 
 from softbench.common import check_positive
 from softbench.datasets.base import LanguageData
-from softbench.datasets.draws import draw, random_generator, zipf
+from softbench.datasets.draws import SLOTS, draw, random_generator, zipf
 
 
 class SyntheticLanguage:
@@ -15,27 +15,24 @@ class SyntheticLanguage:
         p(y_t | y_{t-1}, y_{t-2}) = a s(y_t | y_{t-1})
                                     + (1 - a) r(g(y_t) | g(y_{t-2}), g(y_{t-1})) z(y_t | g(y_t))
 
-    s: 4 fixed successors of each class, drawn from a Zipf law over the vocabulary; r: 4 possible
-    groups after each pair of groups; z: a Zipf law over the members of the group. The first
-    term is what a bigram model learns; of the second it sees only the average over y_{t-2}, so
-    a recurrent model can be better than any bigram model. Ids are sorted by decreasing train count.
+    s: 4 fixed successors of each class, drawn from a Zipf distribution over the vocabulary; r: 4
+    possible groups after each pair of groups; z: a Zipf distribution over the members of the
+    group. The first term is what a bigram model learns; of the second it sees only the average
+    over y_{t-2}, so a recurrent model can be better than any bigram model. Ids are sorted by
+    decreasing train count.
 
     Args:
         num_classes: n.
-        num_train: tokens of each stream; the three are consecutive parts of one text.
-        num_valid: see `num_train`.
-        num_test: see `num_train`.
+        num_train, num_valid, num_test: tokens of the streams, consecutive parts of one text.
         seed: everything depends on it.
         num_groups: G (at most n of them are used).
         collocation: a, in [0, 1].
-        exponent: of the Zipf laws. Weights are (rank + 1) ** -exponent inside a group and
+        exponent: of the Zipf distributions. Weights are (rank + 1) ** -exponent inside a group and
             (rank + 2.7) ** -exponent for the successors, ranks counted from 0.
 
     Attributes:
         data: the `LanguageData`.
     """
-
-    SLOTS = np.array([0.5, 0.25, 0.15, 0.1])
 
     def __init__(
         self,
@@ -55,10 +52,9 @@ class SyntheticLanguage:
         self._collocation, self._n = collocation, num_classes
         self._groups = min(num_groups, num_classes)
         generator = random_generator(seed)
-        shape = (num_classes, len(self.SLOTS))
         weights = zipf(num_classes, exponent, 1.7)
-        self._successors = draw(generator, weights, shape[0] * shape[1]).reshape(shape)
-        shape = (self._groups, self._groups, len(self.SLOTS))
+        self._successors = draw(generator, weights, (num_classes, len(SLOTS)))
+        shape = (self._groups, self._groups, len(SLOTS))
         self._next_group = generator.integers(self._groups, size=shape)
         self._ranks = zipf(-(-num_classes // self._groups), exponent, 0.0)
         raw = self._generate(generator, num_train + num_valid + num_test)
@@ -73,9 +69,8 @@ class SyntheticLanguage:
 
     def _generate(self, generator: np.random.Generator, size: int) -> np.ndarray:
         """Draws the text; all random numbers come first, so the loop only follows tables."""
-        slots = len(self.SLOTS)
         follows = (generator.random(size) < self._collocation).tolist()
-        slot = draw(generator, self.SLOTS, size).tolist()
+        slot = draw(generator, SLOTS, size).tolist()
         base = (draw(generator, self._ranks, size) * self._groups).tolist()
         successors = self._successors
         next_group = self._next_group.ravel().tolist()
@@ -87,7 +82,7 @@ class SyntheticLanguage:
             if follows[t]:
                 last = int(successors[last, slot[t]])
             else:
-                chosen = next_group[(before * groups + group) * slots + slot[t]]
+                chosen = next_group[(before * groups + group) * len(SLOTS) + slot[t]]
                 last = base[t] + chosen
                 if last >= n:  # the shorter groups have no such rank
                     last = chosen
@@ -109,9 +104,9 @@ class SyntheticLanguage:
         raw = self._raw_id[np.asarray(tokens)]
         first, last, target = raw[:-2], raw[1:-1], raw[2:]
         groups = self._groups
-        followed = (self._successors[last] == target[:, None]) @ self.SLOTS
+        followed = (self._successors[last] == target[:, None]) @ SLOTS
         chosen = self._next_group[first % groups, last % groups]
-        group = (chosen == (target % groups)[:, None]) @ self.SLOTS
+        group = (chosen == (target % groups)[:, None]) @ SLOTS
         rank = self._ranks[target // groups]
         last_rank = (len(self._ranks) - 1) * groups + target % groups
         folded = (target < groups) & (last_rank >= self._n) & (len(self._ranks) > 1)
@@ -129,7 +124,7 @@ def synthetic_language(
     collocation: float = 0.45,
     exponent: float = 1.1,
 ) -> LanguageData:
-    """Returns `SyntheticLanguage(...).data`; see there for the law and the arguments."""
+    """Returns `SyntheticLanguage(...).data`; see there for the distribution and the arguments."""
     return SyntheticLanguage(
         num_classes, num_train, num_valid, num_test, seed, num_groups, collocation, exponent
     ).data

@@ -4,10 +4,9 @@ import numpy as np
 
 from softbench.common import check_positive
 from softbench.datasets.base import TripleData
-from softbench.datasets.draws import draw, random_generator, zipf
+from softbench.datasets.draws import SLOTS, draw, random_generator, zipf
 
 GROUPS = 16
-SLOTS = np.array([0.5, 0.25, 0.15, 0.1])
 
 
 def synthetic_triples(
@@ -20,24 +19,21 @@ def synthetic_triples(
 ) -> TripleData:
     """Triples (head, relation, tail) in which head and relation tell much about the tail.
 
-    Every entity is in one of 16 groups. Heads follow a Zipf law, relations the uniform one; the
-    tail is one of the 4 entities that the group of the head and the relation have, with
+    Every entity is in one of 16 groups. Heads follow a Zipf distribution, relations the uniform
+    one; the tail is one of the 4 entities that the group of the head and the relation have, with
     probabilities 0.5, 0.25, 0.15 and 0.1. Ids go by decreasing frequency as a tail in `train`.
 
     Args:
         num_classes: n, the number of entities.
         num_relations: number of relations.
-        num_train: training triples.
-        num_valid: validation triples.
-        num_test: test triples.
+        num_train, num_valid, num_test: triples of each split.
         seed: everything depends on it.
     """
     check_positive(num_classes=num_classes, num_relations=num_relations, num_train=num_train)
     check_positive(num_valid=num_valid, num_test=num_test)
     generator = random_generator(seed, 2)
     weights, size = zipf(num_classes, 1.0, 4.0), num_train + num_valid + num_test
-    shape = (GROUPS, num_relations, len(SLOTS))
-    tails_of = draw(generator, weights, np.prod(shape)).reshape(shape)
+    tails_of = draw(generator, weights, (GROUPS, num_relations, len(SLOTS)))
     heads = draw(generator, weights, size)
     relations = generator.integers(num_relations, size=size)
     tails = tails_of[heads % GROUPS, relations, draw(generator, SLOTS, size)]

@@ -81,17 +81,15 @@ def synthetic_xmc(
     """Hierarchical extreme classification with sparse features.
 
     The classes are the leaves, in random order, of a tree with 16 children per node. An example
-    has a first label from a Zipf law and Poisson(`labels_per_example` - 1) more (7 in 10 siblings
-    of the first; a label drawn twice counts once). Every node on the path of every label emits
-    3 of its own 6 features, so that close classes share features, and 4 more are noise. Weights
-    are tf-idf with rows of norm 1.
+    has a first label from a Zipf distribution and Poisson(`labels_per_example` - 1) more (7 in 10
+    siblings of the first; a label drawn twice counts once). Every node on the path of every label
+    emits 3 of its own 6 features, so that close classes share features, and 4 more are noise.
+    Weights are tf-idf with rows of norm 1.
 
     Args:
         num_classes: n.
         num_features: v.
-        num_train: training examples, those held out not counted.
-        num_valid: examples held out by the seed.
-        num_test: test examples.
+        num_train, num_valid, num_test: examples of each split.
         labels_per_example: mean number of labels drawn, at least 1.
         seed: everything depends on it.
     """

@@ -1,19 +1,20 @@
 """Knowledge-graph triples `head,relation,tail`: predict the tail among all entities.
 
 Arrays: `<split>` int32 (N, 3) of ids (head, relation, tail), `counts`; strings `entities` and
-`relations`.
+`relations`. Shape letters: N triples, B batch.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from softbench.datasets.base import TripleData
-from softbench.datasets.lines import decode, fail, read_lines
-from softbench.datasets.store import Splits
+from softbench.datasets.base import SPLITS, TripleData
+from softbench.datasets.lines import by_frequency, fail, read_text
+from softbench.datasets.shuffled import ShuffledBatches
 
 _BLOCK = 65_536
 
@@ -29,9 +30,8 @@ def read_triples(path: Path, repairs: Counter) -> Iterator[tuple[str, str, str]]
         DataFileError: for an empty file, or a line that is not three names.
     """
     line = 0
-    for line, raw in enumerate(read_lines(path), 1):
-        repairs["crlf_lines"] += raw.endswith(b"\r\n")
-        text = decode(raw, path, line).rstrip("\r\n")
+    for line, text in read_text(path, repairs):
+        text = text.rstrip("\r\n")
         if not text.strip():
             repairs["blank_lines"] += 1
             continue
@@ -52,40 +52,70 @@ def write_triples(store: Any, files: Mapping[str, Path]) -> dict:
     Returns:
         {"num_classes", "num_relations", "rows", "repairs"}.
     """
-    repairs: Counter = Counter()
-    tails, relations = Counter(), Counter()
-    for split in Splits.NAMES:
+    repairs, tails, relations = Counter(), Counter(), Counter()
+    for split in SPLITS:
         for head, relation, tail in read_triples(files[split], repairs):
             tails.update({head: 0, tail: int(split == "train")})
             relations[relation] += split == "train"
-    names = [sorted(found, key=lambda name: (-found[name], name)) for found in (tails, relations)]
-    ids = [{name: i for i, name in enumerate(found)} for found in names]
-    facts = {"num_classes": len(names[0]), "num_relations": len(names[1]), "rows": {}}
-    for split in Splits.NAMES:
+    names = [by_frequency(tails), by_frequency(relations)]
+    entity, link = ({name: i for i, name in enumerate(found)} for found in names)
+    rows = dict.fromkeys(SPLITS, 0)
+    for split in SPLITS:
         store.append(split, np.zeros((0, 3), np.int32))
-        count, block = 0, []
-        for head, relation, tail in read_triples(files[split], Counter()):
-            block.append((ids[0][head], ids[1][relation], ids[0][tail]))
-            if len(block) == _BLOCK:
-                store.append(split, np.array(block, np.int32))
-                count, block = count + _BLOCK, []
-        if block:
+        triples = read_triples(files[split], Counter())
+        while block := [(entity[h], link[r], entity[t]) for h, r, t in islice(triples, _BLOCK)]:
             store.append(split, np.array(block, np.int32))
-        facts["rows"][split] = count + len(block)
+            rows[split] += len(block)
     store.append("counts", np.array([tails[name] for name in names[0]], np.int64))
     store.write_strings("entities", names[0])
     store.write_strings("relations", names[1])
-    return facts | {"repairs": {name: count for name, count in repairs.items() if count}}
+    return {
+        "num_classes": len(names[0]),
+        "num_relations": len(names[1]),
+        "rows": rows,
+        "repairs": dict(+repairs),
+    }
 
 
 def load_triples(store: Any, facts: Mapping, name: str) -> TripleData:
     """Makes the data set from a store that `write_triples` filled."""
     return TripleData(
         name,
-        *(store.read(split) for split in Splits.NAMES),
+        **{split: store.read(split) for split in SPLITS},
         num_classes=facts["num_classes"],
         num_relations=facts["num_relations"],
         entities=store.read_strings("entities"),
         relations=store.read_strings("relations"),
         counts=store.read("counts"),
     )
+
+
+class TripleBatches(ShuffledBatches):
+    """Item i is `((heads, relations), tails)`, each int32 `(B,)`; see `ShuffledBatches`.
+
+    Evaluation: `((heads, relations), tails, mask)`, all triples in order.
+
+    Args:
+        data: a `TripleData`.
+        split, batch_size, seed, training, partial: of `ShuffledBatches`.
+    """
+
+    def __init__(
+        self,
+        data: TripleData,
+        split: str = "train",
+        batch_size: int = 256,
+        *,
+        seed: int = 0,
+        training: bool | None = None,
+        partial: str = "fill",
+    ) -> None:
+        self._triples = data.split(split)
+        rows = np.arange(len(self._triples))
+        super().__init__(rows, split, batch_size, seed, training, partial)
+
+    def _batch(self, index: int) -> tuple:
+        triples = self._triples[self._order[self._span(index)]]
+        heads, relations, tails = self._padded(triples).T.copy()
+        item = ((heads, relations), tails)
+        return (*item, self._mask(len(triples))) if self.masked else item

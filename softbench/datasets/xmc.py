@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from softbench.datasets.base import MultiLabelData
+from softbench.datasets.base import SPLITS, Labelled, MultiLabelData
 from softbench.datasets.lines import fail
 from softbench.datasets.store import Splits
-from softbench.datasets.xmc_format import Rows, XMCFile
+from softbench.datasets.xmc_format import XMCFile
 
 PARTS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
 
@@ -26,29 +26,19 @@ class _SplitWriter:
     def __init__(self, store: Any, split: str) -> None:
         self.store, self.split, self.rows = store, split, 0
         self.ends = {"labels": 0, "features": 0}
-        for name, dtype in zip(PARTS, (np.int64, np.int32, np.int64, np.int32), strict=True):
-            self._append(name, np.zeros(int(name.endswith("indptr")), dtype))
-        self._append("features_values", np.zeros(0, np.float32))
+        for what in self.ends:
+            self._append(f"{what}_indptr", np.zeros(1, np.int64))
 
     def _append(self, name: str, values: np.ndarray) -> None:
         self.store.append(f"{self.split}_{name}", values)
 
-    def _append_ends(self, what: str, sizes: np.ndarray) -> None:
-        ends = self.ends[what] + np.cumsum(sizes, dtype=np.int64)
-        self._append(f"{what}_indptr", ends)
-        self.ends[what] = int(ends[-1]) if len(ends) else self.ends[what]
-
-    def write(self, rows: Rows, chosen: np.ndarray) -> np.ndarray:
-        """Appends the rows where `chosen` (R,) is true; returns their label ids."""
-        labels = rows.labels[np.repeat(chosen, rows.label_sizes)]
-        features = np.repeat(chosen, rows.feature_sizes)
-        self._append_ends("labels", rows.label_sizes[chosen])
-        self._append("labels_indices", labels)
-        self._append_ends("features", rows.feature_sizes[chosen])
-        self._append("features_indices", rows.features[features])
-        self._append("features_values", rows.weights[features])
-        self.rows += int(chosen.sum())
-        return labels
+    def write(self, rows: Labelled) -> None:
+        for what, part in rows._asdict().items():
+            self._append(f"{what}_indptr", self.ends[what] + part.indptr[1:].astype(np.int64))
+            self._append(f"{what}_indices", part.indices)
+            self.ends[what] += part.nnz
+        self._append("features_values", rows.features.data)
+        self.rows += rows.labels.shape[0]
 
 
 def write_xmc(
@@ -85,19 +75,20 @@ def write_xmc(
             rule = f"features and labels must be {sizes[0]}, as in {first.path.name}."
             fail(other.path, 1, rule, f"{sizes[1]}")
     splits = Splits(split_seed, valid_fraction, test_fraction if "all" in files else 0.0)
-    writers = [_SplitWriter(store, name) for name in Splits.NAMES]
+    writers = [_SplitWriter(store, name) for name in SPLITS]
     counts = np.zeros(first.num_labels, np.int64)
-    repairs: Counter = Counter()
+    repairs = Counter()
     for role, file in opened.items():
         start = 0
         for rows in file.blocks():
-            size = len(rows.label_sizes)
+            size = rows.labels.shape[0]
             held_out = splits(np.arange(start, start + size))
             of_split = np.full(size, 2) if role == "test" else held_out
             for index, writer in enumerate(writers):
-                labels = writer.write(rows, of_split == index)
+                chosen = Labelled(*(part[of_split == index] for part in rows))
+                writer.write(chosen)
                 if index == 0:
-                    counts += np.bincount(labels, minlength=len(counts))
+                    counts += np.bincount(chosen.labels.indices, minlength=len(counts))
             start += size
         repairs.update(file.repairs)
     store.append("counts", counts)
@@ -105,7 +96,7 @@ def write_xmc(
         "num_features": first.num_features,
         "num_classes": first.num_labels,
         "rows": {writer.split: writer.rows for writer in writers},
-        "repairs": {name: count for name, count in repairs.items() if count},
+        "repairs": dict(+repairs),
     }
 
 
@@ -121,7 +112,7 @@ def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False
     """
     n, v = facts["num_classes"], facts["num_features"]
     parts, counts = [], store.read("counts")
-    for split in Splits.NAMES:
+    for split in SPLITS:
         indptr, ids, feature_indptr, features = (store.read(f"{split}_{part}") for part in PARTS)
         if first_label:
             has = np.diff(indptr) > 0

@@ -3,42 +3,26 @@
 First line `N D L`: rows, features, labels. Then one row a line: `l1,l2 f:w f:w ...`. Labels or
 features may be missing; without labels the line begins with a space or with a feature.
 
-Shape letters: N rows, D features, L labels; R rows, E features and T labels of one block.
+Shape letters: N rows, D features, L labels; R rows and E entries (labels or features) of a block.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
+import scipy.sparse as sp
 
+from softbench.datasets.base import Labelled
 from softbench.datasets.lines import fail, read_lines
 
 _NUMBER = rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _FEATURE = re.compile(rb"(\d+):(" + _NUMBER + rb")")
 _LINE = re.compile(rb"(?:(\d+(?:,\d+)*)(?=[ \t]|$))?[ \t]*((?:\d+:" + _NUMBER + rb"(?:[ \t]+|$))*)")
 _HEADER = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
-
-
-class Rows(NamedTuple):
-    """A block of rows.
-
-    Attributes:
-        label_sizes: int64 (R,) labels of each row.
-        labels: int32 (T,) distinct ids of each row, in the order of the file.
-        feature_sizes: int64 (R,) features of each row.
-        features: int32 (E,) distinct ids of each row, increasing.
-        weights: float32 (E,), none zero.
-    """
-
-    label_sizes: np.ndarray
-    labels: np.ndarray
-    feature_sizes: np.ndarray
-    features: np.ndarray
-    weights: np.ndarray
 
 
 class XMCFile:
@@ -73,8 +57,11 @@ class XMCFile:
             fail(self.path, 1, rule, first.strip())
         self.num_rows, self.num_features, self.num_labels = map(int, found.groups())
 
-    def blocks(self, block_rows: int = 8192) -> Iterator[Rows]:
+    def blocks(self, block_rows: int = 8192) -> Iterator[Labelled]:
         """Yields the rows in order; memory is that of a block.
+
+        Labels `(R, L)` of a row are distinct and in the order of the file; features `(R, D)` are
+        distinct, by increasing id, and none has weight 0.
 
         Raises:
             DataFileError: naming the first line that breaks the format.
@@ -92,7 +79,7 @@ class XMCFile:
                 rule = f"the header promises {self.num_rows} rows and no more."
                 fail(self.path, start + offset, rule, rest.strip())
 
-    def _parse(self, block: list[bytes], start: int) -> Rows:
+    def _parse(self, block: list[bytes], start: int) -> Labelled:
         labels, features = [], []
         for offset, raw in enumerate(block):
             line = raw.rstrip(b"\n")
@@ -105,70 +92,62 @@ class XMCFile:
                 self._explain(line, start + offset)
             labels.append(found[1] or b"")
             features.append(found[2])
-        label_sizes = np.array([part.count(b",") + 1 if part else 0 for part in labels], np.int64)
-        sizes = np.array([part.count(b":") for part in features], np.int64)
         ids = _numbers(b",".join(part for part in labels if part), ",")
+        ends = _ends([part.count(b",") + 1 if part else 0 for part in labels])
         pairs = _numbers(b" ".join(features).replace(b":", b" "), " ").reshape(-1, 2)
-        ids = self._ids(ids, label_sizes, self.num_labels, "label", start)
-        feature_ids = self._ids(pairs[:, 0], sizes, self.num_features, "feature", start)
-        weights = self._weights(pairs[:, 1], sizes, start)
-        label_sizes, ids = self._distinct_labels(label_sizes, ids)
-        rows = Rows(label_sizes, ids, *self._distinct_features(sizes, feature_ids, weights))
-        self.repairs["rows_without_label"] += int((rows.label_sizes == 0).sum())
-        self.repairs["rows_without_feature"] += int((rows.feature_sizes == 0).sum())
+        feature_ends = _ends([part.count(b":") for part in features])
+        rows = Labelled(
+            self._features(pairs[:, 0], pairs[:, 1], feature_ends, start),
+            self._labels(ids, ends, start),
+        )
+        self.repairs["rows_without_label"] += int((np.diff(rows.labels.indptr) == 0).sum())
+        self.repairs["rows_without_feature"] += int((np.diff(rows.features.indptr) == 0).sum())
         return rows
 
     def _ids(
-        self, values: np.ndarray, sizes: np.ndarray, limit: int, what: str, start: int
+        self, values: np.ndarray, ends: np.ndarray, limit: int, what: str, start: int
     ) -> np.ndarray:
+        """Ids (E,) from 0, after a check of their range."""
         first = self.first_id
         bad = np.flatnonzero((values < first) | (values >= limit + first))
         if len(bad):
             rule = f"a {what} id must be in [{first}, {limit + first})"
             if first == 0 and values[bad[0]] == limit:
                 rule += " (`first_id=1` reads files whose ids begin at 1)"
-            fail(self.path, start + _row_of(bad[0], sizes), rule + ".", f"{values[bad[0]]:.0f}")
+            fail(self.path, start + _row_of(bad[0], ends), rule + ".", f"{values[bad[0]]:.0f}")
         return (values - first).astype(np.int32)
 
-    def _weights(self, values: np.ndarray, sizes: np.ndarray, start: int) -> np.ndarray:
+    def _labels(self, values: np.ndarray, ends: np.ndarray, start: int) -> sp.csr_matrix:
+        ids = self._ids(values, ends, self.num_labels, "label", start)
+        rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        kept = np.sort(np.unique(rows * self.num_labels + ids, return_index=True)[1])
+        if len(kept) < len(ids):
+            self.repairs["duplicate_labels"] += len(ids) - len(kept)
+            ids, ends = ids[kept], _ends(np.bincount(rows[kept], minlength=len(ends) - 1))
+        shape = (len(ends) - 1, self.num_labels)
+        return sp.csr_matrix((np.ones(len(ids), np.float32), ids, ends), shape)
+
+    def _features(
+        self, values: np.ndarray, weights: np.ndarray, ends: np.ndarray, start: int
+    ) -> sp.csr_matrix:
+        ids = self._ids(values, ends, self.num_features, "feature", start)
         with np.errstate(over="ignore"):
-            weights = values.astype(np.float32)
-        bad = ~np.isfinite(weights)
+            data = weights.astype(np.float32)
+        bad = ~np.isfinite(data)
         if not self.allow_negative:
-            bad |= weights < 0
+            bad |= data < 0
         if bad.any():
             first = int(bad.argmax())
             rule = "a weight must be finite"
             rule += "." if self.allow_negative else " and not negative."
-            fail(self.path, start + _row_of(first, sizes), rule, f"{values[first]:g}")
-        return weights
-
-    def _distinct_labels(
-        self, sizes: np.ndarray, labels: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.repeat(np.arange(len(sizes)), sizes)
-        kept = np.sort(np.unique(rows * self.num_labels + labels, return_index=True)[1])
-        if len(kept) == len(labels):
-            return sizes, labels
-        self.repairs["duplicate_labels"] += len(labels) - len(kept)
-        return np.bincount(rows[kept], minlength=len(sizes)), labels[kept]
-
-    def _distinct_features(
-        self, sizes: np.ndarray, ids: np.ndarray, weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        keys = np.repeat(np.arange(len(sizes)), sizes) * self.num_features + ids
-        if not (np.diff(keys) > 0).all():
-            order = np.argsort(keys, kind="stable")
-            keys, weights = keys[order], weights[order]
-            firsts = np.flatnonzero(np.diff(keys, prepend=-1))
-            self.repairs["duplicate_features"] += len(keys) - len(firsts)
-            keys, weights = keys[firsts], np.add.reduceat(weights, firsts)
-        kept = weights != 0
-        if not kept.all():
-            self.repairs["zero_weights"] += int((~kept).sum())
-            keys, weights = keys[kept], weights[kept]
-        rows, ids = np.divmod(keys, self.num_features)
-        return np.bincount(rows, minlength=len(sizes)), ids.astype(np.int32), weights
+            fail(self.path, start + _row_of(first, ends), rule, f"{weights[first]:g}")
+        features = sp.csr_matrix((data, ids, ends), (len(ends) - 1, self.num_features))
+        features.sum_duplicates()
+        self.repairs["duplicate_features"] += len(data) - features.nnz
+        distinct = features.nnz
+        features.eliminate_zeros()
+        self.repairs["zero_weights"] += distinct - features.nnz
+        return features
 
     def _explain(self, line: bytes, number: int) -> NoReturn:
         """Raises for a line that the format does not allow."""
@@ -189,6 +168,11 @@ def _numbers(text: bytes, separator: str) -> np.ndarray:
     return np.fromstring(text.decode("ascii"), dtype=np.float64, sep=separator)
 
 
-def _row_of(position: int, sizes: np.ndarray) -> int:
+def _ends(sizes: Sequence[int]) -> np.ndarray:
+    """Where each row ends, int64 (R + 1,), after a zero: the `indptr` of rows of these sizes."""
+    return np.append(0, np.cumsum(sizes, dtype=np.int64))
+
+
+def _row_of(position: int, ends: np.ndarray) -> int:
     """Row that holds the entry at a position of the flat array."""
-    return int(np.searchsorted(np.cumsum(sizes), position, side="right"))
+    return int(np.searchsorted(ends[1:], position, side="right"))

@@ -146,7 +146,8 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     inverse_propensity = metrics.inverse_propensities(
         data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
     )
-    single = max(np.diff(part.indptr).max(initial=0) for part in (data[2], data[4], data[6])) == 1
+    labels = [data.split(name).labels for name in datasets.SPLITS]
+    single = max(np.diff(part.indptr).max(initial=0) for part in labels) == 1
 
     def score(trained: keras.Model | None, split: str) -> dict:
         scores = evaluate(trained, held_out(split), TOP_K, data.counts, inverse_propensity)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from softbench.datasets.draws import draw
+
 _ROWS = 256  # of R times n numbers held at once
 
 
@@ -78,7 +80,7 @@ def bias(
     mass = np.exp(logits - logits.max())
     total, rest = mass.sum(), mass.sum() - mass[label]
     ratio = np.where(q > 0, mass / np.where(q > 0, q, 1.0), 0.0)
-    drawn = _draws(q, (repetitions, num_sampled), rng)
+    drawn = draw(rng, q, (repetitions, num_sampled))
     parts = ratio[drawn] / num_sampled
     whole = mass[label] + parts.sum(-1)
     variance = (np.sum(q * ratio**2) - rest**2) / num_sampled
@@ -88,12 +90,6 @@ def bias(
     mean, error = mass * others[0], mass * others[1]
     mean[label], error[label] = mass[label] * own[0][0], mass[label] * own[1][0]
     return Bias(mean - mass / total, error)
-
-
-def _draws(q: np.ndarray, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    cdf = np.cumsum(q)
-    ids = np.searchsorted(cdf, rng.random(shape) * cdf[-1], side="right")
-    return np.minimum(ids, np.flatnonzero(q)[-1])
 
 
 def _inverse(
