@@ -7,12 +7,13 @@ benchmark reports), and `keras.metrics.Metric` classes on padded or dense truth.
 from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
 from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
 from softbench.metrics.ranking import (
+    RankingTotals,
+    class_buckets,
     inverse_propensities,
     ndcg_at_k,
     precision_at_k,
     propensity_scored_precision_at_k,
 )
-from softbench.metrics.totals import RankingTotals, class_buckets
 
 __all__ = [
     "Perplexity",

@@ -1,12 +1,52 @@
-"""Perplexity and predictive log-likelihood as Keras metrics."""
+"""Perplexity and predictive log-likelihood as Keras metrics, and the mean under every metric."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
-from softbench.metrics.mean import WeightedMean
+from softbench.common import PACKAGE, Tensor
 
 
-@keras.saving.register_keras_serializable("softbench")
+class WeightedMean(keras.metrics.Metric):
+    """Weighted mean whose sums keep their rounding errors (Knuth's two-sum).
+
+    A float32 sum of a million batches loses the small terms; the pair (sum, error) does not.
+    """
+
+    def __init__(self, name: str, dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        names = ("total", "total_error", "weight", "weight_error")
+        self._sums = [self.add_variable(shape=(), initializer="zeros", name=part) for part in names]
+
+    def _add(self, slot: int, value: Tensor) -> None:
+        total, error = self._sums[slot], self._sums[slot + 1]
+        old = ops.convert_to_tensor(total)
+        new = old + value
+        back = new - old
+        error.assign(error + ((old - (new - back)) + (value - back)))
+        total.assign(new)
+
+    def _update_mean(self, values: Tensor, sample_weight: Tensor | None = None) -> None:
+        """Adds values of any shape; entries of weight 0 count nothing, not even when NaN."""
+        values = ops.cast(values, self.dtype)
+        if sample_weight is None:
+            weight = ops.ones_like(values)
+        else:
+            weight = ops.cast(ops.convert_to_tensor(sample_weight), self.dtype)
+            while len(weight.shape) < len(values.shape):
+                weight = ops.expand_dims(weight, -1)
+            weight = ops.broadcast_to(weight, ops.shape(values))
+        self._add(0, ops.sum(ops.where(weight > 0, values, 0.0) * weight))
+        self._add(2, ops.sum(weight))
+
+    def result(self) -> Tensor:
+        total = self._sums[0] + self._sums[1]
+        weight = self._sums[2] + self._sums[3]
+        return ops.where(weight > 0, total / ops.where(weight > 0, weight, 1.0), 0.0)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class PredictiveLogLikelihood(WeightedMean):
     """Mean of log p(y|x), from negative log-likelihoods (what `head(h, labels)` returns).
 
@@ -14,15 +54,18 @@ class PredictiveLogLikelihood(WeightedMean):
     its leading dimensions (0 for padding).
     """
 
-    def __init__(self, name: str = "log_likelihood", dtype: object = None) -> None:
+    def __init__(self, name: str = "log_likelihood", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def update_state(self, nll: object, sample_weight: object = None) -> None:
-        self._update_mean(-ops.cast(nll, self.dtype), sample_weight)
+    def update_state(self, nll: Tensor, sample_weight: Tensor | None = None) -> None:
+        self._update_mean(nll, sample_weight)
+
+    def result(self) -> Tensor:
+        return -super().result()
 
 
-@keras.saving.register_keras_serializable("softbench")
-class Perplexity(WeightedMean):
+@keras.saving.register_keras_serializable(PACKAGE)
+class Perplexity(PredictiveLogLikelihood):
     """`exp` of the mean negative log-likelihood.
 
     Like `keras.metrics.Mean`, it takes values, not (y_true, y_pred): a head returns the exact
@@ -32,24 +75,23 @@ class Perplexity(WeightedMean):
     `update_state(nll, sample_weight=None)`: as in `PredictiveLogLikelihood`.
     """
 
-    def __init__(self, name: str = "perplexity", dtype: object = None) -> None:
+    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def update_state(self, nll: object, sample_weight: object = None) -> None:
-        self._update_mean(nll, sample_weight)
-
-    def result(self) -> object:
-        return ops.where(self._sums[2] > 0, ops.exp(super().result()), 0.0)
+    def result(self) -> Tensor:
+        return ops.where(self._sums[2] > 0, ops.exp(-super().result()), 0.0)
 
 
-@keras.saving.register_keras_serializable("softbench")
+@keras.saving.register_keras_serializable(PACKAGE)
 class ScorePerplexity(Perplexity):
     """Perplexity of integer labels `(...)` under `log_softmax` of scores `(..., n)`.
 
     `update_state(y_true, y_pred, sample_weight=None)`, so it works in `compile(metrics=[...])`.
     """
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         scores = ops.cast(y_pred, self.dtype)
         labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
         own = ops.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]

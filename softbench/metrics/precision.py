@@ -6,16 +6,17 @@ Shape letters: B batch, n classes, K ranked ids per example, R label slots per e
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from softbench.common import check_positive
-from softbench.metrics.mean import WeightedMean
+from softbench.common import PACKAGE, Tensor, check_positive
+from softbench.metrics.likelihood import WeightedMean
 
 
-@keras.saving.register_keras_serializable("softbench")
+@keras.saving.register_keras_serializable(PACKAGE)
 class PrecisionAtK(WeightedMean):
     """Precision@k, `(labels among the first k) / k`, averaged over examples.
 
@@ -34,13 +35,13 @@ class PrecisionAtK(WeightedMean):
         k: int = 1,
         dense_labels: bool = False,
         name: str | None = None,
-        dtype: object = None,
+        dtype: Any = None,
     ) -> None:
         check_positive(k=k)
         self.k, self.dense_labels = int(k), dense_labels
         super().__init__(name or f"precision_at_{k}", dtype)
 
-    def _ranked_hits(self, y_true: object, y_pred: object) -> tuple[object, object]:
+    def _ranked_hits(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the first k ids `(B, k)` and whether each is a label `(B, k)`."""
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) != 2 or y_pred.shape[1] < self.k:
@@ -59,7 +60,9 @@ class PrecisionAtK(WeightedMean):
         matches = ops.equal(ops.cast(y_true, ids.dtype)[:, None, :], ids[:, :, None])
         return ids, ops.any(matches, axis=-1)
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         _, hits = self._ranked_hits(y_true, y_pred)
         self._update_mean(ops.mean(ops.cast(hits, self.dtype), axis=-1), sample_weight)
 
@@ -67,7 +70,7 @@ class PrecisionAtK(WeightedMean):
         return {**super().get_config(), "k": self.k, "dense_labels": self.dense_labels}
 
 
-@keras.saving.register_keras_serializable("softbench")
+@keras.saving.register_keras_serializable(PACKAGE)
 class PropensityScoredPrecisionAtK(PrecisionAtK):
     """Propensity-scored precision@k over the best possible value (Jain et al., 2016).
 
@@ -83,7 +86,7 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
         k: int = 1,
         dense_labels: bool = False,
         name: str | None = None,
-        dtype: object = None,
+        dtype: Any = None,
     ) -> None:
         self.inverse_propensity = np.asarray(inverse_propensity, np.float32)
         if self.inverse_propensity.ndim != 1:
@@ -93,7 +96,9 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
             )
         super().__init__(k, dense_labels, name or f"ps_precision_at_{k}", dtype)
 
-    def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         ids, hits = self._ranked_hits(y_true, y_pred)
         weight = ops.cast(ops.convert_to_tensor(self.inverse_propensity), self.dtype)
         gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)

@@ -5,7 +5,7 @@ example without labels counts as missed; propensity-scored precision is divided 
 possible, a ratio of two means over examples. Its scripts leave the order of equal scores to their
 sort; here equal scores are ranked by lower class id first, as `head.top_k` does.
 
-Shape letters: N examples, n classes, K ranked ids per example.
+Shape letters: N examples, n classes, K ranked ids per example, T labels of all examples.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench.common import check_positive
+
+BUCKETS = ("head", "torso", "tail")
 
 
 def hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.ndarray:
@@ -36,9 +38,9 @@ def hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.nd
         raise ValueError(
             f"`top_ids` must be in [0, {n}). Received: {top_ids.min()} to {top_ids.max()}"
         )
-    rows = np.arange(labels.shape[0])[:, None]
-    truth = np.repeat(rows.ravel(), np.diff(labels.indptr)) * n + labels.indices
-    return np.isin(rows * n + top_ids, truth[labels.data != 0])
+    rows, ids = labels.nonzero()
+    first = np.arange(labels.shape[0]) * n
+    return np.isin(first[:, None] + top_ids, first[rows] + ids)
 
 
 def precision_at_k(
@@ -61,43 +63,42 @@ def precision_at_k(
     return {int(k): float(found[:, :k].mean()) for k in ks}
 
 
-def discounted_gains(found: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
-    """nDCG@k of each row `(N,)`; see `ndcg_at_k`.
-
-    Args:
-        found: bool `(N, K)`, of `hits`.
-        sizes: `(N,)` labels of each row.
-        k: depth.
-    """
-    discount = 1.0 / np.log2(np.arange(2, k + 2))
-    ideal = np.append(0.0, np.cumsum(discount))[np.minimum(sizes, k)]
-    gain = found[:, :k] @ discount
-    return np.divide(gain, ideal, out=np.zeros(len(found)), where=ideal > 0)
-
-
 def ndcg_at_k(
     top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int] = (1, 3, 5)
 ) -> dict[int, float]:
-    """Mean over examples of DCG@k over the best DCG@k possible.
+    """Mean over examples of DCG@k over the best DCG@k possible; arguments of `precision_at_k`.
 
     DCG@k = sum over ranks r <= k that hold a label of 1 / log2(r + 1); an example without labels
     counts 0.
-
-    Args:
-        top_ids: int `(N, K)`, distinct ids by decreasing score, K >= max(ks).
-        labels: csr `(N, n)`, non-zero where the class is a label.
-        ks: depths.
-
-    Returns:
-        `{k: nDCG@k}`.
-
-    Raises:
-        ValueError: for a depth below 1, or ids of the wrong shape or range.
     """
     found = hits(top_ids, labels, ks)
-    rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))
-    sizes = np.bincount(rows[labels.data != 0], minlength=labels.shape[0])
-    return {int(k): float(discounted_gains(found, sizes, k).mean()) for k in ks}
+    sizes = np.bincount(labels.nonzero()[0], minlength=labels.shape[0])
+    return {int(k): float(_ndcg(found, sizes, k).mean()) for k in ks}
+
+
+def propensity_scored_precision_at_k(
+    top_ids: np.ndarray,
+    labels: sp.csr_matrix,
+    inverse_propensity: np.ndarray,
+    ks: Sequence[int] = (1, 3, 5),
+) -> dict[int, float]:
+    """Precision@k with every hit weighted by `1 / p_l`, over the best possible value.
+
+    0 where no example has a label.
+
+    Args:
+        top_ids, labels, ks: as of `precision_at_k`.
+        inverse_propensity: `(n,)`, of `inverse_propensities` on the training labels.
+    """
+    weight = np.asarray(inverse_propensity, np.float64)
+    if weight.shape != (labels.shape[1],):
+        raise ValueError(
+            f"`inverse_propensity` must have shape ({labels.shape[1]},). "
+            f"Received: shape={weight.shape}"
+        )
+    found = hits(top_ids, labels, ks)
+    gain, best = _propensity_gains(found, np.asarray(top_ids), labels, weight, ks)
+    return {int(k): _ratio(g, b) for k, g, b in zip(ks, gain, best, strict=True)}
 
 
 def inverse_propensities(
@@ -121,55 +122,137 @@ def inverse_propensities(
     return 1.0 + scale * (np.asarray(counts, np.float64) + b) ** -a
 
 
-def propensity_scored_precision_at_k(
-    top_ids: np.ndarray,
-    labels: sp.csr_matrix,
-    inverse_propensity: np.ndarray,
-    ks: Sequence[int] = (1, 3, 5),
-) -> dict[int, float]:
-    """Precision@k with every hit weighted by `1 / p_l`, over the best possible value.
-
-    Args:
-        top_ids: int `(N, K)`, distinct ids by decreasing score.
-        labels: csr `(N, n)`, non-zero where the class is a label.
-        inverse_propensity: `(n,)`, of `inverse_propensities` on the training labels.
-        ks: depths.
-
-    Returns:
-        `{k: value}`; 0 where no example has a label.
-    """
-    weight = np.asarray(inverse_propensity, np.float64)
-    if weight.shape != (labels.shape[1],):
-        raise ValueError(
-            f"`inverse_propensity` must have shape ({labels.shape[1]},). "
-            f"Received: shape={weight.shape}"
-        )
-    found = hits(top_ids, labels, ks)
-    gain, best = propensity_gains(found, np.asarray(top_ids), labels, weight, ks)
-    return {int(k): float(g / b) if b > 0 else 0.0 for k, g, b in zip(ks, gain, best, strict=True)}
+def _ndcg(found: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
+    """nDCG@k of each row `(N,)`, from `hits` and the number of labels of each row `(N,)`."""
+    discount = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.append(0.0, np.cumsum(discount))[np.minimum(sizes, k)]
+    gain = found[:, :k] @ discount
+    return np.divide(gain, ideal, out=np.zeros(len(found)), where=ideal > 0)
 
 
-def propensity_gains(
+def _propensity_gains(
     found: np.ndarray,
     top_ids: np.ndarray,
     labels: sp.csr_matrix,
     weight: np.ndarray,
     ks: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted hits and the most that was possible, at each depth, summed over the rows.
-
-    Args:
-        found: bool `(N, K)`, of `hits`.
-        top_ids: int `(N, K)`.
-        labels: csr `(N, n)`.
-        weight: float64 `(n,)`, 1 / p_l.
-        ks: depths.
-    """
+) -> np.ndarray:
+    """Weighted `hits`, and the most that was possible, at each depth, summed: `(2, len(ks))`."""
     gain = found * weight[top_ids]
-    rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))[labels.data != 0]
-    own = weight[labels.indices[labels.data != 0]]
+    rows, ids = labels.nonzero()
+    own = weight[ids]
     order = np.lexsort((-own, rows))
-    starts = np.searchsorted(rows, np.arange(labels.shape[0]))
-    rank = np.arange(len(order)) - starts[rows]
+    rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(labels.shape[0]))[rows]
     sums = [(gain[:, :k].sum(), own[order][rank < k].sum()) for k in ks]
     return np.array(sums).T.reshape(2, len(ks))
+
+
+def _ratio(gain: float, best: float) -> float:
+    return float(gain / best) if best > 0 else 0.0
+
+
+def class_buckets(counts: np.ndarray) -> np.ndarray:
+    """Bucket of each class by its frequency: 0 head, 1 torso, 2 tail, int8 `(n,)`.
+
+    In order of decreasing count (ties: lower id first), a class belongs to the third of all
+    training labels in which the labels of the classes before it end. So the head is the few
+    classes that hold about a third of the labels; classes never seen are tail.
+
+    Args:
+        counts: `(n,)` occurrences of each class in the training data.
+    """
+    counts = np.asarray(counts, np.int64)
+    order = np.argsort(-counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    third = np.minimum(3 * before // max(int(counts.sum()), 1), 2)
+    buckets = np.empty(len(counts), np.int8)
+    buckets[order] = np.where(counts[order] > 0, third, 2)
+    return buckets
+
+
+class RankingTotals:
+    """Precision@k, nDCG@k, their propensity-scored form, and log-likelihood, added up by batches.
+
+    Memory does not grow with the rows. The likelihood of an example is the mean over its labels, as
+    training draws one uniformly; `nll` is the mean over the examples with labels. By bucket of the
+    class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean over all labels of the bucket, and
+    `recall_at_k_<bucket>`, the part of them that are among the first k.
+
+    Args:
+        ks: depths.
+        counts: `(n,)` training labels of each class; None leaves the buckets out.
+        inverse_propensity: `(n,)`, of `inverse_propensities`; None leaves its metric out.
+    """
+
+    def __init__(
+        self,
+        ks: Sequence[int] = (1, 3, 5),
+        counts: np.ndarray | None = None,
+        inverse_propensity: np.ndarray | None = None,
+    ) -> None:
+        self.ks = tuple(ks)
+        self.inverse_propensity = inverse_propensity
+        self.buckets = None if counts is None else class_buckets(counts)
+        self._rows = self._labelled = 0
+        self._nll = 0.0
+        # At each depth: precision, nDCG, weighted hits, the most of them that was possible.
+        self._sums = np.zeros((4, len(self.ks)))
+        self._of_bucket = np.zeros((2 + len(self.ks), len(BUCKETS)))  # labels, nll, hits by depth
+
+    def update(
+        self, top_ids: np.ndarray, labels: sp.csr_matrix, nll: np.ndarray | None = None
+    ) -> None:
+        """Adds a batch.
+
+        Args:
+            top_ids: int `(N, K)`, distinct ids by decreasing score, K >= max(ks).
+            labels: csr `(N, n)` of ones.
+            nll: `(T,)`, -log p of each label, in the order of `labels.indices`; None leaves the
+                likelihood out.
+        """
+        found = hits(top_ids, labels, self.ks)
+        self._rows += labels.shape[0]
+        sizes = np.diff(labels.indptr)
+        self._sums[0] += [found[:, :k].sum() / k for k in self.ks]
+        self._sums[1] += [_ndcg(found, sizes, k).sum() for k in self.ks]
+        weight = self.inverse_propensity
+        if weight is not None:
+            self._sums[2:] += _propensity_gains(found, top_ids, labels, weight, self.ks)
+        if nll is not None:
+            self._labelled += int((sizes > 0).sum())
+            nll = np.asarray(nll, np.float64)
+            self._nll += float((nll / np.repeat(sizes, sizes)).sum())
+        if self.buckets is not None:
+            self._update_buckets(found, top_ids, labels, nll)
+
+    def _update_buckets(
+        self, found: np.ndarray, top_ids: np.ndarray, labels: sp.csr_matrix, nll: np.ndarray | None
+    ) -> None:
+        own, size = self.buckets[labels.indices], len(BUCKETS)
+        self._of_bucket[0] += np.bincount(own, minlength=size)
+        if nll is not None:
+            self._of_bucket[1] += np.bincount(own, nll, size)
+        of_ranked = self.buckets[top_ids]
+        for i, k in enumerate(self.ks):
+            ranked = of_ranked[:, :k][found[:, :k]]
+            self._of_bucket[2 + i] += np.bincount(ranked, minlength=size)
+
+    def result(self) -> dict[str, float]:
+        """The metrics of all batches; those of a bucket without labels are left out."""
+        rows = max(self._rows, 1)
+        scores = {}
+        if self._labelled:
+            nll = self._nll / self._labelled
+            scores |= {"nll": nll, "perplexity": float(np.exp(nll))}
+        for k, (precision, ndcg, gain, best) in zip(self.ks, self._sums.T, strict=True):
+            scores[f"precision_at_{k}"] = float(precision / rows)
+            scores[f"ndcg_at_{k}"] = float(ndcg / rows)
+            if self.inverse_propensity is not None:
+                scores[f"ps_precision_at_{k}"] = _ratio(gain, best)
+        for name, (count, nll, *ranked) in zip(BUCKETS, self._of_bucket.T, strict=True):
+            if count:
+                if self._labelled:
+                    scores[f"nll_{name}"] = float(nll / count)
+                for k, value in zip(self.ks, ranked, strict=True):
+                    scores[f"recall_at_{k}_{name}"] = float(value / count)
+        return scores
