@@ -3,19 +3,21 @@
 LSTM language model, sparse bag of features, linear, pairs of a knowledge graph, sessions.
 """
 
-from softbench.models.bag import WeightedBag, sparse_bag_encoder
+from softbench.models.bag import WeightedBag, linear_encoder, sparse_bag_encoder
 from softbench.models.embedding import RowEmbedding
-from softbench.models.linear import linear_encoder
-from softbench.models.lstm import CarriedLSTM, CarryState, lstm_language_model, reset_states
-from softbench.models.pair import pair_encoder
-from softbench.models.presets import (
+from softbench.models.lstm import (
     PRESETS,
+    CarriedLSTM,
+    CarryState,
     LSTMPreset,
     get_preset,
+    lstm_language_model,
     mean_loss_clip_norm,
     mean_loss_learning_rate,
+    reset_states,
     zaremba_learning_rate,
 )
+from softbench.models.pair import pair_encoder
 from softbench.models.session import MaskedMean, session_encoder
 
 __all__ = [

@@ -1,17 +1,19 @@
-"""Encoder of sparse examples: a weighted sum of embeddings.
+"""Encoders of rows of features: sparse, a weighted sum of embeddings; dense, a linear layer.
 
 Shape letters: B batch, L features of a bag, v features, d units.
 """
 
+from typing import Any
+
 import keras
 from keras import layers, ops
 
-from softbench.common import check_positive
+from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.models.embedding import embedding
 from softbench.rows import RowOptimizer, get_row_optimizer
 
 
-@keras.saving.register_keras_serializable("softbench")
+@keras.saving.register_keras_serializable(PACKAGE)
 class WeightedBag(layers.Layer):
     """`sum_j w_j E[id_j]` of bags padded with weight 0; the (B, v) matrix is never built.
 
@@ -33,9 +35,9 @@ class WeightedBag(layers.Layer):
         num_features: int,
         dim: int,
         normalize: bool = False,
-        embeddings_initializer: object = None,
+        embeddings_initializer: Any = None,
         row_optimizer: RowOptimizer | dict | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(num_features=num_features, dim=dim)
@@ -50,7 +52,7 @@ class WeightedBag(layers.Layer):
     def build(self, inputs_shape: list) -> None:
         self.embedding.build(inputs_shape[0])
 
-    def call(self, inputs: list, training: bool | None = None) -> object:
+    def call(self, inputs: list[Tensor], training: bool | None = None) -> Tensor:
         ids, weights = inputs
         options = {} if self.row_optimizer is None else {"training": training}
         rows = self.embedding(ids, **options)
@@ -82,12 +84,10 @@ def sparse_bag_encoder(
     row_optimizer: RowOptimizer | None = None,
     batch_shape: tuple[int | None, int | None] = (None, None),
 ) -> keras.Model:
-    """Functional model `[ids (B, L), weights (B, L)]` -> `(B, dim)`; see `WeightedBag`.
+    """Functional model `[ids (B, L), weights (B, L)]` -> `(B, dim)`.
 
     Args:
-        num_features: v.
-        dim: d.
-        normalize: divide by the l2 norm.
+        num_features, dim, normalize: of `WeightedBag`.
         row_optimizer: None, or of the `(v, d)` table, with `batch_shape` given.
         batch_shape: (B, L), None where it may change.
     """
@@ -95,3 +95,19 @@ def sparse_bag_encoder(
     weights = keras.Input(batch_shape=batch_shape, name="weights")
     bag = WeightedBag(num_features, dim, normalize, row_optimizer=row_optimizer)
     return keras.Model([ids, weights], bag([ids, weights]), name="sparse_bag_encoder")
+
+
+def linear_encoder(
+    num_features: int, dim: int | None = None, activation: str | None = None
+) -> keras.Model:
+    """Functional model of dense features `(B, num_features)`: a Dense layer, or the identity.
+
+    Args:
+        num_features: width of the input.
+        dim: width of the output; None passes the features on as they are.
+        activation: of the Dense layer.
+    """
+    check_positive(num_features=num_features, **({} if dim is None else {"dim": dim}))
+    features = keras.Input((num_features,), name="features")
+    layer = layers.Identity() if dim is None else layers.Dense(dim, activation=activation)
+    return keras.Model(features, layer(features), name="linear_encoder")

@@ -1,18 +1,74 @@
-"""LSTM language model whose state is carried from batch to batch.
+"""LSTM language models of Zaremba et al. (2014): sizes, schedules, state carried between batches.
 
 Shape letters: B batch, T steps, n classes, d units.
 """
 
 import random
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 from keras import layers, ops
 
-from softbench.common import check_positive
+from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.models.embedding import embedding
-from softbench.models.presets import LSTMPreset, get_preset
 from softbench.rows import RowOptimizer
+
+
+class LSTMPreset(NamedTuple):
+    """Model and training settings, table 1 and section 4.1 of the paper.
+
+    `learning_rate` and `clip_norm` refer to the loss summed over the T steps and averaged over
+    the batch; `mean_loss_learning_rate` and `mean_loss_clip_norm` convert them.
+    """
+
+    units: int
+    num_layers: int
+    num_steps: int
+    batch_size: int
+    init_scale: float
+    keep_prob: float
+    learning_rate: float
+    decay: float
+    decay_after_epoch: int
+    epochs: int
+    clip_norm: float
+
+
+PRESETS = {
+    "small": LSTMPreset(200, 2, 20, 20, 0.1, 1.0, 1.0, 0.5, 4, 13, 5.0),
+    "medium": LSTMPreset(650, 2, 35, 20, 0.05, 0.5, 1.0, 0.8, 6, 39, 5.0),
+    "large": LSTMPreset(1500, 2, 35, 20, 0.04, 0.35, 1.0, 1.0 / 1.15, 14, 55, 10.0),
+}
+
+
+def get_preset(preset: str | LSTMPreset) -> LSTMPreset:
+    """Returns the preset of a name; an `LSTMPreset` is returned as it is."""
+    if isinstance(preset, LSTMPreset):
+        return preset
+    if preset not in PRESETS:
+        raise ValueError(f"`preset` must be one of: {', '.join(PRESETS)}. Received: {preset!r}")
+    return PRESETS[preset]
+
+
+def zaremba_learning_rate(preset: str | LSTMPreset, epoch: int) -> float:
+    """Rate in epoch 0, 1, ...: `learning_rate * decay ** max(epoch + 1 - decay_after_epoch, 0)`."""
+    preset = get_preset(preset)
+    return preset.learning_rate * preset.decay ** max(epoch + 1 - preset.decay_after_epoch, 0)
+
+
+def mean_loss_learning_rate(preset: str | LSTMPreset, epoch: int) -> float:
+    """SGD rate for the loss averaged over all B T tokens: T times the rate for the summed loss.
+
+    With g' = g / T the gradient of the mean, `(T lr) clip(g', c / T) = lr clip(g, c)` exactly.
+    """
+    return zaremba_learning_rate(preset, epoch) * get_preset(preset).num_steps
+
+
+def mean_loss_clip_norm(preset: str | LSTMPreset) -> float:
+    """Global gradient-norm limit for the loss averaged over all tokens: the paper's over T."""
+    preset = get_preset(preset)
+    return preset.clip_norm / preset.num_steps
 
 
 class CarryState(keras.callbacks.Callback):
@@ -38,7 +94,7 @@ def reset_states(model: keras.Model) -> None:
             layer.reset_state()
 
 
-@keras.saving.register_keras_serializable("softbench")
+@keras.saving.register_keras_serializable(PACKAGE)
 class CarriedLSTM(layers.Layer):
     """LSTM whose last state is the initial state of the next call; gradients stop between calls.
 
@@ -58,7 +114,7 @@ class CarriedLSTM(layers.Layer):
     """
 
     def __init__(
-        self, units: int, init_scale: float = 0.1, seed: int | None = None, **kwargs: object
+        self, units: int, init_scale: float = 0.1, seed: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_positive(units=units)
@@ -77,17 +133,13 @@ class CarriedLSTM(layers.Layer):
 
     def build(self, sequence_shape: tuple) -> None:
         self.lstm.build(sequence_shape)
+        shape = (sequence_shape[0], self.units)
         self.states = [
-            self.add_weight(
-                shape=(sequence_shape[0], self.units),
-                initializer="zeros",
-                trainable=False,
-                name=name,
-            )
+            self.add_weight(shape=shape, initializer="zeros", trainable=False, name=name)
             for name in ("hidden_state", "cell_state")
         ]
 
-    def call(self, sequence: object) -> object:
+    def call(self, sequence: Tensor) -> Tensor:
         initial = [ops.convert_to_tensor(state) for state in self.states]
         outputs, *final = self.lstm(sequence, initial_state=initial)
         for state, value in zip(self.states, final, strict=True):
@@ -131,22 +183,18 @@ def lstm_language_model(
     row_optimizer: RowOptimizer | None = None,
     name: str = "lstm_language_model",
 ) -> keras.Model:
-    """LSTM language model of Zaremba et al. without its softmax.
+    """LSTM language model without its softmax: embedding, `num_layers` LSTMs, dropout.
 
-    Embedding, `num_layers` LSTMs and dropout on the non-recurrent connections (input of each
-    LSTM and output of the last). The state is carried: batch i + 1 continues batch i, gradients
-    stop between them (see `CarriedBatches`, `CarryState`). Weights and biases start uniform in
-    ±`init_scale`; nothing is added to the forget gate (forget bias 0), as in the paper's code.
+    Dropout is on the non-recurrent connections (input of each LSTM and output of the last). The
+    state is carried: batch i + 1 continues batch i, gradients stop between them (see
+    `CarriedBatches`, `CarryState`). Weights and biases start uniform in ±`init_scale`; nothing is
+    added to the forget gate (forget bias 0), as in the paper's code.
 
     Args:
         num_classes: n, number of token ids.
-        preset: "small", "medium", "large" or an `LSTMPreset`; the arguments below override it.
-        batch_size: B.
-        num_steps: T.
-        units: d, of the embedding and of every LSTM.
-        num_layers: number of LSTMs.
-        keep_prob: 1 - dropout rate, in (0, 1].
-        init_scale: half width of the initial uniform distribution.
+        preset: "small", "medium", "large" or an `LSTMPreset`; the arguments below override its
+            B (`batch_size`), T (`num_steps`), d (`units`, of the embedding and of every LSTM),
+            `num_layers`, `keep_prob` (1 - dropout rate, in (0, 1]) and `init_scale`.
         seed: of weights and dropout.
         row_optimizer: None, or what updates the touched rows of the input embedding (see
             `RowEmbedding`): for n beyond some 50,000.
