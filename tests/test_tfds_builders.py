@@ -48,7 +48,7 @@ class PennTreebankMikolovTest(tfds.testing.DatasetBuilderTestCase):
     DATASET_CLASS = tfds_builders.PennTreebankMikolov
     SPLITS = {"train": 2, "validation": 1, "test": 1}
     EXAMPLE_DIR = FILES
-    DL_DOWNLOAD_RESULT = {s: f"ptb.{s}.txt" for s in ptb.SPLITS}
+    DL_DOWNLOAD_RESULT = ptb.FILES
 
 
 class OwnFilesTest(tfds.testing.DatasetBuilderTestCase):

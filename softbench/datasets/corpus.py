@@ -57,7 +57,7 @@ def write_corpus(
     vocabulary are `<unk>`, which is always a class.
 
     Args:
-        store: a `MemoryStore` or `FolderStore`.
+        store: see `softbench.datasets.store`.
         files: {"all"}, or "train" and "test" with or without "valid"; each a file or a folder of
             them. What is missing is held out of "all" or "train": blocks of `split_lines`
             consecutive lines, by `Splits`.

@@ -74,11 +74,7 @@ def find_prepared(name: str, data_dir: Path) -> Path | None:
 
 
 def read_manifest(folder: Path) -> dict:
-    """Returns the manifest of a prepared folder.
-
-    Raises:
-        ValueError: if it is none, or of another format.
-    """
+    """Returns the manifest of a prepared folder, or raises ValueError if it has another format."""
     path = Path(folder) / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -94,15 +90,11 @@ def read_manifest(folder: Path) -> dict:
 
 
 def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict:
-    """Returns the manifest after checking options and files.
-
-    Args:
-        folder: a prepared folder.
-        options: of the reader, as asked for; each must be what the folder was prepared with.
-        verify: compare the sha256 of every file too, which reads them all.
+    """Returns the manifest of a prepared folder after a check of its files.
 
     Raises:
-        ValueError: if an option differs, or a file is not as it was written.
+        ValueError: if one of the reader's `options` is not what the folder was prepared with, or a
+            file is not as it was written: of another size or, with `verify`, sha256.
     """
     manifest = read_manifest(folder)
     for key, value in options.items():

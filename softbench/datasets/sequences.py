@@ -107,6 +107,4 @@ class EvaluationBatches(Batches):
         return tuple(array[:, columns] for array in self._arrays)
 
 
-def evaluation_batches(tokens: np.ndarray, batch_size: int, num_steps: int) -> EvaluationBatches:
-    """Returns the `EvaluationBatches` of a stream: every predicted token once, masked padding."""
-    return EvaluationBatches(tokens, batch_size, num_steps)
+evaluation_batches = EvaluationBatches

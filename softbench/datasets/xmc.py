@@ -54,7 +54,7 @@ def write_xmc(
     """Reads the files into a store, a block of rows at a time.
 
     Args:
-        store: a `MemoryStore` or `FolderStore`.
+        store: see `softbench.datasets.store`.
         files: {"train", "test"}, or {"all"}: one file, of which a part is held out as test set.
         valid_fraction: part of the rows of "train" or "all" that `Splits` holds out.
         test_fraction: part of the rows of "all" that becomes the test set.
@@ -101,14 +101,10 @@ def write_xmc(
 
 
 def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:
-    """Makes the data set from a store that `write_xmc` filled.
+    """Makes the data set from a store that `write_xmc` filled, and the facts that it returned.
 
-    Args:
-        store: a `MemoryStore` or `FolderStore`.
-        facts: what `write_xmc` returned.
-        name: of the data set.
-        first_label: keep the first label of each row only, in every split: single-label data
-            (Bamler & Mandt).
+    `first_label` keeps the first label of each row only, in every split: single-label data
+    (Bamler & Mandt).
     """
     n, v = facts["num_classes"], facts["num_features"]
     parts, counts = [], store.read("counts")

@@ -10,12 +10,11 @@ import tensorflow_datasets as tfds
 
 from softbench.datasets import catalog
 from softbench.datasets.store import Splits
-from softbench.datasets.tfds_builders.manual import instructions, manual_files
+from softbench.datasets.tfds_builders.manual import SPLITS, instructions, manual_files
 from softbench.datasets.xmc import write_xmc
 from softbench.datasets.xmc_format import XMCFile
 
 _SETS = sorted(name for name in catalog.ENTRIES if name.startswith("xmc/"))
-_NAMES = {"train": "train", "valid": "validation", "test": "test"}
 
 
 @dataclasses.dataclass
@@ -83,12 +82,10 @@ class ExtremeClassification(tfds.core.GeneratorBasedBuilder):
         test_fraction = config.test_fraction if "all" in files else 0.0
         splits = Splits(config.split_seed, config.valid_fraction, test_fraction)
         generators = {}
-        for index, split in enumerate(Splits.NAMES):
+        for index, (name, split) in enumerate(SPLITS.items()):
             role = split if split in files else next(r for r in ("train", "all") if r in files)
-            whole = split == "test" and role == "test"
-            generators[_NAMES[split]] = self._generate_examples(
-                files[role], None if whole else splits, index
-            )
+            chosen = None if role == "test" else splits
+            generators[name] = self._generate_examples(files[role], chosen, index)
         return generators
 
     def _generate_examples(
@@ -101,16 +98,17 @@ class ExtremeClassification(tfds.core.GeneratorBasedBuilder):
         self.info.metadata["num_classes"] = file.num_labels
         self.info.metadata["num_features"] = file.num_features
         start = 0
-        for rows in file.blocks():
-            size = len(rows.label_sizes)
-            numbers = np.arange(start, start + size)
-            chosen = np.ones(size, bool) if splits is None else splits(numbers) == split
-            labels = np.split(rows.labels, np.cumsum(rows.label_sizes)[:-1])
-            ends = np.cumsum(rows.feature_sizes)[:-1]
-            ids, weights = np.split(rows.features, ends), np.split(rows.weights, ends)
-            for row in np.flatnonzero(chosen):
-                if not config.first_label or len(labels[row]):
-                    yield start + int(row), self._example(labels[row], ids[row], weights[row])
+        for features, labels in file.blocks():
+            size = labels.shape[0]
+            chosen = np.arange(size)
+            if splits is not None:
+                chosen = np.flatnonzero(splits(start + chosen) == split)
+            for row in chosen:
+                own = labels.indices[slice(*labels.indptr[row : row + 2])]
+                bag = slice(*features.indptr[row : row + 2])
+                if not config.first_label or len(own):
+                    example = self._example(own, features.indices[bag], features.data[bag])
+                    yield start + int(row), example
             start += size
 
     def _example(self, labels: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> dict[str, Any]:

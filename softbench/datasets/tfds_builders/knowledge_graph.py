@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
-from softbench.datasets.store import MemoryStore, Splits
-from softbench.datasets.tfds_builders.manual import instructions, manual_files
+from softbench.datasets.store import MemoryStore
+from softbench.datasets.tfds_builders.manual import SPLITS, instructions, manual_files
 from softbench.datasets.triples import write_triples
 
 
@@ -37,8 +37,7 @@ class KnowledgeGraphTriples(tfds.core.GeneratorBasedBuilder):
         write_triples(store, manual_files(self.builder_config.name, dl_manager.manual_dir))
         for name in ("entities", "relations"):
             self.info.metadata[name] = store.read_strings(name)
-        names = zip(("train", "validation", "test"), Splits.NAMES, strict=True)
-        return {name: self._generate_examples(store.read(split)) for name, split in names}
+        return {name: self._generate_examples(store.read(own)) for name, own in SPLITS.items()}
 
     def _generate_examples(self, triples: np.ndarray) -> Iterator[tuple[int, dict]]:
         for number, (head, relation, tail) in enumerate(triples):

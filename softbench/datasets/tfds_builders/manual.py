@@ -1,8 +1,10 @@
-"""What the builders share: files that a person has put into the manual folder."""
+"""What the builders share: names of splits, and files that a person has put into a folder."""
 
 from pathlib import Path
 
 from softbench.datasets import catalog
+
+SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # TFDS' names, softbench's
 
 
 def instructions(*names: str) -> str:

@@ -1,12 +1,14 @@
 """Penn Treebank as preprocessed by Mikolov, as a TensorFlow Datasets builder."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow_datasets as tfds
 
 from softbench.datasets import ptb
-from softbench.datasets.lines import decode, read_lines
+from softbench.datasets.lines import read_text
+from softbench.datasets.tfds_builders.manual import SPLITS
 
 
 class PennTreebankMikolov(tfds.core.GeneratorBasedBuilder):
@@ -27,10 +29,11 @@ class PennTreebankMikolov(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
-        paths = dl_manager.download({split: f"{ptb.URL}ptb.{split}.txt" for split in ptb.SPLITS})
-        names = {"train": "train", "valid": "validation", "test": "test"}
-        return {names[s]: self._generate_examples(Path(str(paths[s]))) for s in ptb.SPLITS}
+        paths = dl_manager.download({split: ptb.URL + file for split, file in ptb.FILES.items()})
+        return {
+            name: self._generate_examples(Path(str(paths[own]))) for name, own in SPLITS.items()
+        }
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict]]:
-        for number, raw in enumerate(read_lines(path), 1):
-            yield number, {"text": decode(raw, path, number).strip()}
+        for number, line in read_text(path, Counter()):
+            yield number, {"text": line.strip()}

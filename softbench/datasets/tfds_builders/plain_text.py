@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from softbench.datasets import catalog
-from softbench.datasets.store import MemoryStore, Splits
-from softbench.datasets.tfds_builders.manual import instructions, manual_files
+from softbench.datasets.store import MemoryStore
+from softbench.datasets.tfds_builders.manual import SPLITS, instructions, manual_files
 
 CHUNK = 1024  # tokens of an example
 
@@ -19,8 +19,8 @@ class PlainTextConfig(tfds.core.BuilderConfig):
 
     Attributes:
         dataset: its name in softbench: "bnews", "eltec-hun", or "text" for your own.
-        options: of `softbench.datasets.corpus.write_corpus`, such as `min_count`, in the place of
-            the data set's own.
+        options: of `softbench.datasets.corpus.write_corpus`, such as `min_count`, instead of the
+            data set's own.
     """
 
     dataset: str = "text"
@@ -57,8 +57,7 @@ class PlainTextCorpus(tfds.core.GeneratorBasedBuilder):
         files = manual_files(config.dataset, dl_manager.manual_dir)
         catalog.KINDS["corpus"].write(store, files, **options)
         self.info.metadata["vocabulary"] = store.read_strings("vocabulary")
-        names = zip(("train", "validation", "test"), Splits.NAMES, strict=True)
-        return {name: self._generate_examples(store.read(split)) for name, split in names}
+        return {name: self._generate_examples(store.read(own)) for name, own in SPLITS.items()}
 
     def _generate_examples(self, tokens: np.ndarray) -> Iterator[tuple[int, dict]]:
         for start in range(0, len(tokens), CHUNK):
