@@ -48,12 +48,17 @@ KINDS = {
 }
 
 
-def _xmc_entry(name: str, folder: str, **options: Any) -> Entry:
-    files = {
-        split: (f"xmc/{name}_{split}.txt", f"xmc/{folder}/{split}.txt", f"{folder}/{split}.txt")
-        for split in ("train", "test")
-    }
-    return Entry("multi_label", files, options, f"{folder} of {REPOSITORY}")
+def _xmc_entries(*folders: str, **options: Any) -> dict[str, Entry]:
+    """Entries of data sets of the Repository, by the names of their folders there."""
+    entries = {}
+    for folder in folders:
+        name = f"xmc/{folder.lower()}"
+        files = {
+            split: (f"{name}_{split}.txt", f"xmc/{folder}/{split}.txt", f"{folder}/{split}.txt")
+            for split in ("train", "test")
+        }
+        entries[name] = Entry("multi_label", files, options, f"{folder} of {REPOSITORY}")
+    return entries
 
 
 ENTRIES = {
@@ -95,20 +100,15 @@ ENTRIES = {
         {},
         "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
     ),
-    "xmc/delicious": _xmc_entry("delicious", "Delicious"),
-    "xmc/bibtex": _xmc_entry("bibtex", "Bibtex"),
     "xmc/citeulike-t": Entry(
         "multi_label",
         {"all": ("xmc/citeulike-t_all.txt",)},
         {},
         "citeulike-t in the format of " + REPOSITORY,
     ),
-    "xmc/amazoncat-13k": _xmc_entry("amazoncat-13k", "AmazonCat-13K"),
-    "xmc/delicious-200k": _xmc_entry("delicious-200k", "Delicious-200K"),
-    "xmc/wikilshtc-325k": _xmc_entry("wikilshtc-325k", "WikiLSHTC-325K"),
-    "xmc/wikipedia-500k": _xmc_entry("wikipedia-500k", "Wikipedia-500K", allow_negative=True),
-    "xmc/amazon-670k": _xmc_entry("amazon-670k", "Amazon-670K", allow_negative=True),
-    "xmc/own": _xmc_entry("own", "own"),
+    **_xmc_entries("Delicious", "Bibtex", "AmazonCat-13K", "Delicious-200K", "WikiLSHTC-325K"),
+    **_xmc_entries("Wikipedia-500K", "Amazon-670K", allow_negative=True),
+    **_xmc_entries("own"),
 }
 
 

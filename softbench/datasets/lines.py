@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 _OPENERS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
-_BROKEN = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, OSError)
+_BROKEN = (EOFError, lzma.LZMAError, zlib.error, OSError)
 
 
 class DataFileError(ValueError):
@@ -38,15 +38,12 @@ def read_lines(path: Path) -> Iterator[bytes]:
         return
     line = 0
     with opener(path, "rb") as file:
-        while True:
-            try:
-                content = file.readline()
-            except _BROKEN as error:
-                fail(path, line + 1, "the compressed file must be whole.", str(error))
-            if not content:
-                return
-            line += 1
-            yield content
+        try:
+            for content in file:
+                line += 1
+                yield content
+        except _BROKEN as error:
+            fail(path, line + 1, "the compressed file must be whole.", str(error))
 
 
 def read_text(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:

@@ -5,7 +5,7 @@ Arrays of each split: `<split>_labels_indptr` int64 (N + 1,), `_labels_indices` 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,6 @@ from softbench.datasets.store import Splits
 from softbench.datasets.xmc_format import XMCFile
 
 PARTS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
-
-
-class _SplitWriter:
-    """Appends rows to the arrays of one split."""
-
-    def __init__(self, store: Any, split: str) -> None:
-        self.store, self.split, self.rows = store, split, 0
-        self.ends = {"labels": 0, "features": 0}
-        for what in self.ends:
-            self._append(f"{what}_indptr", np.zeros(1, np.int64))
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        self.store.append(f"{self.split}_{name}", values)
-
-    def write(self, rows: Labelled) -> None:
-        for what, part in rows._asdict().items():
-            self._append(f"{what}_indptr", self.ends[what] + part.indptr[1:].astype(np.int64))
-            self._append(f"{what}_indices", part.indices)
-            self.ends[what] += part.nnz
-        self._append("features_values", rows.features.data)
-        self.rows += rows.labels.shape[0]
 
 
 def write_xmc(
@@ -75,29 +54,48 @@ def write_xmc(
             rule = f"features and labels must be {sizes[0]}, as in {first.path.name}."
             fail(other.path, 1, rule, f"{sizes[1]}")
     splits = Splits(split_seed, valid_fraction, test_fraction if "all" in files else 0.0)
-    writers = [_SplitWriter(store, name) for name in SPLITS]
+    rows, ends, repairs = dict.fromkeys(SPLITS, 0), {}, Counter()
     counts = np.zeros(first.num_labels, np.int64)
-    repairs = Counter()
-    for role, file in opened.items():
-        start = 0
-        for rows in file.blocks():
-            size = rows.labels.shape[0]
-            held_out = splits(np.arange(start, start + size))
-            of_split = np.full(size, 2) if role == "test" else held_out
-            for index, writer in enumerate(writers):
-                chosen = Labelled(*(part[of_split == index] for part in rows))
-                writer.write(chosen)
-                if index == 0:
-                    counts += np.bincount(chosen.labels.indices, minlength=len(counts))
-            start += size
+    for split, part in _by_split(opened, splits):
+        _append(store, split, part, ends)
+        rows[split] += part.labels.shape[0]
+        if split == "train":
+            counts += np.bincount(part.labels.indices, minlength=len(counts))
+    for file in opened.values():
         repairs.update(file.repairs)
     store.append("counts", counts)
     return {
         "num_features": first.num_features,
         "num_classes": first.num_labels,
-        "rows": {writer.split: writer.rows for writer in writers},
+        "rows": rows,
         "repairs": dict(+repairs),
     }
+
+
+def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[str, Labelled]]:
+    """Yields the rows of each block in three parts, one for each split."""
+    for role, file in opened.items():
+        start = 0
+        for block in file.blocks():
+            size = block.labels.shape[0]
+            held_out = splits(np.arange(start, start + size))
+            of_split = np.full(size, 2) if role == "test" else held_out
+            for index, split in enumerate(SPLITS):
+                yield split, Labelled(*(part[of_split == index] for part in block))
+            start += size
+
+
+def _append(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> None:
+    """Appends rows to the arrays of a split; `ends` is where those written before end."""
+    for what, part in rows._asdict().items():
+        name = f"{split}_{what}"
+        if name not in ends:
+            store.append(f"{name}_indptr", np.zeros(1, np.int64))
+            ends[name] = 0
+        store.append(f"{name}_indptr", ends[name] + part.indptr[1:].astype(np.int64))
+        store.append(f"{name}_indices", part.indices)
+        ends[name] += part.nnz
+    store.append(f"{split}_features_values", rows.features.data)
 
 
 def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:
