@@ -94,15 +94,13 @@ class XMCFile:
             features.append(found[2])
         ids = _numbers(b",".join(part for part in labels if part), ",")
         ends = _ends([part.count(b",") + 1 if part else 0 for part in labels])
+        labels = self._labels(ids, ends, start)
         pairs = _numbers(b" ".join(features).replace(b":", b" "), " ").reshape(-1, 2)
-        feature_ends = _ends([part.count(b":") for part in features])
-        rows = Labelled(
-            self._features(pairs[:, 0], pairs[:, 1], feature_ends, start),
-            self._labels(ids, ends, start),
-        )
-        self.repairs["rows_without_label"] += int((np.diff(rows.labels.indptr) == 0).sum())
-        self.repairs["rows_without_feature"] += int((np.diff(rows.features.indptr) == 0).sum())
-        return rows
+        ends = _ends([part.count(b":") for part in features])
+        features = self._features(pairs[:, 0], pairs[:, 1], ends, start)
+        self.repairs["rows_without_label"] += int((np.diff(labels.indptr) == 0).sum())
+        self.repairs["rows_without_feature"] += int((np.diff(features.indptr) == 0).sum())
+        return Labelled(features, labels)
 
     def _ids(
         self, values: np.ndarray, ends: np.ndarray, limit: int, what: str, start: int

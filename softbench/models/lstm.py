@@ -77,14 +77,10 @@ class CarryState(keras.callbacks.Callback):
     A validation inside `fit` therefore starts clean too, and the next epoch after it.
     """
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
         reset_states(self.model)
 
-    def on_test_begin(self, logs: dict | None = None) -> None:
-        reset_states(self.model)
-
-    def on_predict_begin(self, logs: dict | None = None) -> None:
-        reset_states(self.model)
+    on_test_begin = on_predict_begin = on_epoch_begin
 
 
 def reset_states(model: keras.Model) -> None:
