@@ -1,54 +1,51 @@
-"""Every method built so far on two generated data sets; nothing to download.
+"""Every kind of method on two generated data sets, with one head model; nothing to download.
 
-    softbench --config=configs/quickstart.py --workdir=my_results
+    softbench --config=quickstart --workdir=my_results
 
-15 cells; 4 minutes 41 seconds on two otherwise idle hardware threads.
-(Without `--workdir` the committed records count as done.)
+15 cells, about 4 minutes on two cores. (Without `--workdir` the committed records count as done.)
 The run ends with two tables: a language of 10,000 words (LSTM; perplexity) and an extreme
-classification set of 10,000 labels (sparse bag of features; precision@1/3/5). On the labels
-`full` ends at precision@1 0.546 and `unigram` at 0.382 (TensorFlow, seed 0).
+classification set of 10,000 labels (sparse bag of features; precision@1/3/5). In each, all rows
+train the same model from the same start: normalised vectors at temperature 0.09, biases that begin
+at the log frequencies, Adam with one rate. They differ in the loss and its draws alone.
+
+Adam's epsilon is 1e-4: with the mean over a batch, the gradient of a rare class is far below 1, and
+from 1e-7 each of its steps has full length. `full`, which touches every class at every step, then
+ends behind the sampled rows (perplexity 358 against 351 of `exp` on the language, 51 against 40 on
+the labels); with 1e-4 it is the best or tied.
 """
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FLAT_COUNTS,
+    LOG_FREQUENCIES,
     SMALL_SIZES,
     SMALL_TIMING,
-    biases,
     full,
     noise,
     sampled,
 )
 
+MODEL = {"normalize": True, "temperature": 0.09, "bias_initializer": LOG_FREQUENCIES}
+ADAM = {"name": "adam", "learning_rate": 1e-2, "epsilon": 1e-4}
+
 
 def problems(**sizes):
     """The two data sets, with other sizes than these if given."""
-    language = {"num_classes": 10_000, "num_train": 40_000, "num_valid": 5_000, "num_test": 5_000}
-    labels = {"num_classes": 10_000, "num_train": 10_000, "num_valid": 1_000, "num_test": 2_000}
+    language = {"num_classes": 10_000, "num_train": 120_000, "num_valid": 5_000, "num_test": 5_000}
+    labels = {"num_classes": 10_000, "num_train": 100_000, "num_valid": 1_000, "num_test": 2_000}
+    labels |= {"num_features": 10_000}
+    lstm = {"units": 64, "num_layers": 1, "batch_size": 40, "num_steps": 10}
     return {
         "language": {
             "dataset": {"name": "synthetic_language", "label": "language", **language, **sizes},
-            "model": {
-                "name": "lstm",
-                "units": 64,
-                "num_layers": 1,
-                "batch_size": 40,
-                "num_steps": 10,
-            },
-            "optimizer": {"name": "adam", "learning_rate": 1e-2, "global_clipnorm": 1.0},
+            "model": {"name": "lstm", **lstm},
+            "optimizer": {**ADAM, "global_clipnorm": 1.0},
             "methods": "full,uniform,unigram,exp,rff,nce_binary,nce_ranking",
         },
         "xmc": {
-            "dataset": {
-                "name": "synthetic_xmc",
-                "label": "xmc",
-                "num_features": 10_000,
-                **labels,
-                **sizes,
-            },
+            "dataset": {"name": "synthetic_xmc", "label": "xmc", **labels, **sizes},
             "model": {"name": "bag", "dim": 64, "batch_size": 256},
-            "optimizer": {"name": "adam", "learning_rate": 1e-2},
-            "epochs": 3,
+            "optimizer": ADAM,
         },
     }
 
@@ -61,15 +58,14 @@ def get_config():
         title="Quickstart: every method on two generated data sets",
         problems=problems(),
         method_table={
-            "full": full(),
-            "uniform": sampled("uniform", 256, **shared),
-            "unigram": sampled("unigram", 256, unique=True, **FLAT_COUNTS, **shared),
-            "exp": sampled("exp", 256, **shared),
-            # Normalised vectors, as Rawat et al. use random Fourier features.
-            "rff": sampled("rff", 256, {"normalize": True, "temperature": 0.09}, **shared),
-            "nce_binary": noise("binary", 256, biases(-9.21), **shared),  # -log(10,000)
-            "nce_ranking": noise("ranking", 256, **shared),
-            "in_batch": sampled("in_batch", 256, counts="train"),
+            "full": full(**MODEL),
+            "uniform": sampled("uniform", 256, MODEL, **shared),
+            "unigram": sampled("unigram", 256, MODEL, unique=True, **FLAT_COUNTS, **shared),
+            "exp": sampled("exp", 256, MODEL, **shared),
+            "rff": sampled("rff", 256, MODEL, **shared),
+            "nce_binary": noise("binary", 256, MODEL, **shared),
+            "nce_ranking": noise("ranking", 256, MODEL, **shared),
+            "in_batch": sampled("in_batch", 256, MODEL, counts="train"),
         },
         cell_timeout_s=300.0,
         timing={"warmup_steps": 5, "head_repetitions": 10},
