@@ -223,16 +223,16 @@ class RankingTotals:
             nll = np.asarray(nll, np.float64)
             self._nll += float((nll / np.repeat(sizes, sizes)).sum())
         if self.buckets is not None:
-            self._update_buckets(found, top_ids, labels, nll)
+            buckets = self.buckets[top_ids], self.buckets[labels.indices]
+            self._update_buckets(found, *buckets, nll)
 
     def _update_buckets(
-        self, found: np.ndarray, top_ids: np.ndarray, labels: sp.csr_matrix, nll: np.ndarray | None
+        self, found: np.ndarray, of_ranked: np.ndarray, own: np.ndarray, nll: np.ndarray | None
     ) -> None:
-        own, size = self.buckets[labels.indices], len(BUCKETS)
+        size = len(BUCKETS)
         self._of_bucket[0] += np.bincount(own, minlength=size)
         if nll is not None:
             self._of_bucket[1] += np.bincount(own, nll, size)
-        of_ranked = self.buckets[top_ids]
         for i, k in enumerate(self.ks):
             ranked = of_ranked[:, :k][found[:, :k]]
             self._of_bucket[2 + i] += np.bincount(ranked, minlength=size)
@@ -240,7 +240,7 @@ class RankingTotals:
     def result(self) -> dict[str, float]:
         """The metrics of all batches; those of a bucket without labels are left out."""
         rows = max(self._rows, 1)
-        scores = {}
+        scores: dict[str, float] = {}
         if self._labelled:
             nll = self._nll / self._labelled
             scores |= {"nll": nll, "perplexity": float(np.exp(nll))}
