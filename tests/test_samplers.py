@@ -14,6 +14,7 @@ from conftest import BACKEND, SIGNIFICANCE, assert_drawn_from, compiled, kernel_
 from scipy import stats
 
 from softbench import ClassTable, SampledSoftmax, samplers
+from softbench.bench import records
 from softbench.samplers import REGISTRY
 from softbench.samplers.static import inclusion_probabilities, integer_inclusion
 
@@ -102,7 +103,7 @@ def test_kind(name):
     kinds = {"adversarial": "tree", "exp": "exact", "in_batch": "batch", "mixed": "mixed"}
     kinds |= dict.fromkeys(KERNELS, "kernel")
     assert REGISTRY[name].kind == kinds.get(name, "static")
-    # What records of schema 1, which have no kinds, are read by: a sampler that is newer is not there.
+    # Records of schema 1 have no kinds: the table for them has the samplers of then.
     assert records._KINDS.get(name, REGISTRY[name].kind) == REGISTRY[name].kind
 
 
