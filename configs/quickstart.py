@@ -10,8 +10,7 @@ at the log frequencies, Adam with one rate. They differ in the loss and its draw
 
 Adam's epsilon is 1e-4: with the mean over a batch, the gradient of a rare class is far below 1, and
 from 1e-7 each of its steps has full length. `full`, which touches every class at every step, then
-ends behind the sampled rows (perplexity 358 against 351 of `exp` on the language, 51 against 40 on
-the labels); with 1e-4 it is the best or tied.
+ends behind the sampled rows; with 1e-4 it does not (trials in results/quickstart/NOTES.md).
 """
 
 from softbench.bench.config import experiment
