@@ -1,6 +1,8 @@
 """Row-wise optimizers: they update the rows of a table that a batch touched, and only those.
 
 A dense optimizer passes over all n*d entries at every step. These cost O(U d) for U touched rows.
+Under a `tf.distribute` strategy of several replicas a training step raises an error: each replica
+would update a copy of the table by its own part of the batch.
 Shape letters: n rows, d columns, U distinct row ids.
 """
 

@@ -17,7 +17,7 @@ from softbench.ops import (
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import add_state, saved_arguments
+from softbench.state import add_state, check_one_replica, saved_arguments
 
 # Above this many classes, passes over all of them go by chunks of this size.
 DENSE_CLASSES = 65_536
@@ -164,6 +164,12 @@ class ClassTable(keras.layers.Layer):
         bias = None if self.bias is None else read(self.bias)
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+    def check_replicas(self) -> None:
+        """Raise a ValueError before a training step whose row updates replicas would not share."""
+        if self.row_optimizer is not None:
+            remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
+            check_one_replica("row_optimizer", remedy)
 
     def apply_row_gradients(
         self, ids: Tensor, gradients: list[Tensor], on_change: Callable | None = None

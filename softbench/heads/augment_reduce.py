@@ -11,7 +11,7 @@ from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
-from softbench.state import add_state
+from softbench.state import add_state, check_one_replica
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -116,6 +116,7 @@ class AugmentReduce(SampledHead):
         example_ids: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
+        check_one_replica("example_ids", "Use one replica, or the JAX backend.")
         ids = ops.clip(example_ids, 0, self.num_examples - 1)
         known = ops.equal(ids, example_ids)
         counts = known if weight is None else ops.logical_and(known, ops.not_equal(weight, 0))

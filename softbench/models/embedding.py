@@ -85,6 +85,8 @@ class RowEmbedding(layers.Layer):
 
     def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = ops.cast(ids, "int32")
+        if training:
+            self.table.check_replicas()
         self.update_rows()
         rows = ops.stop_gradient(self.table.rows(ids))
         if training:

@@ -177,6 +177,11 @@ def _high_word(a: Tensor, b: Tensor) -> Tensor:
     return a_high * b_high + (middle >> 16) + (other >> 16)
 
 
+def replicas() -> int:
+    """How many replicas of its own variables a model trains at once: JAX shards one."""
+    return 1
+
+
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return jax.default_backend() == "cpu"

@@ -181,6 +181,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def replicas() -> int:
+    """How many replicas of its own variables a model trains at once."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))
