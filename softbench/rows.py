@@ -40,11 +40,15 @@ class RowOptimizer:
         self.slots: dict[str, float] = {}  # name -> initial value of every entry
 
     def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
-        """One non-trainable variable of the shape of `variable` for each slot."""
+        """One non-trainable float32 variable of the shape of `variable` for each slot.
+
+        Half precision would not hold an accumulator of small squares.
+        """
         return [
             add_weight(
                 name=f"{variable.name}_{name}",
                 shape=variable.shape,
+                dtype="float32",
                 initializer=keras.initializers.Constant(value),
                 trainable=False,
                 autocast=False,
@@ -81,7 +85,7 @@ class RowOptimizer:
             rate = rate(iterations)
         rate, step = ops.cast(rate, "float32"), ops.cast(iterations, "float32") + 1.0
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
-            self.update(variable, own_slots, ids, ops.cast(gradient, "float32"), rate, step)
+            self.update(variable, own_slots, ids, gradient, rate, step)
         iterations.assign_add(1)
 
     def get_config(self) -> dict:

@@ -180,6 +180,7 @@ class ClassTable(keras.layers.Layer):
         `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
         (on JAX padded with n to min(N, n)) and their kernel rows (U, d).
         """
+        gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
         if old_rows is not None:

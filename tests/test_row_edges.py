@@ -5,8 +5,18 @@ import os
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
-from conftest import BACKEND
+import reference
+from conftest import BACKEND, to_numpy
+from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
+
+from softbench import RowAdagrad, RowAdam, RowSGD, SampledSoftmax
+
+OPTIMIZERS = {"sgd": RowSGD, "adagrad": RowAdagrad, "lazy_adam": RowAdam}
+SLOTS = {"sgd": "", "adagrad": "a", "lazy_adam": "mv"}  # their names in tests/reference.py
+HALF_STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of rounding, relative
 
 REPLICAS = """
 import json, numpy as np, tensorflow as tf
@@ -48,7 +58,8 @@ CASES = {
     "counted": lambda: sampled(counted),
     "ordinary": lambda: sampled("uniform"),
 }
-one, two = tf.distribute.OneDeviceStrategy("CPU:0"), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+one = tf.distribute.OneDeviceStrategy("CPU:0")
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 found = {name: trained(make, two) for name, make in CASES.items()}
 found["one"] = trained(CASES["rows"], one)
 print(json.dumps(found))
@@ -70,3 +81,48 @@ def test_replicas_raise_before_the_first_step():
         message, unchanged = found.pop(name)
         assert f"`{argument}`" in message and "Received: 2 replicas" in message and unchanged
     assert found == {"counted": None, "ordinary": None, "one": None}
+
+
+@pytest.mark.parametrize("policy", HALF_STEP)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_half_precision_table_has_float32_slots(name, policy):
+    """Slots are those of NumPy; a row differs by the rounding of what is stored."""
+    table = make_table(OPTIMIZERS[name](0.2), dtype=policy)
+    values = [to_numpy(v).astype(float) for v in (table.kernel, table.bias)]
+    apply_all(table, gradient_steps())
+    states = [{}, {}]
+    for ids, *gradients in gradient_steps():
+        extra = {"touched": np.isin(np.arange(N), ids)} if name == "lazy_adam" else {}
+        for i, gradient in enumerate(gradients):
+            summed = reference.sum_rows(values[i].shape, ids, gradient)
+            values[i] = getattr(reference, name)(values[i], summed, states[i], 0.2, **extra)
+    for i, variable in enumerate((table.kernel, table.bias)):
+        assert keras.backend.standardize_dtype(variable.dtype) == policy
+        largest = np.abs(values[i]).max() + 1
+        found = to_numpy(variable).astype(float)
+        # A step rounds the change and the sum.
+        np.testing.assert_allclose(found, values[i], rtol=0, atol=8 * largest * HALF_STEP[policy])
+        for slot, own in zip(table.row_slots[i], SLOTS[name], strict=True):
+            assert keras.backend.standardize_dtype(slot.dtype) == "float32"
+            np.testing.assert_allclose(to_numpy(slot), states[i][own], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", HALF_STEP)
+def test_half_precision_gradients_add_up_in_float32(policy):
+    """1000 times 1/8 in bfloat16 stops growing at 32."""
+    table = make_table(RowSGD(1.0), dtype=policy, use_bias=False)
+    table.kernel.assign(np.zeros((N, D)))
+    gradient = keras.ops.full((1000, D), 0.125, policy)
+    table.apply_row_gradients(keras.ops.zeros((1000,), "int32"), [gradient])
+    np.testing.assert_array_equal(to_numpy(table.kernel)[0].astype(float), np.full(D, -125.0))
+
+
+@pytest.mark.parametrize("policy", HALF_STEP)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fit_under_a_half_precision_policy(name, policy):
+    optimizer = OPTIMIZERS[name](0.05)
+    head = SampledSoftmax(N, "uniform", 6, row_optimizer=optimizer, seed=1, dtype=policy)
+    model = make_model(head)
+    before = model.evaluate(data(), verbose=0)
+    model.fit(data(), batch_size=8, epochs=6, verbose=0)
+    assert model.evaluate(data(), verbose=0) < before

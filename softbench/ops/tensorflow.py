@@ -111,6 +111,12 @@ def apply_adagrad(
     epsilon: float,
 ) -> None:
     """a += g^2; c -= learning_rate * g / (sqrt(a) + epsilon) on the distinct rows `ids`."""
+    if variable.dtype != accumulator.dtype:  # which the fused operation takes for equal
+        sums = gather_rows(accumulator, ids) + tf.square(gradient)
+        scatter_update(accumulator, ids, sums)
+        change = -learning_rate * gradient / (tf.sqrt(sums) + epsilon)
+        scatter_add(variable, ids, tf.cast(change, variable.dtype))
+        return
     tf.raw_ops.ResourceSparseApplyAdagradV2(
         var=variable.value.handle,
         accum=accumulator.value.handle,
