@@ -12,7 +12,7 @@ import reference
 from conftest import BACKEND, to_numpy
 from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
 
-from softbench import RowAdagrad, RowAdam, RowSGD, SampledSoftmax
+from softbench import AugmentReduce, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
 
 OPTIMIZERS = {"sgd": RowSGD, "adagrad": RowAdagrad, "lazy_adam": RowAdam}
 SLOTS = {"sgd": "", "adagrad": "a", "lazy_adam": "mv"}  # their names in tests/reference.py
@@ -126,3 +126,92 @@ def test_fit_under_a_half_precision_policy(name, policy):
     before = model.evaluate(data(), verbose=0)
     model.fit(data(), batch_size=8, epochs=6, verbose=0)
     assert model.evaluate(data(), verbose=0) < before
+
+
+def mixed_model(head, scale):
+    """Encoder and head in mixed_float16, and an optimizer that scales the loss."""
+    x, y = keras.Input((5,)), keras.Input((), dtype="int32")
+    encoder = keras.layers.Dense(D, name="encoder", dtype="mixed_float16")
+    extra = {"example_ids": y} if isinstance(head, AugmentReduce) else {}
+    model = keras.Model([x, y], head(encoder(x), y, **extra))
+    rng = np.random.default_rng(2)
+    encoder.set_weights([rng.normal(size=(5, D)), rng.normal(size=D)])
+    head.table.kernel.assign(rng.normal(size=head.table.kernel.shape))
+    head.sampler.refresh(head.table)
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), scale)
+    model.compile(optimizer)
+    return model
+
+
+def mixed_head(name, sampler="uniform"):
+    options = {"row_optimizer": OPTIMIZERS[name](0.2), "seed": 1, "dtype": "mixed_float16"}
+    return SampledSoftmax(N, sampler, 6, **options)
+
+
+def state_of(model):
+    """All weights but the place where a kernel sampler, at every step, sums some leaves anew."""
+    return {v.path: to_numpy(v).copy() for v in model.weights if v.name != "cursor"}
+
+
+RFF = {"class_name": "rff", "config": {"num_features": 8, "block_size": 2}}
+
+
+@pytest.mark.parametrize("sampler", ["uniform", RFF, "exp"], ids=["uniform", "rff", "exp"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_overflow_in_float16_skips_the_step(name, sampler):
+    """Table, slots, step count, encoder and sampler stay as they are; the next step trains."""
+    head = mixed_head(name, sampler)
+    model = mixed_model(head, 4.0)
+    x, y = data(size=8)
+    model.train_on_batch([x, y])
+    before = state_of(model)
+    bad = x.copy()
+    bad[3] = 1e5  # past the largest float16
+    model.train_on_batch([bad, y])
+    for path, value in state_of(model).items():
+        rounding = 1e-5 if "block_sums" in path else 0.0
+        np.testing.assert_allclose(value, before[path], rounding, rounding, err_msg=path)
+    assert int(to_numpy(head.table.iterations)) == 1
+    model.train_on_batch([x, y])
+    after = [to_numpy(v) for v in head.table.weights]
+    assert all(np.isfinite(v).all() for v in after)
+    assert np.any(to_numpy(head.table.kernel) != before[head.table.kernel.path])
+    assert int(to_numpy(head.table.iterations)) == 2
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_do_not_see_the_loss_scale(name):
+    tables = []
+    for scale in (1.0, 1024.0):
+        head = mixed_head(name)
+        mixed_model(head, scale).train_on_batch(data(size=8))
+        tables.append([to_numpy(v) for v in head.table.weights])
+    for a, b in zip(*tables, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["kernel", "bias"])
+def test_a_gradient_that_is_not_finite_updates_nothing(where, bad):
+    table = make_table(RowAdam(0.1))
+    steps = list(gradient_steps(steps=3))
+    steps[1][1 if where == "kernel" else 2][4] = bad
+    apply_all(table, steps)
+    other = make_table(RowAdam(0.1))
+    apply_all(other, [steps[0], steps[2]])
+    for a, b in zip(table.variables, other.variables, strict=True):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
+
+
+def test_an_overflow_does_not_stay_in_the_state_of_an_example():
+    head = AugmentReduce(N, N, "uniform", num_sampled=6, seed=1, dtype="mixed_float16")
+    model = mixed_model(head, 4.0)
+    x, _ = data(size=8)
+    ids = np.arange(8, dtype="int32")
+    bad = x.copy()
+    bad[3] = 1e5
+    model.train_on_batch([bad, ids])
+    visits = np.where(np.arange(N) < 8, 1, 0)
+    visits[3] = 0
+    np.testing.assert_array_equal(to_numpy(head.visits), visits)
+    assert np.isfinite(model.train_on_batch([x, ids]))

@@ -139,5 +139,6 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
+        counts = ops.logical_and(counts, ops.isfinite(state))  # an overflow would stay for ever
         scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
         scatter_add(self.visits, ids, ops.cast(counts, "float32"))

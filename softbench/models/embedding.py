@@ -103,9 +103,9 @@ class RowEmbedding(layers.Layer):
         before = read(updates)
         ids = ops.reshape(read(self.last_ids), (-1,))
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
-        ids, gradient = rows_when(pending > 0, ids, gradient, self.num_rows)
-        self.table.apply_row_gradients(ids, [gradient])
-        updates.assign(before + pending)
+        ids, gradients = rows_when(pending > 0, ids, [gradient], self.num_rows)
+        self.table.apply_row_gradients(ids, gradients)
+        updates.assign(ops.where(pending > 0, read(updates), before))
         self.pending.assign(0)
 
     def compute_output_shape(self, ids_shape: tuple) -> tuple:

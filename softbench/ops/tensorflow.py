@@ -84,13 +84,15 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
     tf.cond(condition, assign, lambda: tf.constant(False))
 
 
-def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> tuple:
-    """`ids` (N,) and `values` (N, ...) of a row update that is made if `condition`, else none.
+def rows_when(
+    condition: Tensor, ids: Tensor, values: Sequence[Tensor], num_rows: int
+) -> tuple[Tensor, list[Tensor]]:
+    """`ids` (N,) and `values`, each (N, ...), of a row update: made if `condition`, else none.
 
     None is no rows at all.
     """
     size = tf.where(condition, tf.shape(ids)[0], 0)
-    return ids[:size], values[:size]
+    return ids[:size], [v[:size] for v in values]
 
 
 def sum_duplicates(
