@@ -4,15 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, to_numpy
+from conftest import BACKEND, rejects, to_numpy
 from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
 
-from softbench import AugmentReduce, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
+from softbench import AugmentReduce, Classifier, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
 
 OPTIMIZERS = {"sgd": RowSGD, "adagrad": RowAdagrad, "lazy_adam": RowAdam}
 SLOTS = {"sgd": "", "adagrad": "a", "lazy_adam": "mv"}  # their names in tests/reference.py
@@ -215,3 +216,57 @@ def test_an_overflow_does_not_stay_in_the_state_of_an_example():
     visits[3] = 0
     np.testing.assert_array_equal(to_numpy(head.visits), visits)
     assert np.isfinite(model.train_on_batch([x, ids]))
+
+
+KERAS = {"sgd": keras.optimizers.SGD, "adagrad": keras.optimizers.Adagrad}
+
+
+@pytest.mark.parametrize("clip", [{"clipnorm": 2.0}, {"clipvalue": 0.7}, {"clipnorm": 1e3}])
+@pytest.mark.parametrize("name", KERAS)
+def test_clipping_is_that_of_keras_for_each_variable(name, clip):
+    """Of the gradient summed over duplicated ids: the norms of these are from 1.6 to 6.7."""
+    table = make_table(OPTIMIZERS[name](0.3, **clip))
+    dense = [keras.Variable(to_numpy(v)) for v in (table.kernel, table.bias)]
+    optimizer = KERAS[name](0.3, **clip)
+    optimizer.build(dense)
+    apply_all(table, gradient_steps())
+    for ids, *gradients in gradient_steps():
+        pairs = zip(dense, gradients, strict=True)
+        summed = [reference.sum_rows(v.shape, ids, g) for v, g in pairs]
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in summed], dense)
+    for own, other in zip((table.kernel, table.bias), dense, strict=True):
+        np.testing.assert_allclose(to_numpy(own), to_numpy(other), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values())
+def test_clipping_is_saved(optimizer):
+    own = optimizer(0.1, clipnorm=0.5)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(own))
+    assert (again.clipnorm, again.clipvalue) == (0.5, None)
+    config = own.get_config()
+    del config["clipnorm"], config["clipvalue"]  # as it was saved before there was clipping
+    assert optimizer.from_config(config).clipnorm is None
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), "big"])
+def test_bad_clipping(value):
+    rejects("clipnorm", RowSGD, 0.1, clipnorm=value)
+    rejects("clipvalue", RowAdam, 0.1, clipvalue=value)
+    rejects("clipvalue", RowAdagrad, 0.1, clipnorm=1.0, clipvalue=1.0)
+
+
+@pytest.mark.parametrize("row_optimizer", [None, RowSGD(0.1)], ids=["ordinary", "rows"])
+@pytest.mark.parametrize("option", [{"gradient_accumulation_steps": 2}, {"use_ema": True}])
+def test_a_classifier_warns_of_what_does_not_reach_the_rows(option, row_optimizer):
+    head = SampledSoftmax(N, "uniform", 6, row_optimizer=row_optimizer, seed=1)
+    model = Classifier(keras.layers.Dense(D), head)
+    model.compile(keras.optimizers.SGD(0.1, **option))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(*data(size=8), verbose=0)
+    messages = [str(w.message) for w in caught if "row_optimizer" in str(w.message)]
+    (name,) = option
+    if row_optimizer is None:
+        assert messages == []
+    else:
+        assert messages and all(f"`{name}`" in message for message in messages)
