@@ -14,6 +14,7 @@ from conftest import BACKEND, rejects, to_numpy
 from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
 
 from softbench import AugmentReduce, Classifier, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
+from softbench.models import RowEmbedding
 
 OPTIMIZERS = {"sgd": RowSGD, "adagrad": RowAdagrad, "lazy_adam": RowAdam}
 SLOTS = {"sgd": "", "adagrad": "a", "lazy_adam": "mv"}  # their names in tests/reference.py
@@ -189,6 +190,14 @@ def test_rows_do_not_see_the_loss_scale(name):
         tables.append([to_numpy(v) for v in head.table.weights])
     for a, b in zip(*tables, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_row_embedding_is_not_trained_under_a_loss_scale():
+    """Its gradient comes through the model's optimizer, which would leave the scale in it."""
+    layer = RowEmbedding(N, D, RowSGD(0.1), dtype="mixed_float16")
+    ids = keras.ops.arange(4)
+    assert layer(ids).shape == (4, D)
+    rejects("dtype", layer, ids, training=True)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
