@@ -1,5 +1,6 @@
 """A Keras model of an encoder and a head, for data that yields `(x, y)`."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import keras
@@ -104,7 +105,21 @@ class Classifier(keras.Model):
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
             self.head.check_label_values(labels)
 
+    def _warn_of_rows(self) -> None:
+        """Warn of what the compiled optimizer is told that row optimizers do not do."""
+        if all(getattr(part, "row_optimizer", None) is None for part in self._flatten_layers()):
+            return
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        for name in ("gradient_accumulation_steps", "use_ema"):
+            if getattr(optimizer, name, None):
+                warnings.warn(
+                    f"`{name}` of the model's optimizer does not reach the rows that a "
+                    "`row_optimizer` updates: they move at every batch, and are not averaged.",
+                    stacklevel=2,
+                )
+
     def train_step(self, *args: Any) -> Any:
+        self._warn_of_rows()
         return super().train_step(*args[:-1], self._with_labels(args[-1]))
 
     def test_step(self, *args: Any) -> Any:

@@ -1,6 +1,8 @@
 """Row-wise optimizers: they update the rows of a table that a batch touched, and only those.
 
 A dense optimizer passes over all n*d entries at every step. These cost O(U d) for U touched rows.
+Under a `tf.distribute` strategy of several replicas a training step raises an error: each replica
+would update a copy of the table by its own part of the batch.
 Shape letters: n rows, d columns, U distinct row ids.
 """
 
@@ -19,30 +21,57 @@ from softbench.state import Arguments, saved_arguments
 class RowOptimizer:
     """Base class. A subclass names its slots and says how a touched row moves.
 
+    What the model's own optimizer is told does not reach these rows. Its `clipnorm`, `clipvalue`
+    and `global_clipnorm` neither clip nor count their gradient. Its loss scale does not multiply
+    their gradient, and a step that it skips is skipped here only if this gradient is not finite.
+    Its `use_ema` does not average them, and with its `gradient_accumulation_steps` they still move
+    at every batch.
+
     Args:
         learning_rate: a positive float, or a `keras.optimizers.schedules.LearningRateSchedule`
             that is called with the number of updates already made.
+        clipnorm: None, or the most that the norm of the gradient of one variable may be, over all
+            rows that the batch touched; a larger one is scaled down to it, as by Keras.
+        clipvalue: None, or the most that an entry of the gradient may be in absolute value.
 
     Raises:
-        ValueError: if `learning_rate` is neither.
+        ValueError: if `learning_rate` is neither, if `clipnorm` or `clipvalue` is not positive, or
+            if both are given.
     """
 
-    arguments: Arguments = ("learning_rate",)
+    arguments: Arguments = ("learning_rate", "clipnorm", "clipvalue")
 
-    def __init__(self, learning_rate: float | LearningRateSchedule) -> None:
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+    ) -> None:
         if isinstance(learning_rate, dict):
             learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
         if not isinstance(learning_rate, LearningRateSchedule):
             check_number(0, exclusive=True, learning_rate=learning_rate)
+        limits = {"clipnorm": clipnorm, "clipvalue": clipvalue}
+        check_number(0, exclusive=True, **{k: v for k, v in limits.items() if v is not None})
+        if None not in limits.values():
+            raise ValueError(
+                "Only one of `clipnorm` and `clipvalue` can be given. "
+                f"Received: clipnorm={clipnorm}, clipvalue={clipvalue}"
+            )
         self.learning_rate = learning_rate
+        self.clipnorm, self.clipvalue = clipnorm, clipvalue
         self.slots: dict[str, float] = {}  # name -> initial value of every entry
 
     def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
-        """One non-trainable variable of the shape of `variable` for each slot."""
+        """One non-trainable float32 variable of the shape of `variable` for each slot.
+
+        Half precision would not hold an accumulator of small squares.
+        """
         return [
             add_weight(
                 name=f"{variable.name}_{name}",
                 shape=variable.shape,
+                dtype="float32",
                 initializer=keras.initializers.Constant(value),
                 trainable=False,
                 autocast=False,
@@ -79,8 +108,17 @@ class RowOptimizer:
             rate = rate(iterations)
         rate, step = ops.cast(rate, "float32"), ops.cast(iterations, "float32") + 1.0
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
-            self.update(variable, own_slots, ids, ops.cast(gradient, "float32"), rate, step)
+            self.update(variable, own_slots, ids, self._clipped(gradient), rate, step)
         iterations.assign_add(1)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        """The gradient (U, ...) of one variable, clipped as Keras clips it."""
+        if self.clipnorm is not None:
+            norm = ops.sqrt(ops.sum(ops.square(gradient)))
+            return gradient * (self.clipnorm / ops.maximum(norm, self.clipnorm))
+        if self.clipvalue is not None:
+            return ops.clip(gradient, -self.clipvalue, self.clipvalue)
+        return gradient
 
     def get_config(self) -> dict:
         return saved_arguments(self)
@@ -94,11 +132,17 @@ class RowOptimizer:
 class RowSGD(RowOptimizer):
     """Stochastic gradient descent on the touched rows: c -= learning_rate * g.
 
-    Equal to `keras.optimizers.SGD` on the dense gradient, whose other rows are zero.
+    Equal to `keras.optimizers.SGD` on the dense gradient, whose other rows are zero. See
+    `RowOptimizer` for `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
     """
 
-    def __init__(self, learning_rate: float | LearningRateSchedule = 0.01) -> None:
-        super().__init__(learning_rate)
+    def __init__(
+        self,
+        learning_rate: float | LearningRateSchedule = 0.01,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+    ) -> None:
+        super().__init__(learning_rate, clipnorm, clipvalue)
 
     def update(
         self,
@@ -123,7 +167,8 @@ class RowAdagrad(RowOptimizer):
     With the mean of a loss over B examples, the squared gradients of a class that few examples
     touch are about 1 / B^2. While their sum is far below `initial_accumulator_value` (0.1, as in
     Keras and TensorFlow), a step is learning_rate * g / sqrt(0.1): plain gradient descent, often at
-    a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`.
+    a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`. See
+    `RowOptimizer` for `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
 
     Example:
         >>> optimizer = softbench.RowAdagrad(0.1)
@@ -140,8 +185,10 @@ class RowAdagrad(RowOptimizer):
         learning_rate: float | LearningRateSchedule = 0.001,
         initial_accumulator_value: float = 0.1,
         epsilon: float = 1e-7,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
     ) -> None:
-        super().__init__(learning_rate)
+        super().__init__(learning_rate, clipnorm, clipvalue)
         self.initial_accumulator_value = initial_accumulator_value
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
@@ -167,7 +214,8 @@ class RowAdam(RowOptimizer):
     c -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon),
     where t counts all steps of the table. Equal to `keras.optimizers.Adam` as long as every row is
     touched at every step; a dense Adam also decays and applies the moments of untouched rows, which
-    costs O(n d). This is the rule of TensorFlow Addons' LazyAdam.
+    costs O(n d). This is the rule of TensorFlow Addons' LazyAdam. See `RowOptimizer` for
+    `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
     """
 
     arguments = ("beta_1", "beta_2", "epsilon")
@@ -178,8 +226,10 @@ class RowAdam(RowOptimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
     ) -> None:
-        super().__init__(learning_rate)
+        super().__init__(learning_rate, clipnorm, clipvalue)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.slots = {"momentum": 0.0, "velocity": 0.0}
 

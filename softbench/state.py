@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.ops import replicas
+
 Arguments = tuple[str, ...]  # names that `saved_arguments` saves
 
 
@@ -29,6 +31,16 @@ def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> ker
         return ops.convert_to_tensor(value, dtype=dtype)
 
     return add_state(layer, name, value.shape, initializer, dtype)
+
+
+def check_one_replica(name: str, remedy: str) -> None:
+    """Raise a ValueError if each replica of a `tf.distribute` strategy would change state alone."""
+    if replicas() > 1:
+        raise ValueError(
+            f"`{name}` needs state that each replica of a `tf.distribute` strategy would change by "
+            f"its own part of the batch; it is not supported with more than one. {remedy} "
+            f"Received: {replicas()} replicas"
+        )
 
 
 def saved_arguments(owner: Any) -> dict[str, Any]:

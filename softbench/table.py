@@ -14,10 +14,11 @@ from softbench.ops import (
     matmul_transposed,
     read,
     read_first,
+    rows_when,
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import add_state, saved_arguments
+from softbench.state import add_state, check_one_replica, saved_arguments
 
 # Above this many classes, passes over all of them go by chunks of this size.
 DENSE_CLASSES = 65_536
@@ -165,6 +166,12 @@ class ClassTable(keras.layers.Layer):
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
+    def check_replicas(self) -> None:
+        """Raise a ValueError before a training step whose row updates replicas would not share."""
+        if self.row_optimizer is not None:
+            remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
+            check_one_replica("row_optimizer", remedy)
+
     def apply_row_gradients(
         self, ids: Tensor, gradients: list[Tensor], on_change: Callable | None = None
     ) -> None:
@@ -173,12 +180,19 @@ class ClassTable(keras.layers.Layer):
         Gradients of equal ids are added up first, as a dense optimizer would see them.
         `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
         (on JAX padded with n to min(N, n)) and their kernel rows (U, d).
+
+        A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
+        slot, nothing that `on_change` keeps, and the step is not counted.
         """
+        gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
+        finite = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
+        ids, gradients = rows_when(finite, ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
         if old_rows is not None:
             gradients = read_first(old_rows, gradients)
         self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
+        self.iterations.assign_sub(ops.cast(ops.logical_not(finite), "int32"))
         if on_change is not None:
             on_change(self, ids, old_rows, self.rows(ids))
 

@@ -11,7 +11,7 @@ from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
-from softbench.state import add_state
+from softbench.state import add_state, check_one_replica
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -116,6 +116,7 @@ class AugmentReduce(SampledHead):
         example_ids: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
+        check_one_replica("example_ids", "Use one replica, or the JAX backend.")
         ids = ops.clip(example_ids, 0, self.num_examples - 1)
         known = ops.equal(ids, example_ids)
         counts = known if weight is None else ops.logical_and(known, ops.not_equal(weight, 0))
@@ -138,5 +139,6 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
+        counts = ops.logical_and(counts, ops.isfinite(state))  # an overflow would stay for ever
         scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
         scatter_add(self.visits, ids, ops.cast(counts, "float32"))

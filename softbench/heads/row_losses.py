@@ -35,6 +35,7 @@ def row_losses(
     Returns:
         What `function` returns.
     """
+    table.check_replicas()
     rows = [table.gather(ids) for ids in id_sets]
     if table.row_optimizer is None:
         return function(rows)

@@ -36,7 +36,8 @@ class RowEmbedding(layers.Layer):
     Call: ids `(B, ...)` of one fixed shape in training -> `(B, ..., d)`.
 
     Raises:
-        ValueError: if the shape of the ids is not fully known when the layer is built.
+        ValueError: if the shape of the ids is not fully known when the layer is built, or if it is
+            trained under mixed_float16, whose loss scale Keras leaves in such a gradient.
     """
 
     def __init__(
@@ -85,6 +86,9 @@ class RowEmbedding(layers.Layer):
 
     def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = ops.cast(ids, "int32")
+        if training:
+            self.table.check_replicas()
+            self._check_loss_scale()
         self.update_rows()
         rows = ops.stop_gradient(self.table.rows(ids))
         if training:
@@ -94,6 +98,13 @@ class RowEmbedding(layers.Layer):
             self.pending.assign(1)
         return ops.cast(rows, self.compute_dtype)
 
+    def _check_loss_scale(self) -> None:
+        if self.dtype_policy.name == "mixed_float16":
+            raise ValueError(
+                "`dtype` must not be mixed_float16 in training: the loss scale would stay in the "
+                "gradient of the rows. Use 'mixed_bfloat16'. Received: dtype='mixed_float16'"
+            )
+
     def update_rows(self) -> None:
         """Makes the update of the last training batch, unless it has been made."""
         pending = read(self.pending)
@@ -101,9 +112,9 @@ class RowEmbedding(layers.Layer):
         before = read(updates)
         ids = ops.reshape(read(self.last_ids), (-1,))
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
-        ids, gradient = rows_when(pending > 0, ids, gradient, self.num_rows)
-        self.table.apply_row_gradients(ids, [gradient])
-        updates.assign(before + pending)
+        ids, gradients = rows_when(pending > 0, ids, [gradient], self.num_rows)
+        self.table.apply_row_gradients(ids, gradients)
+        updates.assign(ops.where(pending > 0, read(updates), before))
         self.pending.assign(0)
 
     def compute_output_shape(self, ids_shape: tuple) -> tuple:

@@ -91,12 +91,14 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
         variable.assign(value)
 
 
-def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> tuple:
-    """`ids` (N,) and `values` (N, ...) of a row update that is made if `condition`, else none.
+def rows_when(
+    condition: Tensor, ids: Tensor, values: Sequence[Tensor], num_rows: int
+) -> tuple[Tensor, list[Tensor]]:
+    """`ids` (N,) and `values`, each (N, ...), of a row update: made if `condition`, else none.
 
     None is N ids past the end, which updates drop.
     """
-    return jnp.where(condition, ids, num_rows), values
+    return jnp.where(condition, ids, num_rows), list(values)
 
 
 def sum_duplicates(
@@ -175,6 +177,11 @@ def _high_word(a: Tensor, b: Tensor) -> Tensor:
     middle = a_high * b_low + ((a_low * b_low) >> 16)
     other = a_low * b_high + (middle & 0xFFFF)
     return a_high * b_high + (middle >> 16) + (other >> 16)
+
+
+def replicas() -> int:
+    """How many replicas of its own variables a model trains at once: JAX shards one."""
+    return 1
 
 
 def on_cpu() -> bool:

@@ -84,13 +84,15 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
     tf.cond(condition, assign, lambda: tf.constant(False))
 
 
-def rows_when(condition: Tensor, ids: Tensor, values: Tensor, num_rows: int) -> tuple:
-    """`ids` (N,) and `values` (N, ...) of a row update that is made if `condition`, else none.
+def rows_when(
+    condition: Tensor, ids: Tensor, values: Sequence[Tensor], num_rows: int
+) -> tuple[Tensor, list[Tensor]]:
+    """`ids` (N,) and `values`, each (N, ...), of a row update: made if `condition`, else none.
 
     None is no rows at all.
     """
     size = tf.where(condition, tf.shape(ids)[0], 0)
-    return ids[:size], values[:size]
+    return ids[:size], [v[:size] for v in values]
 
 
 def sum_duplicates(
@@ -111,6 +113,12 @@ def apply_adagrad(
     epsilon: float,
 ) -> None:
     """a += g^2; c -= learning_rate * g / (sqrt(a) + epsilon) on the distinct rows `ids`."""
+    if variable.dtype != accumulator.dtype:  # which the fused operation takes for equal
+        sums = gather_rows(accumulator, ids) + tf.square(gradient)
+        scatter_update(accumulator, ids, sums)
+        change = -learning_rate * gradient / (tf.sqrt(sums) + epsilon)
+        scatter_add(variable, ids, tf.cast(change, variable.dtype))
+        return
     tf.raw_ops.ResourceSparseApplyAdagradV2(
         var=variable.value.handle,
         accum=accumulator.value.handle,
@@ -179,6 +187,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))
     scaled = tf.bitwise.right_shift(words[0] * maximum + low, tf.constant(31, tf.int64))
     return tf.cast(scaled, tf.int32)
+
+
+def replicas() -> int:
+    """How many replicas of its own variables a model trains at once."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def on_cpu() -> bool:

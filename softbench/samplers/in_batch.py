@@ -10,7 +10,7 @@ from keras import ops
 from softbench.common import PACKAGE, Tensor, check_counts, check_length
 from softbench.ops import gather_rows, read, scatter_add
 from softbench.samplers.base import Sampler, Samples, all_ids
-from softbench.state import add_constant, add_state
+from softbench.state import add_constant, add_state, check_one_replica
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -70,6 +70,7 @@ class InBatch(Sampler):
         keys = keras.random.uniform((batch,), seed=self.seed_generator)
         ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
         if self.counts is None:
+            check_one_replica("in_batch", "Give its class counts as `counts`.")
             scatter_add(self.seen, labels, ops.ones_like(labels))
             self.seen_total.assign_add(ops.cast(batch, "int32"))
         log_size = self.log_size(labels, num_sampled)
