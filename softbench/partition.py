@@ -10,8 +10,12 @@ from keras import ops
 from softbench.common import Tensor
 
 
-def fold_classes(num_classes: int, chunk: int, step: Callable, state: tuple) -> tuple:
+def fold_classes(
+    num_classes: int, chunk: int, step: Callable, state: tuple, first: int = 0
+) -> tuple:
     """Apply `state = step(state, start, ids, fresh)` to every chunk of `chunk` classes.
+
+    It begins with chunk number `first`.
 
     The last chunk is moved back to end at n, so that all chunks have one static shape; `fresh`
     (C,) is False for the classes that it repeats.
@@ -23,7 +27,7 @@ def fold_classes(num_classes: int, chunk: int, step: Callable, state: tuple) -> 
         ids = start + ops.arange(chunk, dtype="int32")
         return step(state, start, ids, ids >= i * chunk)
 
-    return ops.fori_loop(0, -(-num_classes // chunk), body, state)
+    return ops.fori_loop(first, -(-num_classes // chunk), body, state)
 
 
 def log_partition(
@@ -47,19 +51,28 @@ def log_partition(
 def top_k(
     scores: Callable[[Tensor], Tensor], hidden: Tensor, num_classes: int, chunk: int, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The k best (scores, ids), each (B, k), streamed; equal scores: the lower id first."""
+    """The k best (scores, ids), each (B, k), streamed; equal scores: the lower id first.
+
+    The ids are distinct whatever the scores are. NaN counts as infinity, so that it is seen.
+    """
+    chunk = min(max(chunk, k), num_classes)
+
+    def best_of(found: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        ranked = ops.where(ops.isnan(found), float("inf"), found)
+        ranked = ops.where(ops.equal(found, 0.0), 0.0, ranked)  # JAX ranks -0.0 below 0.0
+        order = ops.top_k(ranked, k)[1]
+        return tuple(ops.take_along_axis(x, order, axis=-1) for x in (found, ids))
 
     def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
-        best, best_ids = state
+        # Repeated classes never enter: k others are there already, and of equals the first stay.
         block = ops.where(fresh, scores(ids), -float("inf"))
-        ids = ops.broadcast_to(ids, ops.shape(block))
-        best, order = ops.top_k(ops.concatenate([best, block], axis=-1), k)
-        return best, ops.take_along_axis(ops.concatenate([best_ids, ids], axis=-1), order, axis=-1)
+        both = zip(state, (block, ops.broadcast_to(ids, ops.shape(block))), strict=True)
+        return best_of(*(ops.concatenate(pair, axis=-1) for pair in both))
 
-    row = ops.zeros_like(ops.cast(hidden[:, :1], "float32"))
-    nothing = ops.repeat(row, k, axis=-1)
-    state = (nothing - float("inf"), ops.cast(nothing, "int32"))
-    return fold_classes(num_classes, chunk, step, state)
+    ids = ops.arange(chunk, dtype="int32")
+    block = scores(ids)
+    best = best_of(block, ops.broadcast_to(ids, ops.shape(block)))
+    return best if chunk == num_classes else fold_classes(num_classes, chunk, step, best, first=1)
 
 
 def bilinear_log_partition(

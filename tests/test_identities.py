@@ -11,6 +11,7 @@ from keras import ops
 from scipy import optimize
 
 from softbench import ClassTable, FullSoftmax, NoiseContrastive, SampledSoftmax, losses
+from softbench.heads import full
 from softbench.samplers import Exp, Samples
 
 B, D, N = 8, 5, 13
@@ -92,6 +93,36 @@ def test_class_chunks_change_nothing(batch, options, chunk):
     """n = 13 is not divisible by 4."""
     chunked = with_weights(FullSoftmax(N, class_chunk=chunk, **OPTIONS[options]))
     assert_same(head_gradients(chunked, *batch), full_gradients(options, *batch))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_scores_beyond_a_bound_are_streamed(batch, options, monkeypatch):
+    """8 x 13 scores with a bound of 103 and then of 104; chunks of 4 classes."""
+    expected, chunks = full_gradients(options, *batch), []
+    whole = ClassTable.log_partition
+
+    def log_partition(table, hidden, chunk=None):
+        chunks.append(chunk)
+        return whole(table, hidden, chunk)
+
+    monkeypatch.setattr(ClassTable, "log_partition", log_partition)
+    monkeypatch.setattr(full, "CHUNK_SCORES", 32)
+    for bound, chunk in ((B * N - 1, 4), (B * N, None)):
+        monkeypatch.setattr(full, "DENSE_SCORES", bound)
+        head = with_weights(FullSoftmax(N, **OPTIONS[options]))
+        chunks.clear()
+        assert_same(head_gradients(head, *batch), expected)
+        assert set(chunks) == ({chunk} if chunk else set())
+
+
+@pytest.mark.parametrize("size", [1, 256, 1000, 2**18, None])
+@pytest.mark.parametrize("n", [2, 10_000, 65_536, 1_000_000, 10**8])
+def test_the_default_chunk_bounds_the_scores(size, n):
+    """At most 2^26 at a time, and at once where these are all."""
+    chunk = full.default_class_chunk(size, n)
+    size = 1024 if size is None else size
+    assert size * min(chunk or n, n) <= 2**26
+    assert (chunk is None) == (size * n <= 2**26)
 
 
 def test_class_chunks_work_eagerly(batch):

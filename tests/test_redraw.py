@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import assert_drawn_from, compiled, reference_features, to_numpy
 
-from softbench import ClassTable, RowSGD, samplers
+from softbench import ClassTable, NoiseContrastive, RowSGD, samplers
 from softbench.samplers.kernel import maclaurin, positive, rff, sorf
 
 N, D, NU = 40, 6, 0.8
@@ -93,3 +93,23 @@ def test_redraw_needs_an_ordinary_optimizer():
     sampler = samplers.get({"class_name": "rff", "config": {"redraw": True}})
     with pytest.raises(ValueError, match=r"`redraw` must be False.*Received: redraw=True"):
         sampler.build((N, D), 5, table)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_step_counts_once_however_often_it_draws(mixed):
+    """NCE with a regulariser draws two sets; refreshes come at steps 0, 3 and 6 all the same."""
+    config = {"num_features": 16, "block_size": 4, "refresh_every": 3, "redraw": True, "seed": 1}
+    kernel = samplers.get({"class_name": "rff", "config": config})
+    sampler = samplers.Mixed("uniform", kernel) if mixed else kernel
+    head = NoiseContrastive(N, sampler=sampler, num_sampled=4, regularizer_alpha=0.1)
+    x, y = keras.Input((D,)), keras.Input((), dtype="int32")
+    model = keras.Model([x, y], head(x, y))
+    model.compile(keras.optimizers.SGD(0.1))
+    rng, seen = np.random.default_rng(0), []
+    hidden, labels = rng.normal(size=(8, D)).astype("float32"), rng.integers(0, N, 8)
+    for _ in range(7):
+        model.train_on_batch([hidden, labels])
+        seen.append(to_numpy(kernel.features.drawn))
+    same = [np.array_equal(a, b) for a, b in itertools.pairwise(seen)]
+    assert same == [True, True, False, True, True, False]
+    assert int(to_numpy(kernel.steps)) == 7

@@ -7,6 +7,18 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.table_head import TableHead
+from softbench.table import DENSE_CLASSES
+
+# Scores (B, n) computed at once by default. A step holds about four numbers for each: 2^28.
+DENSE_SCORES = 2**26
+CHUNK_SCORES = 2**24  # of a chunk: of fewer, TensorFlow copies the table's gradient too often
+
+
+def default_class_chunk(batch: int | None, units: int) -> int | None:
+    """`class_chunk` for B examples, None if not known yet, and n classes."""
+    if batch is None:
+        return None if units <= DENSE_CLASSES else DENSE_CLASSES
+    return None if batch * units <= DENSE_SCORES else max(1, CHUNK_SCORES // batch)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -15,9 +27,13 @@ class FullSoftmax(TableHead):
 
     Args:
         units: n, the number of classes.
-        class_chunk: None computes the (B, n) scores at once. A number streams the log-partition
-            and its gradient over that many classes at a time and never holds (B, n), for a second
-            computation of the scores in the backward pass.
+        class_chunk: a number streams the log-partition and its gradient over that many classes at
+            a time and never holds (B, n), for a second computation of the scores in the backward
+            pass. None computes the (B, n) scores at once where B n <= 2^26, so that a step holds
+            at most about 2^28 numbers (1 GiB) of that shape, and otherwise streams over 2^24 / B
+            classes at a time. Where B is not known when the step is compiled, as in `fit` on
+            TensorFlow, it streams over 65,536 classes at a time if there are more: the same bound
+            for B up to 1024.
         regularizer_alpha: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
         use_bias, normalize, temperature, absolute, kernel_initializer, bias_initializer: of the
@@ -61,7 +77,8 @@ class FullSoftmax(TableHead):
         self.regularizer_alpha = regularizer_alpha
 
     def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        if self.class_chunk is None:
+        chunk = self.class_chunk or default_class_chunk(hidden.shape[0], self.units)
+        if chunk is None:
             scores = self.table.scores(hidden)
             log_z = ops.logsumexp(scores, axis=-1)
             # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
@@ -69,7 +86,7 @@ class FullSoftmax(TableHead):
             is_true = ops.equal(ops.expand_dims(labels, -1), ids)
             true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
         else:
-            log_z = self.table.log_partition(hidden, self.class_chunk)
+            log_z = self.table.log_partition(hidden, chunk)
             true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
         loss = log_z - true
         return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss

@@ -9,6 +9,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
+from softbench.samplers.kernel.sampler import one_training_step
 
 OBJECTIVES = ("binary", "ranking")
 
@@ -93,6 +94,11 @@ class NoiseContrastive(SampledHead):
             self.log_partition = self.add_weight(
                 name="log_partition", shape=(), initializer="zeros", autocast=False
             )
+
+    def draw(self, *args: Any, **kwargs: Any) -> list[Samples]:
+        """As `SampledHead.draw`; the set for Z_hat is of the same training step."""
+        with one_training_step():
+            return super().draw(*args, **kwargs)
 
     def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         if not self.learn_log_partition:

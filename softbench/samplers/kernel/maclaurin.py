@@ -11,6 +11,10 @@ from softbench.ops import read
 from softbench.samplers.kernel.exponential import ExponentialKernelSampler, ExponentialMap
 from softbench.state import add_constant
 
+# Products of factors stop here, and class features at the next: a float32 sum over a million of
+# these, times a query of at most the third, is finite.
+LARGEST_TERM, LARGEST_FEATURE, LARGEST_QUERY = 2.0**100, 2.0**66, 2.0**30
+
 
 class RandomMaclaurin(ExponentialMap):
     """Random Maclaurin features (Kar & Karnick 2012).
@@ -36,14 +40,26 @@ class RandomMaclaurin(ExponentialMap):
     def fresh(self, noise: Tensor) -> Tensor:
         return ops.where(noise > 0, 1.0, -1.0)
 
-    def features(self, x: Tensor) -> Tensor:
+    def _terms(self, x: Tensor, largest: float) -> Tensor:
+        """phi of rows (N, d), none of it beyond `largest`."""
         factors, start = ops.matmul(x, read(self.directions)), 0
         result = ops.ones((ops.shape(x)[0], self.num_features), "float32")
         for count in self.counts:
-            factor = factors[:, start : start + count]
-            result = ops.concatenate([result[:, :count] * factor, result[:, count:]], axis=-1)
+            product = result[:, :count] * factors[:, start : start + count]
+            product = ops.clip(product, -LARGEST_TERM, LARGEST_TERM)
+            result = ops.concatenate([product, result[:, count:]], axis=-1)
             start += count
-        return result * read(self.coefficients)
+        return ops.clip(result * read(self.coefficients), -largest, largest)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self._terms(x, LARGEST_FEATURE)
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        terms = self._terms(hidden, LARGEST_TERM)
+        peak = ops.max(ops.abs(terms), axis=-1, keepdims=True)
+        # Scaled by powers of two, which leave all shares the same to the last bit.
+        scale = ops.where(peak > LARGEST_QUERY * 2.0**35, 2.0**-70, 2.0**-35)
+        return terms * ops.where(peak > LARGEST_QUERY, scale, 1.0)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -2,7 +2,9 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,19 @@ from softbench.state import Arguments, add_state
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
+
+# The samplers, by `id`, that have counted the training step which is being computed.
+_counted: ContextVar[set[int] | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def one_training_step() -> Iterator[None]:
+    """Within it, a kernel sampler counts one training step however often it draws."""
+    token = _counted.set(set())
+    try:
+        yield
+    finally:
+        _counted.reset(token)
 
 
 class KernelSampler(Sampler):
@@ -68,8 +83,9 @@ class KernelSampler(Sampler):
             distribution is one class, it is dearer.
         block_size: b, the classes in a leaf block; b >= n keeps no sums and compares all classes.
         floor: see `KernelDistribution`; None for 0.1 with maps that can be negative and else 0.
-        refresh_every: training steps between refreshes under an ordinary optimizer. Rows of a small
-            initial norm turn quickly when they are normalised, and a stale proposal is a poor one.
+        refresh_every: training steps between refreshes under an ordinary optimizer, however many
+            sets of draws a step takes. Rows of a small initial norm turn quickly when they are
+            normalised, and a stale proposal is a poor one.
         share_draws, seed: as for every sampler; the seed is that of the feature map too.
 
     Raises:
@@ -180,8 +196,11 @@ class KernelSampler(Sampler):
 
     def _refresh_when_due(self, table: Any) -> None:
         """Count a training step under an ordinary optimizer, and refresh at its turn."""
-        if table.row_optimizer is not None:
+        counted = _counted.get()
+        if table.row_optimizer is not None or (counted is not None and id(self) in counted):
             return
+        if counted is not None:
+            counted.add(id(self))
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         self._before_refresh(due)
