@@ -21,11 +21,12 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
-_PLACES = {
+_TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
     "smoke_results/<experiment>.",
     "data_dir": "Folder of the data sets; without it they are downloaded.",
     "backend": "tensorflow or jax; overrides the config.",
+    "shard": "i/k: the i-th, counted from 1, and every k-th cell after it, and no others.",
 }
 
 
@@ -34,7 +35,7 @@ def _define(argv: list[str]) -> flags.FlagValues:
     config_flags.DEFINE_config_file(
         "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
     )
-    for name, text in _PLACES.items():
+    for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
@@ -66,7 +67,7 @@ def resolved(argv: list[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
-        if flag in ("config", *_PLACES) and not equals:
+        if flag in ("config", *_TEXTS) and not equals:
             value = next(arguments, None)
             if value is None:
                 result.append(argument)
@@ -131,7 +132,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = read_config(values)
     config_lib.check(config)
-    cells = matrix.cells(config)
+    cells = _shard(matrix.cells(config), values.shard)
     if values.list:
         print("\n".join(cell.id for cell in cells))
         return 0
@@ -149,6 +150,19 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     return 0 if all(status == "ok" for status in statuses) else 1
 
 
+def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:
+    """The cells of `--shard`, all without it."""
+    if shard is None:
+        return cells
+    found = re.fullmatch(r"(\d+)/(\d+)", shard)
+    first, step = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= first <= step:
+        raise ConfigError(
+            f"--shard must be i/k with whole numbers 1 <= i <= k. Received: {shard!r}"
+        )
+    return cells[first - 1 :: step]
+
+
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
     """Raises a ConfigError unless the data of every cell that trains can be found."""
     for cell in cells:
@@ -163,7 +177,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
-    hidden = ("workdir", "data_dir", "retry_failed", "noretry_failed")
+    hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")
