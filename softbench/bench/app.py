@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -146,8 +147,11 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     records.write_plan(workdir, config)
     command = _command(argv)
     statuses = runner.run_cells(cells, workdir, data_dir, command, values.retry_failed)
+    _, damaged = records.read_folder(workdir)
+    for name, why in damaged.items():
+        print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
     show(workdir)
-    return 0 if all(status == "ok" for status in statuses) else 1
+    return 0 if not damaged and all(status == "ok" for status in statuses) else 1
 
 
 def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from softbench.bench import config as config_lib
 
-
 _LONGEST = 200  # bytes of an id: file systems hold names of 255, and drafts add to an id
 
 

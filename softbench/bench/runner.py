@@ -36,9 +36,12 @@ def prepare(workdir: Path) -> None:
 
 
 def is_pending(cell: Cell, workdir: Path, retry_failed: bool) -> bool:
-    """Whether a cell has no record or, to retry the failed ones, none that is "ok"."""
-    done = ("ok",) if retry_failed else records.STATUSES
-    return records.status(_path(cell, workdir)) not in done
+    """Whether a cell has no record or, to retry the failed ones, none that is "ok".
+
+    A damaged record is left for its owner to look at.
+    """
+    found = records.status(_path(cell, workdir))
+    return found is None or (retry_failed and found not in ("ok", records.DAMAGED))
 
 
 def _path(cell: Cell, workdir: Path) -> Path:

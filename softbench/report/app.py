@@ -41,6 +41,15 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     return [name for name in names if name not in files]
 
 
+def _damaged(results: Path, pages: list, front: bool) -> int:
+    """Names the files among the records that are none; returns how many these are."""
+    for page in pages:
+        folder = (results / page.name if front else results) / "runs"
+        for name, why in page.damaged.items():
+            print(f"softbench-report: {folder / name} {why}; it is left out", file=sys.stderr)
+    return sum(len(page.damaged) for page in pages)
+
+
 def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
     for name, plot in plots.items():
         paths = {kind: results / f"{name}.{kind}" for kind in plots_lib.FORMATS}
@@ -77,6 +86,7 @@ def main(argv: list[str]) -> int:
         from softbench.report import numbers
     results = Path(options.results)
     pages, front = front_page.read_all(results)
+    damaged = _damaged(results, pages, front)
     texts, plots = front_page.contents(results, pages, front)
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
@@ -99,7 +109,7 @@ def main(argv: list[str]) -> int:
     for problem, names in problems.items():
         if names:
             print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
-    return 1 if any(problems.values()) else 0
+    return 1 if damaged or any(problems.values()) else 0
 
 
 def run() -> None:
