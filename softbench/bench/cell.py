@@ -20,6 +20,7 @@ from pathlib import Path
 from softbench.bench import environment, records, tasks
 from softbench.bench.job import Job, NotFinite
 
+CLOSED = 141  # exit status when nobody reads the output any more: no fault of the cell's, no record
 _LOOK = 5.0  # seconds between two looks at the claim
 _GRACE = 2.0  # seconds after its timeout in which the driver should have ended the cell
 
@@ -45,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
+    except BrokenPipeError:
+        os._exit(CLOSED)
     except Exception:
         record |= {"status": "crashed", "error": records.scrub(traceback.format_exc())}
     record |= result

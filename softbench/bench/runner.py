@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from softbench.bench import claims, records
-from softbench.bench.cell import new_record
+from softbench.bench.cell import CLOSED, new_record
 from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
 
@@ -120,6 +120,8 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
         code = _wait(process, cell.timeout_s, claim)
     if not claim.is_held():
         return False
+    if code == CLOSED:
+        raise BrokenPipeError
     if not path.exists():
         record = new_record(cell._asdict(), job["command"])
         if code in (None, -signal.SIGALRM):

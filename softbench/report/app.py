@@ -95,7 +95,13 @@ def main(argv: list[str]) -> int:
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
-        Path(options.html).write_text(html.document(texts, plots))
+        try:
+            Path(options.html).write_text(html.document(texts, plots))
+        except OSError as error:
+            raise ConfigError(
+                f"--html must be a file that can be written. Received: {options.html} "
+                f"({error.strerror})"
+            ) from None
         print(f"Wrote {options.html}")
         return 0
     if not options.check:
