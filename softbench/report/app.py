@@ -61,6 +61,15 @@ def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) 
     print(f"Wrote {len(texts)} files of text and {len(plots)} plots to {results}")
 
 
+def _write_html(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(
+            f"--html must be a file that can be written. Received: {path} ({error.strerror})"
+        ) from None
+
+
 def _define() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("results", None, "Folder of an experiment, or of many.", flag_values=values)
@@ -95,13 +104,7 @@ def main(argv: list[str]) -> int:
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
-        try:
-            Path(options.html).write_text(html.document(texts, plots))
-        except OSError as error:
-            raise ConfigError(
-                f"--html must be a file that can be written. Received: {options.html} "
-                f"({error.strerror})"
-            ) from None
+        _write_html(Path(options.html), html.document(texts, plots))
         print(f"Wrote {options.html}")
         return 0
     if not options.check:
