@@ -1,5 +1,6 @@
 """What the three commands share: absl flags, and mistakes that are one line. Needs no Keras."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -55,12 +56,25 @@ def run(name: str, main: Callable[[list[str]], int], stopped: str) -> None:
         # So that `kill` takes the same way out as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            return main(argv)
+            status = main(argv)
+            sys.stdout.flush()
+            return status
         except (ConfigError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                error = f"standard output was closed; {stopped}"
             print(f"{name}: error: {error}", file=sys.stderr)
+            _give_up_output()
             return 2
         except KeyboardInterrupt:
             print(f"{name}: stopped; {stopped}", file=sys.stderr)
             return 130
 
     app.run(guarded, flags_parser=parsed)
+
+
+def _give_up_output() -> None:
+    """Drops output that cannot be written: Python would try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,11 +22,12 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
-_PLACES = {
+_TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
     "smoke_results/<experiment>.",
     "data_dir": "Folder of the data sets; without it they are downloaded.",
     "backend": "tensorflow or jax; overrides the config.",
+    "shard": "i/k: the i-th, counted from 1, and every k-th cell after it, and no others.",
 }
 
 
@@ -34,7 +36,7 @@ def _define(argv: list[str]) -> flags.FlagValues:
     config_flags.DEFINE_config_file(
         "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
     )
-    for name, text in _PLACES.items():
+    for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
@@ -66,7 +68,7 @@ def resolved(argv: list[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
-        if flag in ("config", *_PLACES) and not equals:
+        if flag in ("config", *_TEXTS) and not equals:
             value = next(arguments, None)
             if value is None:
                 result.append(argument)
@@ -131,7 +133,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = read_config(values)
     config_lib.check(config)
-    cells = matrix.cells(config)
+    cells = _shard(matrix.cells(config), values.shard)
     if values.list:
         print("\n".join(cell.id for cell in cells))
         return 0
@@ -145,8 +147,24 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     records.write_plan(workdir, config)
     command = _command(argv)
     statuses = runner.run_cells(cells, workdir, data_dir, command, values.retry_failed)
+    _, damaged = records.read_folder(workdir)
+    for name, why in damaged.items():
+        print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
     show(workdir)
-    return 0 if all(status == "ok" for status in statuses) else 1
+    return 0 if not damaged and all(status == "ok" for status in statuses) else 1
+
+
+def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:
+    """The cells of `--shard`, all without it."""
+    if shard is None:
+        return cells
+    found = re.fullmatch(r"(\d+)/(\d+)", shard)
+    first, step = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= first <= step:
+        raise ConfigError(
+            f"--shard must be i/k with whole numbers 1 <= i <= k. Received: {shard!r}"
+        )
+    return cells[first - 1 :: step]
 
 
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
@@ -163,7 +181,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
-    hidden = ("workdir", "data_dir", "retry_failed", "noretry_failed")
+    hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")

@@ -1,13 +1,18 @@
 """One cell in one process: `python -m softbench.bench.cell <cell.json>`.
 
 The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command"}. The process
-chooses the Keras backend before it imports Keras, runs the task and writes the record.
+chooses the Keras backend before it imports Keras, runs the task and writes the record. It ends with
+the driver that started it, however that one ends, and holds its own timeout.
 """
 
+import contextlib
 import functools
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,12 +20,21 @@ from pathlib import Path
 from softbench.bench import environment, records, tasks
 from softbench.bench.job import Job, NotFinite
 
+CLOSED = 141  # exit status when nobody reads the output any more: no fault of the cell's, no record
+_LOOK = 5.0  # seconds between two looks at the claim
+_GRACE = 2.0  # seconds after its timeout in which the driver should have ended the cell
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the cell of a job file and writes its record; 0 when the record says "ok"."""
     job_path = Path((argv or sys.argv[1:])[0])
     job = json.loads(job_path.read_text())
     cell, workdir = job["cell"], Path(job["workdir"])
+    if os.getsid(0) == os.getpid():  # not started by hand
+        claim = workdir / "partial" / f"{cell['id']}.claim"
+        threading.Thread(target=_end_with_driver, args=(claim,), daemon=True).start()
+    # The signal ends the process without any help of Python's.
+    signal.setitimer(signal.ITIMER_REAL, min(cell["timeout_s"] + _GRACE, 1e9))
     curve_path = workdir / "partial" / f"{cell['id']}.jsonl"
     curve_path.unlink(missing_ok=True)
     os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
@@ -32,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
+    except BrokenPipeError:
+        os._exit(CLOSED)
     except Exception:
         record |= {"status": "crashed", "error": records.scrub(traceback.format_exc())}
     record |= result
@@ -39,6 +55,18 @@ def main(argv: list[str] | None = None) -> int:
     record["peak_memory_mb"] = environment.peak_memory_mb()
     records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
     return 0 if record["status"] == "ok" else 1
+
+
+def _end_with_driver(claim: Path) -> None:
+    """Ends this process and its children when the driver is gone, or has lost the cell to another.
+
+    Standard input is a pipe that the driver holds open: its end is the end of the driver.
+    """
+    with contextlib.suppress(OSError):
+        first = claim.stat()
+        while not select.select([0], [], [], _LOOK)[0] and os.path.samestat(first, claim.stat()):
+            pass
+    os.killpg(0, signal.SIGKILL)
 
 
 def new_record(cell: dict, command: str) -> dict:

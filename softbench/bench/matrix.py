@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from softbench.bench import config as config_lib
+
+_LONGEST = 200  # bytes of an id: file systems hold names of 255, and drafts add to an id
 
 
 class Cell(NamedTuple):
@@ -30,7 +33,7 @@ def cells(config: Mapping) -> list[Cell]:
     problem without any of the chosen methods gives none.
 
     Raises:
-        ConfigError: For a chosen method that no problem has.
+        ConfigError: For a chosen method that no problem has, or a name that can be no file's.
     """
     table = config_lib.method_table(config)
     chosen = config_lib.method_names(config["methods"], table)
@@ -60,7 +63,13 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
-    return Cell(cell_id(cell), cell, float(config["cell_timeout_s"]))
+    own = cell_id(cell)
+    if re.search(r"^\.|[/\x00-\x1f]", own) or len(own.encode()) > _LONGEST:
+        raise config_lib.ConfigError(
+            "Names of data sets, models and methods together must be the name of a file: without "
+            f"/ or control characters, no dot at first, at most {_LONGEST} bytes. Received: {own!r}"
+        )
+    return Cell(own, cell, float(config["cell_timeout_s"]))
 
 
 def cell_id(config: Mapping) -> str:

@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from softbench.bench.tasks import TASKS
+
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "crashed", "timed_out", "nan")
+DAMAGED = "damaged"  # the status of a file that is no record: left as it is, by all
 PLAN = "experiment.json"
 
 _ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
@@ -83,20 +86,59 @@ def finite(value: object) -> object:
 
 
 def read_all(workdir: Path) -> list[dict]:
-    """Returns the records under `<workdir>/runs`, sorted by cell id; drafts are ignored."""
-    return [
-        json.loads(path.read_text())
-        for path in sorted((Path(workdir) / "runs").glob("*.json"))
-        if not path.name.startswith(".")
-    ]
+    """Returns the sound records under `<workdir>/runs`, sorted by cell id; drafts are ignored."""
+    return read_folder(workdir)[0]
+
+
+def read_folder(workdir: Path) -> tuple[list[dict], dict[str, str]]:
+    """As `read_all`, and {file name: why it is no record} of all other files."""
+    sound, damaged = [], {}
+    for path in sorted((Path(workdir) / "runs").glob("*.json")):
+        if path.name.startswith("."):
+            continue
+        try:
+            sound.append(read(path))
+        except ValueError as error:
+            damaged[path.name] = str(error)
+    return sound, damaged
+
+
+def read(path: Path) -> dict:
+    """Returns the record at `path`.
+
+    Raises:
+        FileNotFoundError: when there is none.
+        ValueError: when the file is not a whole record of this schema, or is of another cell.
+    """
+    try:
+        record = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("is empty, cut or no JSON") from None
+    version = record.get("schema_version") if isinstance(record, dict) else None
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        raise ValueError(f"is of schema {version}; this version reads {SCHEMA_VERSION}")
+    config = record.get("config") if version else None
+    parts = [config.get(key) for key in ("methods", "dataset")] if isinstance(config, dict) else []
+    whole = bool(parts) and all(isinstance(part, dict) for part in parts)
+    if not whole or record.get("status") not in STATUSES or config.get("task") not in TASKS:
+        raise ValueError("is no record of a cell")
+    if record.get("cell") != path.stem:
+        raise ValueError(f"is the record of another cell: {record.get('cell')}")
+    return record
 
 
 def status(path: Path) -> str | None:
-    """Returns the status of the record at `path`, or None when there is no record."""
+    """Returns the status of the record at `path`, None if there is none, or "damaged"."""
     try:
-        return json.loads(Path(path).read_text())["status"]
+        return read(Path(path))["status"]
     except FileNotFoundError:
         return None
+    except ValueError:
+        return DAMAGED
 
 
 def sampler_name(method: Mapping) -> str | None:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from softbench.bench import records
-from softbench.bench.cell import new_record
+from softbench.bench import claims, records
+from softbench.bench.cell import CLOSED, new_record
 from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
+
+_LOOK_AGAIN = 0.5  # seconds between two looks at cells that other drivers run
 
 
 def prepare(workdir: Path) -> None:
@@ -34,9 +36,12 @@ def prepare(workdir: Path) -> None:
 
 
 def is_pending(cell: Cell, workdir: Path, retry_failed: bool) -> bool:
-    """Whether a cell has no record or, to retry the failed ones, none that is "ok"."""
-    done = ("ok",) if retry_failed else records.STATUSES
-    return records.status(_path(cell, workdir)) not in done
+    """Whether a cell has no record or, to retry the failed ones, none that is "ok".
+
+    A damaged record is left for its owner to look at.
+    """
+    found = records.status(_path(cell, workdir))
+    return found is None or (retry_failed and found not in ("ok", records.DAMAGED))
 
 
 def _path(cell: Cell, workdir: Path) -> Path:
@@ -48,41 +53,94 @@ def run_cells(
 ) -> list[str]:
     """Runs every cell that is pending and prints one line for each; returns their statuses.
 
+    A cell that another driver runs is left to it, and waited for when all others are done.
     `command` is the command line that records and report show.
     """
-    statuses = []
-    for index, cell in enumerate(cells, 1):
-        note = "kept"
-        if is_pending(cell, workdir, retry_failed):
-            print(f"[{index}/{len(cells)}] {cell.id}", flush=True)
-            start = time.monotonic()
-            _run_cell(cell, workdir, data_dir, command)
-            note = f"{time.monotonic() - start:.1f} s"
-        statuses.append(records.status(_path(cell, workdir)))
-        print(f"[{index}/{len(cells)}] {cell.id}: {statuses[-1]} ({note})", flush=True)
-    return statuses
+    job = {"workdir": str(workdir.resolve()), "data_dir": data_dir, "command": command}
+    before = [_stamp(_path(cell, workdir)) for cell in cells]
+    statuses: dict[int, str] = {}
+    elsewhere: set[int] = set()
+    while len(statuses) < len(cells):
+        for index, cell in enumerate(cells):
+            if index in statuses:
+                continue
+            name = f"[{index + 1}/{len(cells)}] {cell.id}"
+            note = _run_if_free(cell, workdir, job, name, before[index], retry_failed)
+            if note:
+                statuses[index] = records.status(_path(cell, workdir))
+                print(f"{name}: {statuses[index]} ({note})", flush=True)
+            elif index not in elsewhere:
+                elsewhere.add(index)
+                print(f"{name}: another run has it", flush=True)
+        if len(statuses) < len(cells):
+            time.sleep(_LOOK_AGAIN)
+    return [statuses[index] for index in range(len(cells))]
 
 
-def _run_cell(cell: Cell, workdir: Path, data_dir: str | None, command: str) -> None:
+def _stamp(path: Path) -> tuple | None:
+    """What tells one file at `path` from a later one."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _run_if_free(
+    cell: Cell, workdir: Path, job: dict, name: str, before: tuple | None, retry_failed: bool
+) -> str | None:
+    """Runs a pending cell; returns where its record is from, None while another driver has it.
+
+    A record that was not there `before` is of another driver: it counts, even to retry.
+    """
+    if not is_pending(cell, workdir, retry_failed):
+        return "kept"
+    claim = claims.claim(workdir / "partial" / f"{cell.id}.claim")
+    if claim is None:
+        return None
+    try:
+        stamp = _stamp(_path(cell, workdir))
+        if not is_pending(cell, workdir, retry_failed) or stamp not in (None, before):
+            return "of another run"
+        print(name, flush=True)
+        start = time.monotonic()
+        ended = _run_cell(cell, workdir, job, claim)
+        return f"{time.monotonic() - start:.1f} s" if ended else None
+    finally:
+        claim.release()
+
+
+def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool:
+    """Runs a cell until it has a record; False if another driver has taken it over."""
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
-    partial.mkdir(exist_ok=True)
-    job, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
-    content = {"cell": cell._asdict(), "workdir": str(workdir.resolve())}
-    records.write_json(job, content | {"data_dir": data_dir, "command": command})
-    code = None
-    timeout = contextlib.suppress(subprocess.TimeoutExpired)
-    with errors.open("wb") as stderr, _process(job, cell, stderr) as process, timeout:
-        code = process.wait(timeout=cell.timeout_s)
+    place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
+    records.write_json(place, job | {"cell": cell._asdict()})
+    with errors.open("wb") as stderr, _process(place, cell, stderr) as process:
+        code = _wait(process, cell.timeout_s, claim)
+    if not claim.is_held():
+        return False
+    if code == CLOSED:
+        raise BrokenPipeError
     if not path.exists():
-        record = new_record(cell._asdict(), command)
-        if code is None:
+        record = new_record(cell._asdict(), job["command"])
+        if code in (None, -signal.SIGALRM):
             record |= {"status": "timed_out", "error": f"Stopped after {cell.timeout_s:g} s."}
         else:
             text = records.scrub(errors.read_text(errors="replace"))
             record |= {"status": "crashed", "error": f"Exit code {code}.\n{text}".strip()}
         records.write_json(path, record)
-    job.unlink(missing_ok=True)
+    place.unlink(missing_ok=True)
+    return True
+
+
+def _wait(process: subprocess.Popen, seconds: float, claim: claims.Claim) -> int | None:
+    """The exit code of a cell; None if it is to be ended: after so many seconds, or taken over."""
+    end = time.monotonic() + seconds
+    while claim.is_held() and (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=min(left, claims.HEARTBEAT))
+    return None
 
 
 @contextlib.contextmanager
@@ -92,12 +150,20 @@ def _process(job: Path, cell: Cell, stderr: object) -> Iterator[subprocess.Popen
     environ = os.environ | cell.config.get("environment", {})
     environ["KERAS_BACKEND"] = cell.config["backend"]
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
-    process = subprocess.Popen(command, env=environ, stderr=stderr, start_new_session=True)
+    # The cell ends when nobody holds the other end of the pipe: with this process at the latest.
+    end, held = os.pipe()
     try:
-        yield process
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
+        process = subprocess.Popen(
+            command, env=environ, stdin=end, stderr=stderr, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        os.close(end)
+        os.close(held)

@@ -20,6 +20,8 @@ from softbench.datasets.store import FolderStore
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_PARTS = ("options", "facts", "files")
+_verified: set[Path] = set()  # folders whose files this process has read whole
 
 
 def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) -> dict:
@@ -78,7 +80,9 @@ def read_manifest(folder: Path) -> dict:
     path = Path(folder) / MANIFEST
     try:
         manifest = json.loads(path.read_text())
-        known = manifest["format"] == FORMAT
+        known = manifest["format"] == FORMAT and manifest["kind"] in catalog.KINDS
+        known = known and isinstance(manifest["dataset"], str)
+        known = known and all(isinstance(manifest[key], dict) for key in _PARTS)
     except (ValueError, TypeError, KeyError):
         known = False
     if not known:
@@ -117,13 +121,21 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
 def load_prepared(name: str, folder: Path, options: Mapping) -> Any:
     """Loads the set `name` from its prepared folder: arrays are memory maps.
 
-    `options` are those of the reader, see `check_prepared`, and of the loader.
+    `options` are those of the reader, see `check_prepared`, and of the loader. The first time that
+    a process loads a folder it compares the sha256 of its files.
     """
     _, load = catalog.split_options(name, options)
     read = {key: value for key, value in options.items() if key not in load}
-    manifest = check_prepared(folder, read)
-    kind = catalog.KINDS[manifest["kind"]]
-    return kind.load(FolderStore(folder), manifest["facts"], name, **load)
+    place = folder.resolve()
+    manifest = check_prepared(folder, read, verify=place not in _verified)
+    _verified.add(place)
+    store, facts = FolderStore(folder), manifest["facts"]
+    if facts.get("num_classes") != len(store.read("counts")):
+        raise ValueError(
+            f"`data_dir`: `num_classes` of {MANIFEST} must be the length of counts.npy, "
+            f"{len(store.read('counts'))}. Received: {facts.get('num_classes')} in {folder}"
+        )
+    return catalog.KINDS[manifest["kind"]].load(store, facts, name, **load)
 
 
 def _described(paths: list[Path]) -> dict:

@@ -41,6 +41,15 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     return [name for name in names if name not in files]
 
 
+def _damaged(results: Path, pages: list, front: bool) -> int:
+    """Names the files among the records that are none; returns how many these are."""
+    for page in pages:
+        folder = (results / page.name if front else results) / "runs"
+        for name, why in page.damaged.items():
+            print(f"softbench-report: {folder / name} {why}; it is left out", file=sys.stderr)
+    return sum(len(page.damaged) for page in pages)
+
+
 def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
     for name, plot in plots.items():
         paths = {kind: results / f"{name}.{kind}" for kind in plots_lib.FORMATS}
@@ -50,6 +59,15 @@ def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) 
     for name, text in texts.items():
         (results / name).write_text(text)
     print(f"Wrote {len(texts)} files of text and {len(plots)} plots to {results}")
+
+
+def _write_html(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(
+            f"--html must be a file that can be written. Received: {path} ({error.strerror})"
+        ) from None
 
 
 def _define() -> flags.FlagValues:
@@ -77,6 +95,7 @@ def main(argv: list[str]) -> int:
         from softbench.report import numbers
     results = Path(options.results)
     pages, front = front_page.read_all(results)
+    damaged = _damaged(results, pages, front)
     texts, plots = front_page.contents(results, pages, front)
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
@@ -85,7 +104,7 @@ def main(argv: list[str]) -> int:
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
-        Path(options.html).write_text(html.document(texts, plots))
+        _write_html(Path(options.html), html.document(texts, plots))
         print(f"Wrote {options.html}")
         return 0
     if not options.check:
@@ -99,7 +118,7 @@ def main(argv: list[str]) -> int:
     for problem, names in problems.items():
         if names:
             print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
-    return 1 if any(problems.values()) else 0
+    return 1 if damaged or any(problems.values()) else 0
 
 
 def run() -> None:

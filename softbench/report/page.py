@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +16,7 @@ from softbench.report import frame
 from softbench.report.tables import Table
 
 _NOTES = "NOTES.md"
+_PLAN = {"experiment", "title", "columns", "paper", "methods"}
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class Page:
         name: of the folder.
         plan: content of `experiment.json`, and the notes.
         records: all records, by cell id.
+        damaged: {file name: why it is no record}, of the other files among them.
     """
 
     name: str
     plan: dict
     records: list[dict]
+    damaged: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -92,9 +95,15 @@ def read(results: Path) -> Page:
         raise ConfigError(
             f"--results must be a folder that `softbench` wrote. Received: {results}"
         ) from None
+    except ValueError:
+        plan = None
+    if not isinstance(plan, dict) or not plan.keys() >= _PLAN:
+        raise ConfigError(
+            f"{PLAN} must be one that `softbench` wrote: run it again. Received: {results / PLAN}"
+        )
     notes = results / _NOTES
     plan["notes"] = notes.read_text().strip() if notes.is_file() else ""
-    return Page(results.resolve().name, plan, records_lib.read_all(results))
+    return Page(results.resolve().name, plan, *records_lib.read_folder(results))
 
 
 def summary(page: Page) -> str:
@@ -118,8 +127,9 @@ def texts(page: Page) -> dict[str, str]:
     for name, (caption, _) in page.plots.items():
         lines += [f"![{caption}]({name}.svg)", ""]
     failed = page.cells[page.cells["status"] != "ok"].drop_duplicates("record")
-    if len(failed):
+    if len(failed) or page.damaged:
         lines += ["## Cells without a result", ""]
+        lines += [f"* `runs/{name}` {why}." for name, why in page.damaged.items()]
         lines += [f"* `{row.cell}`: {row.status}. {row.error}" for row in failed.itertuples()]
         lines.append("")
     csv = {f"{_file_name(table.title)}.csv": table.csv() for table in found}

@@ -5,6 +5,9 @@ Shape letters: B validation contexts, n classes, d features, D random features.
 
 import hashlib
 import json
+import os
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,10 +83,10 @@ def _load_or_train(job: Job) -> Trained:
     key = {part: config[part] for part in parts} | {"full": method}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     path = None if job.cache is None else Path(job.cache) / f"trained-{digest}.npz"
-    if path is not None and path.is_file():
-        with np.load(path) as arrays:
-            job.result["from_cache"] = True
-            return Trained(**arrays)
+    kept = None if path is None else _kept(path)
+    if kept is not None:
+        job.result["from_cache"] = True
+        return kept
     problem = load(config, job.data_dir)
     model = train.fit(job, method, problem, config["optimizer"])
     hidden, labels = problem.probe()
@@ -95,9 +98,30 @@ def _load_or_train(job: Job) -> Trained:
         np.array(job.result["curve"][-1]["valid_nll"]),
     )
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **trained._asdict())
+        _keep(trained, path)
     return trained
+
+
+def _kept(path: Path) -> Trained | None:
+    """The head of an earlier run; None without one, or if its file is not whole."""
+    try:
+        with np.load(path) as arrays:
+            return Trained(**arrays)
+    except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
+        return None
+
+
+def _keep(trained: Trained, path: Path) -> None:
+    """Writes all of the file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **trained._asdict())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _spread(size: int, wanted: int) -> np.ndarray:

@@ -1,0 +1,85 @@
+"""What the fault tests share: a small experiment, drivers as real processes, and their cells."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
+ENDLESS = "--config.epochs=20000"
+SMALL = """
+from softbench.bench.config import experiment
+from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
+
+def get_config():
+    sampler = {"class_name": "uniform", "config": {}}
+    return experiment(
+        "faults",
+        dataset={**SMALL_LABELS, "num_train": 300},
+        model={"name": "bag", "dim": 4, "batch_size": 100},
+        optimizer={"name": "adam", "learning_rate": 0.01},
+        method_table={
+            "full": {"head": "FullSoftmax"},
+            "uniform": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 4, "sampler": sampler}},
+            "broken": {"head": "NoSuchHead"},
+        },
+        timing=SMALL_TIMING,
+        cell_timeout_s=200.0,
+        columns=("test_perplexity", "step_ms"),
+    )
+"""
+
+
+def arguments(tmp_path, methods, *options):
+    """The command line of a run of the small experiment into `tmp_path / "out"`."""
+    path = tmp_path / "small.py"
+    path.write_text(SMALL)
+    backend = f"--backend={keras.backend.backend()}"
+    places = [f"--config={path}", f"--workdir={tmp_path / 'out'}"]
+    return ["softbench", *places, backend, f"--config.methods={methods}", *options]
+
+
+def driver(argv, **kwargs):
+    """A process of the command line `argv`; its output is kept in pipes."""
+    command = [sys.executable, "-m", *argv]
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+    return subprocess.Popen(command, env=ENVIRON, cwd=ROOT, text=True, **kwargs)
+
+
+def wait_for(found, seconds=25):
+    """Returns what `found()` returns, as soon as that is true; else what it returns at last."""
+    end = time.monotonic() + seconds
+    while not (value := found()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+def cells_of(workdir):
+    """Process ids of the cells whose job files are under `workdir`; Linux alone lists them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if "softbench.bench.cell" in words and str(workdir) in " ".join(words):
+            found.append(int(folder.name))
+    return found
+
+
+def records(workdir):
+    """{method: record}."""
+    found = [json.loads(path.read_text()) for path in (workdir / "runs").glob("*.json")]
+    return {next(iter(record["config"]["methods"])): record for record in found}
+
+
+def cli(*argv):
+    """Runs a command line to its end: exit status, output, errors."""
+    process = driver(argv)
+    out, errors = process.communicate(timeout=100)
+    return process.returncode, out, errors

@@ -1,0 +1,82 @@
+"""Files among the records that are none: named, left as they are, and the rest is shown."""
+
+import json
+import shutil
+
+import pytest
+from faults import arguments, cli
+
+from softbench.bench import records
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    argv = arguments(folder, "full", "--config.seeds=(0,1)")
+    code, _, errors = cli(*argv)
+    assert (code, errors) == (0, "")
+    return folder
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+DAMAGE = {
+    "empty": (lambda path: path.write_text(""), "is empty, cut or no JSON"),
+    "cut": (lambda path: path.write_text(path.read_text()[:900]), "is empty, cut or no JSON"),
+    "bytes": (lambda path: path.write_bytes(bytes(range(256))), "is empty, cut or no JSON"),
+    "list": (lambda path: path.write_text("[]"), "is no record of a cell"),
+    "foreign": (lambda path: path.write_text('{"status": "ok"}'), "is no record of a cell"),
+    "newer": (lambda path: edit(path, schema_version=2), "is of schema 2; this version reads 1"),
+    "state": (lambda path: edit(path, status=None), "is no record of a cell"),
+    "task": (lambda path: edit(path, config={"task": "x"}), "is no record of a cell"),
+    "other": (lambda path: edit(path, cell="x"), "is the record of another cell: x"),
+    "folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read: Is a directory"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_reading_names_it_and_keeps_the_rest(finished, tmp_path, kind):
+    shutil.copytree(finished / "out", tmp_path / "out")
+    bad, good = sorted((tmp_path / "out" / "runs").iterdir())
+    damage, why = DAMAGE[kind]
+    damage(bad)
+    sound, damaged = records.read_folder(tmp_path / "out")
+    assert [record["cell"] for record in sound] == [good.stem]
+    assert damaged == {bad.name: why}
+    assert records.status(bad) == "damaged"
+
+
+def test_the_commands_name_it_and_go_on(finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished / "out", out)
+    bad, good = sorted((out / "runs").iterdir())
+    bad.write_text("")
+    shutil.copy(good, out / "runs" / "xx-renamed.json")
+    argv = arguments(tmp_path, "full", "--config.seeds=(0,1)", "--retry_failed")
+    expected = [
+        f"{bad} is empty, cut or no JSON; it is left out",
+        f"{out}/runs/xx-renamed.json is the record of another cell: {good.stem}; it is left out",
+    ]
+    code, text, errors = cli(*argv)
+    assert (code, errors.splitlines()) == (1, [f"softbench: {line}" for line in expected])
+    assert f"{bad.stem}: damaged (kept)" in text and "\n| full" in text
+    assert bad.read_text() == ""
+
+    report = ["softbench.report.app", f"--results={out}"]
+    code, _, errors = cli(*report)
+    assert (code, errors.splitlines()) == (0, [f"softbench-report: {line}" for line in expected])
+    page = (out / "README.md").read_text()
+    assert f"* `runs/{bad.name}` is empty, cut or no JSON.\n" in page
+    assert page.count("| full") == 1
+    assert cli(*report, "--check")[0] == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}"])
+def test_a_damaged_plan_is_one_line(finished, tmp_path, content):
+    shutil.copytree(finished / "out", tmp_path / "out")
+    (tmp_path / "out" / "experiment.json").write_text(content)
+    code, _, errors = cli("softbench.report.app", f"--results={tmp_path / 'out'}")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "experiment.json must be one that `softbench` wrote: run it again" in errors

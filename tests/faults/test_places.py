@@ -1,0 +1,85 @@
+"""Output and files that cannot be written: one line, and no traceback."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults import ENDLESS, arguments, cli, driver, wait_for
+
+from softbench.experiments.gradient_bias import run as gradient_bias
+
+FULL = Path("/dev/full")
+
+
+def test_a_closed_pipe_ends_the_run_and_no_cell_is_to_blame(tmp_path):
+    out = tmp_path / "out"
+    process = driver(arguments(tmp_path, "full", ENDLESS))
+    assert wait_for(lambda: list(out.glob("partial/*.jsonl")))
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait(timeout=30) == 2
+    assert errors == (
+        "softbench: error: standard output was closed; run the same command to resume\n"
+    )
+    assert not list(out.glob("runs/*"))
+
+
+def test_a_reader_that_leaves_early(tmp_path):
+    """`softbench --list | head`: the output is in Python's buffer until it ends."""
+    read, write = os.pipe()
+    process = driver(arguments(tmp_path, "", "--list"), stdout=write)
+    os.close(read)
+    os.close(write)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.startswith("softbench: error: standard output was closed")
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
+def test_output_to_a_full_disk(tmp_path):
+    with FULL.open("w") as full:
+        process = driver(arguments(tmp_path, "", "--list"), stdout=full, stderr=subprocess.PIPE)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors == "softbench: error: [Errno 28] No space left on device\n"
+
+
+def test_a_work_directory_below_a_file(tmp_path):
+    argv = arguments(tmp_path, "full")
+    code, _, errors = cli(*argv, f"--workdir={tmp_path / 'small.py' / 'out'}")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "--workdir must be a folder that can be written. Received: " in errors
+
+
+def test_html_to_a_place_that_cannot_be_written(tmp_path):
+    results = Path(__file__).resolve().parents[2] / "results" / "tree_fit"
+    place = tmp_path / "nowhere" / "report.html"
+    code, _, errors = cli("softbench.report.app", f"--results={results}", f"--html={place}")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert f"--html must be a file that can be written. Received: {place} (No such" in errors
+
+
+def test_a_kept_head_is_whole_or_made_again(tmp_path, monkeypatch):
+    path = tmp_path / "partial" / "trained-0.npz"
+    made = gradient_bias.Trained(*(np.arange(1000.0) + i for i in range(5)))
+    assert gradient_bias._kept(path) is None
+    gradient_bias._keep(made, path)
+    for a, b in zip(made, gradient_bias._kept(path), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    content = path.read_bytes()
+    for damaged in (b"", content[:5000], content[:-1], b"\x80" * 99):
+        path.write_bytes(damaged)
+        assert gradient_bias._kept(path) is None
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(gradient_bias.os, "replace", fail)
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="disk full"):
+        gradient_bias._keep(made, path)
+    assert path.read_bytes() == content and len(list(path.parent.iterdir())) == 1
