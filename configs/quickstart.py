@@ -2,7 +2,8 @@
 
     softbench --config=quickstart --workdir=my_results
 
-15 cells, three and a half minutes on two cores. (Without `--workdir` the committed records count as done.)
+15 cells, three and a half minutes on two cores. (Without `--workdir` the committed records count as
+done.)
 The run ends with two tables: a language of 10,000 words (LSTM; perplexity) and an extreme
 classification set of 10,000 labels (sparse bag of features; precision@1/3/5). In each, all rows
 train the same model from the same start: normalised vectors at temperature 0.09, biases that begin
