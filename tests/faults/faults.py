@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -45,10 +46,19 @@ def arguments(tmp_path, methods, *options):
 
 
 def driver(argv, **kwargs):
-    """A process of the command line `argv`; its output is kept in pipes."""
+    """A process of the command line `argv`; its output is kept in pipes.
+
+    It does not inherit that a signal is ignored, as under `nohup`.
+    """
     command = [sys.executable, "-m", *argv]
     kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
-    return subprocess.Popen(command, env=ENVIRON, cwd=ROOT, text=True, **kwargs)
+    signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in signals}
+    try:
+        return subprocess.Popen(command, env=ENVIRON, cwd=ROOT, text=True, **kwargs)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_for(found, seconds=25):
