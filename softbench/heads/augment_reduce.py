@@ -142,5 +142,10 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
-        scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
-        scatter_add(self.visits, ids, ops.cast(counts, "float32"))
+        # An example that does not count writes what one that does writes: of two values for one id
+        # either could be kept.
+        weight = ops.cast(counts, "float32")
+        ids = inputs.from_present(ids, weight)
+        value = ops.where(counts, state, gather_rows(self.log_eta, ids))
+        scatter_update(self.log_eta, ids, inputs.from_present(value, weight))
+        scatter_add(self.visits, ids, weight)
