@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.labels import check_integers, check_values, safe_ids
 from softbench.state import Arguments, saved_arguments
 
 
@@ -84,18 +85,32 @@ class Sampler(keras.layers.Layer):
             table: the head's `ClassTable`.
             hidden: (B, d).
             num_sampled: m.
-            labels: int (B,) or None. With labels, a per-example sampler draws from the other
+            labels: integers (B,) or None. With labels, a per-example sampler draws from the other
                 classes; `exclude_labels=False` makes it draw from all n and report the labels'
                 own log expected count. Without labels it draws from all n.
 
         Returns:
-            `Samples`.
+            `Samples`. In a compiled step, the expected count of a label out of range is NaN.
+
+        Raises:
+            ValueError: if labels are not integers or, where they can be seen, not in [0, n).
         """
         self._check_built(table, num_sampled)
-        labels = None if labels is None else ops.cast(labels, "int32")
-        if labels is not None and exclude_labels and self.per_example:
+        if labels is None:
+            return self._draw(table, hidden, num_sampled, None, None)
+        labels, valid = self._safe_labels(labels)
+        if exclude_labels and self.per_example:
             return self._draw(table, hidden, num_sampled, labels, None)
-        return self._draw(table, hidden, num_sampled, None, labels)
+        found = self._draw(table, hidden, num_sampled, None, labels)
+        true = found.true_log_expected_count
+        if true is not None:
+            true = ops.where(valid, true, float("nan"))
+        return Samples(found.ids, found.log_expected_count, true)
+
+    def _safe_labels(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels as int32, 0 where out of range, and whether they are in range."""
+        check_values("labels", labels, self.units)
+        return safe_ids(labels, self.units)
 
     def _draw(
         self,
@@ -118,9 +133,12 @@ class Sampler(keras.layers.Layer):
         where the label itself has log q = -inf.
         """
         self._check_built(table)
+        if ids is not None:
+            check_integers("ids", ids)
+            ids = ops.cast(ids, "int32")
         if labels is None or self.share_draws:
             return self._log_prob(table, hidden, ids, None)
-        return self._log_prob(table, hidden, ids, ops.cast(labels, "int32"))
+        return self._log_prob(table, hidden, ids, self._safe_labels(labels)[0])
 
     def _log_prob(
         self, table: Any, hidden: Tensor, ids: Tensor | None, excluded: Tensor | None
