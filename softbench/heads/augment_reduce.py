@@ -143,6 +143,11 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
-        counts = ops.logical_and(counts, ops.isfinite(state))  # an overflow would stay for ever
-        scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
-        scatter_add(self.visits, ids, ops.cast(counts, "float32"))
+        # An overflow would stay for ever. An example that does not count writes what one that does
+        # writes: of two values for one id either could be kept.
+        counts = ops.logical_and(counts, ops.isfinite(state))
+        weight = ops.cast(counts, "float32")
+        ids = inputs.from_present(ids, weight)
+        value = ops.where(counts, state, gather_rows(self.log_eta, ids))
+        scatter_update(self.log_eta, ids, inputs.from_present(value, weight))
+        scatter_add(self.visits, ids, weight)

@@ -66,7 +66,8 @@ class Head(keras.layers.Layer):
             hidden: (..., d).
             labels: integers (...) in [0, n), or None.
             sample_weight: (...), or None; multiplies the losses, and the added mean is
-                sum(weight * loss) / sum(weight).
+                sum(weight * loss) / sum(weight). An example of weight 0 is not there: its loss is
+                0, whatever its label and its vector, and it moves no row and no statistic.
             training: True for the training loss, else the exact negative log-likelihood.
 
         Returns:
@@ -96,13 +97,14 @@ class Head(keras.layers.Layer):
         if weight is not None or not is_concrete(labels):
             counts = inputs.counted(weight, valid)
             safe = inputs.from_present(safe, counts)
+            flat = inputs.without_absent_nan(flat, counts)
         if training:
             losses = self.training_loss(flat, safe, counts, **side)
         else:
             losses = self.negative_log_likelihood(flat, safe, **side)
         losses = ops.where(valid, losses, float("nan"))
         if weight is not None:
-            losses = losses * weight
+            losses = ops.where(ops.not_equal(weight, 0), losses * weight, 0.0)
         self.add_loss(inputs.mean_of_weighted(losses, counts))
         return ops.reshape(losses, leading)
 

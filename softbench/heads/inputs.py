@@ -79,6 +79,15 @@ def from_present(x: Tensor, weight: Tensor | None) -> Tensor:
     return ops.where(ops.reshape(present, (-1,) + (1,) * (len(x.shape) - 1)), x, own)
 
 
+def without_absent_nan(hidden: Tensor, weight: Tensor) -> Tensor:
+    """`hidden` (B, d) or features (B, v), with 0 for what is not finite in examples of weight 0.
+
+    0 * NaN is NaN: a loss of 0 alone would not keep it from the gradient of the rows.
+    """
+    kept = ops.logical_or(ops.expand_dims(ops.not_equal(weight, 0), -1), ops.isfinite(hidden))
+    return ops.where(kept, hidden, ops.zeros_like(hidden))
+
+
 def flat_vectors(x: Tensor) -> Tensor:
     """(..., k) as (B, k)."""
     return ops.reshape(x, (-1, x.shape[-1]))

@@ -96,8 +96,12 @@ class SampledHead(TableHead):
 
         Examples of weight 0 get the draws of one that counts.
         """
+        extra = {}
+        if weight is not None and self.sampler.uses_present:
+            extra["present"] = ops.not_equal(weight, 0)
+        arguments = (labels, self.exclude_labels)
         draws = [
-            self.sampler.sample(self.table, features, size, labels, self.exclude_labels)
+            self.sampler.sample(self.table, features, size, *arguments, **extra)
             for size in self.set_sizes
         ]
         return draws if weight is None else [_of_present(draw, weight) for draw in draws]
@@ -122,6 +126,8 @@ class SampledHead(TableHead):
         **side: Tensor,
     ) -> Tensor:
         """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
+        if features is not None and weight is not None:
+            features = inputs.without_absent_nan(features, weight)
         features = ops.stop_gradient(hidden if features is None else features)
         draws = self.draw(features, labels, weight)
 

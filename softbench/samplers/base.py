@@ -47,11 +47,14 @@ class Sampler(keras.layers.Layer):
             the class table), "tree" (features that a tree was fitted to), "batch" (the labels of
             the batch), "exact" (all scores), or "mixed". Every registered class sets it.
         unique: whether draws are without replacement, and q is the probability of being drawn.
+        uses_present: whether the draws depend on which examples are there (weight not 0), so that
+            `_draw` and `log_expected_count` take `present`, bool (B,).
     """
 
     kind: str
     arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
     unique = False
+    uses_present = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -78,6 +81,7 @@ class Sampler(keras.layers.Layer):
         num_sampled: int,
         labels: Tensor | None = None,
         exclude_labels: bool = True,
+        present: Tensor | None = None,
     ) -> Samples:
         """Draw classes, with their log expected counts.
 
@@ -89,6 +93,8 @@ class Sampler(keras.layers.Layer):
                 classes; `exclude_labels=False` makes it draw from all n and report the labels'
                 own log expected count. Without labels it draws from all n.
 
+            present: bool (B,) or None: which examples are there, for a sampler with `uses_present`.
+
         Returns:
             `Samples`. In a compiled step, the expected count of a label out of range is NaN.
 
@@ -98,18 +104,19 @@ class Sampler(keras.layers.Layer):
         self._check_built(table, num_sampled)
         if labels is None:
             return self._draw(table, hidden, num_sampled, None, None)
-        labels, valid = self._safe_labels(labels)
+        extra = {} if present is None or not self.uses_present else {"present": present}
+        labels, valid = self._safe_labels(labels, present)
         if exclude_labels and self.per_example:
-            return self._draw(table, hidden, num_sampled, labels, None)
-        found = self._draw(table, hidden, num_sampled, None, labels)
+            return self._draw(table, hidden, num_sampled, labels, None, **extra)
+        found = self._draw(table, hidden, num_sampled, None, labels, **extra)
         true = found.true_log_expected_count
         if true is not None:
             true = ops.where(valid, true, float("nan"))
         return Samples(found.ids, found.log_expected_count, true)
 
-    def _safe_labels(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _safe_labels(self, labels: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Labels as int32, 0 where out of range, and whether they are in range."""
-        check_values("labels", labels, self.units)
+        check_values("labels", labels, self.units, present)
         return safe_ids(labels, self.units)
 
     def _draw(
