@@ -1,4 +1,4 @@
-"""Labels: the one rule for heads, samplers and metrics.
+"""Labels and weights of examples: the one rule for heads, samplers and metrics.
 
 Labels are integers of any width in [0, n). Where their values can be seen, one out of range is a
 ValueError; inside a compiled step it is told apart by `safe_ids`, and its loss is NaN. JAX has no
@@ -58,6 +58,21 @@ def check_values(name: str, ids: Any, size: int | None, weight: Any = None, firs
         rule = f"at least {first}" if size is None else f"in [{first}, {size})"
         raise ValueError(
             f"`{name}` must be {rule}. Received values from {values.min()} to {values.max()}"
+        )
+
+
+def check_weights(weight: Any) -> None:
+    """Raise a ValueError unless weights of examples are finite and not negative, if concrete.
+
+    A compiled step cannot see them: there a negative weight would enter the sums as it is.
+    """
+    if weight is None or not is_concrete(weight):
+        return
+    values = np.asarray(ops.convert_to_numpy(weight), np.float64)
+    if not np.all((values >= 0) & (values < np.inf)):
+        raise ValueError(
+            "`sample_weight` must be finite and not negative (0 leaves an example out). "
+            f"Received values from {values.min()} to {values.max()}"
         )
 
 

@@ -7,7 +7,14 @@ import reference
 from conftest import compiled, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
 
-from softbench import AugmentReduce, Classifier, NegativeSampling, RowAdam, SampledSoftmax
+from softbench import (
+    AugmentReduce,
+    Classifier,
+    NegativeSampling,
+    RowAdam,
+    SampledSoftmax,
+    metrics,
+)
 
 RNG = np.random.default_rng(6)
 HIDDEN = RNG.normal(size=(6, D)).astype("float32")
@@ -86,7 +93,9 @@ def test_labels_of_weight_0_may_be_anything_eagerly_too(training):
 def test_evaluate_leaves_out_an_infinite_loss_of_weight_0():
     """The noise never draws class 0, which has probability 0."""
     head = NegativeSampling(N, NEVER)
-    model = Classifier(keras.Sequential([keras.Input((D,))]), head, top_k=(1,))
+    model = Classifier(
+        keras.Sequential([keras.Input((D,)), keras.layers.Identity()]), head, top_k=(1,)
+    )
     model.compile("sgd")
     labels = np.where(ABSENT, 0, LABELS + 1).astype("int32")
     options = {"sample_weight": WEIGHT, "verbose": 0, "return_dict": True}
@@ -179,3 +188,66 @@ def test_a_mixture_with_in_batch_negatives():
     expected[3:6] = -np.inf
     np.testing.assert_allclose(count, expected, rtol=1e-5)
     np.testing.assert_array_equal(to_numpy(head.sampler.first.seen), seen)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_weights_must_be_finite_and_not_negative(bad):
+    weight = np.array([1, bad, 1, 1, 1, 1], "float32")
+    head = built(SampledSoftmax(N, "uniform", 2))
+    rule = r"`sample_weight` must be finite and not negative.*Received"
+    for training in (False, True):
+        with pytest.raises(ValueError, match=rule):
+            head(HIDDEN, LABELS, sample_weight=weight, training=training)
+    model = Classifier(keras.Sequential([keras.Input((D,)), keras.layers.Dense(D)]), head)
+    model.compile("sgd")
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=rule):
+            method(HIDDEN, LABELS, sample_weight=weight, verbose=0)
+    scores = np.zeros((6, N), "float32")
+    for metric in (
+        metrics.ScorePerplexity(),
+        metrics.PrecisionAtK(1),
+        metrics.PropensityScoredPrecisionAtK(np.ones(N), 1),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            metric.update_state(LABELS, scores, weight)
+    with pytest.raises(ValueError, match=rule):
+        metrics.Perplexity().update_state(np.ones(6, "float32"), weight)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (6, 1)])
+def test_weights_must_have_the_shape_of_labels(shape):
+    head = built(SampledSoftmax(N, "uniform", 2))
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape of `labels`"):
+        head(HIDDEN, LABELS, sample_weight=np.ones(shape, "float32"))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("compile_it", [False, True])
+def test_a_score_that_is_nan_is_never_a_hit(dense, compile_it):
+    """Of row 0 one wrong score, of row 1 the label's own, of row 2 all."""
+    scores = np.array([[0, 3, 2, 1], [0, 3, 2, 1], [0, 3, 2, 1]], "float32")
+    scores[0, 0], scores[1, 1], scores[2] = np.nan, np.nan, np.nan
+    labels = np.array([1, 1, 0], "int32")
+    y_true = np.eye(4, dtype="float32")[labels] if dense else labels
+    for k, expected in ((1, 1 / 3), (2, 1 / 6), (4, 1 / 12)):  # row 0 alone has a hit
+        for metric in (
+            metrics.PrecisionAtK(k, dense),
+            metrics.PropensityScoredPrecisionAtK(np.ones(4), k, dense),
+        ):
+            update = compiled(metric.update_state, metric) if compile_it else metric.update_state
+            update(y_true, scores)
+            scale = k if isinstance(metric, metrics.PropensityScoredPrecisionAtK) else 1
+            assert float(metric.result()) == pytest.approx(expected * scale, abs=1e-6)
+
+
+def test_a_score_that_is_nan_makes_the_perplexity_nan():
+    scores = np.zeros((2, 4), "float32")
+    for entry in ((0, 1), (0, 3)):  # the label's own, another
+        broken = scores.copy()
+        broken[entry] = np.nan
+        for weight, expected in ((None, np.nan), (np.array([0, 1], "float32"), 4.0)):
+            metric = metrics.ScorePerplexity()
+            metric.update_state(np.array([1, 2]), broken, weight)
+            metric.update_state(np.array([1, 2]), scores)
+            np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-5)

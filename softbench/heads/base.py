@@ -10,7 +10,7 @@ from keras import ops
 from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
-from softbench.labels import check_values, safe_ids
+from softbench.labels import check_values, check_weights, safe_ids
 from softbench.ops import is_concrete
 from softbench.state import Arguments, saved_arguments
 from softbench.table import DENSE_CLASSES
@@ -67,14 +67,17 @@ class Head(keras.layers.Layer):
             labels: integers (...) in [0, n), or None.
             sample_weight: (...), or None; multiplies the losses, and the added mean is
                 sum(weight * loss) / sum(weight). An example of weight 0 is not there: its loss is
-                0, whatever its label and its vector, and it moves no row and no statistic.
+                0, whatever its label and its vector, and it moves no row and no statistic. Weights
+                must be finite and not negative, which a compiled step cannot check: see to it in
+                the data.
             training: True for the training loss, else the exact negative log-likelihood.
 
         Returns:
             float32 (..., n) without labels, (...) with.
 
         Raises:
-            ValueError: if the shapes do not fit, or labels are not integers in [0, n).
+            ValueError: if the shapes do not fit, labels are not integers in [0, n), or a weight
+                that can be seen is negative or not finite.
         """
         return self._call(hidden, labels, sample_weight, training)
 
@@ -91,6 +94,7 @@ class Head(keras.layers.Layer):
             return ops.reshape(self.prediction_scores(flat, **side), (*leading, self.units))
         inputs.check_ids("labels", labels, hidden)
         weight = inputs.flat_weight(sample_weight, labels)
+        check_weights(sample_weight)
         self.check_label_values(labels, sample_weight)
         safe, valid = safe_ids(ops.reshape(labels, (-1,)), self.units)
         counts = None  # all alike, where the values were seen

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.labels import check_values, fits, safe_ids
+from softbench.labels import check_values, check_weights, fits, safe_ids
 
 
 class WeightedMean(keras.metrics.Metric):
@@ -30,7 +30,11 @@ class WeightedMean(keras.metrics.Metric):
         total.assign(new)
 
     def _update_mean(self, values: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds values of any shape; entries of weight 0 count nothing, not even when NaN."""
+        """Adds values of any shape; entries of weight 0 count nothing, not even when NaN.
+
+        Weights must be finite and not negative: a ValueError where they can be seen.
+        """
+        check_weights(sample_weight)
         values = ops.cast(values, self.dtype)
         if sample_weight is None:
             weight = ops.ones_like(values)
@@ -89,7 +93,7 @@ class ScorePerplexity(Perplexity):
     """Perplexity of integer labels `(...)` under `log_softmax` of scores `(..., n)`.
 
     `update_state(y_true, y_pred, sample_weight=None)`, so it works in `compile(metrics=[...])`.
-    In a compiled step a label out of range makes the result NaN.
+    In a compiled step a label out of range makes the result NaN, as a score that is NaN does.
 
     Raises:
         ValueError: if `y_true` are not integers of that shape (or (..., 1)) or, where they can be

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
-from softbench.labels import check_values, safe_ids
+from softbench.labels import check_values, check_weights, safe_ids
 from softbench.metrics.likelihood import WeightedMean
 from softbench.ops import is_concrete
 
@@ -26,7 +26,8 @@ class PrecisionAtK(WeightedMean):
         y_true: integers `(B,)`, one label each, or `(B, R)`, label ids padded with -1; with
             `dense_labels=True`, `(B, n)` non-zero where the class is a label. In a compiled step an
             id out of range makes the result NaN.
-        y_pred: int `(B, K)` ranked ids, K >= k (from `head.top_k`), or float `(B, n)` scores.
+        y_pred: int `(B, K)` ranked ids, K >= k (from `head.top_k`), or float `(B, n)` scores. A
+            score that is NaN ranks last and is never a hit.
         sample_weight: `(B,)`.
 
     Raises:
@@ -65,15 +66,20 @@ class PrecisionAtK(WeightedMean):
                 f"Received: shape={tuple(y_pred.shape)}"
             )
         ranked = "int" in keras.backend.standardize_dtype(y_pred.dtype)
-        ids = ops.cast(y_pred[:, : self.k], "int32") if ranked else ops.top_k(y_pred, self.k)[1]
-        size = size if ranked else y_pred.shape[1]
+        if ranked:
+            ids = ops.cast(y_pred[:, : self.k], "int32")
+            known = ops.ones_like(ids, dtype="bool")
+        else:
+            size, unknown = y_pred.shape[1], ops.isnan(y_pred)
+            ids = ops.top_k(ops.where(unknown, -float("inf"), y_pred), self.k)[1]
+            known = ops.logical_not(ops.take_along_axis(unknown, ids, axis=1))
         if self.dense_labels:
-            labels = _dense_labels(y_true, size)
+            labels, valid = _dense_labels(y_true, size), ops.ones_like(ids[:, 0], dtype="bool")
             hits = ops.not_equal(ops.take_along_axis(labels, ids, axis=1), 0)
-            return labels, ids, hits, ops.ones_like(ids[:, 0], dtype="bool")
-        labels, valid = _label_ids(y_true, size, sample_weight)
-        matches = ops.equal(labels[:, None, :], ids[:, :, None])
-        return labels, ids, ops.any(matches, axis=-1), valid
+        else:
+            labels, valid = _label_ids(y_true, size, sample_weight)
+            hits = ops.any(ops.equal(labels[:, None, :], ids[:, :, None]), axis=-1)
+        return labels, ids, ops.logical_and(hits, known), valid
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
@@ -126,6 +132,7 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
         best = ops.sum(ops.top_k(own, min(self.k, own.shape[-1]))[0], axis=-1)
         gain = ops.where(valid, gain, float("nan"))
         if sample_weight is not None:
+            check_weights(sample_weight)
             sample = ops.cast(ops.convert_to_tensor(sample_weight), self.dtype)
             gain, best = (ops.where(sample > 0, x * sample, 0.0) for x in (gain, best))
         self._add(0, ops.sum(gain))
