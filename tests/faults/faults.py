@@ -13,6 +13,8 @@ import keras
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 ENDLESS = "--config.epochs=20000"
+TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
+TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb"}
 SMALL = """
 from softbench.bench.config import experiment
 from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
@@ -86,6 +88,13 @@ def records(workdir):
     """{method: record}."""
     found = [json.loads(path.read_text()) for path in (workdir / "runs").glob("*.json")]
     return {next(iter(record["config"]["methods"])): record for record in found}
+
+
+def untimed(value):
+    """Of a record or a part of it: all but what the clock and the memory said."""
+    if isinstance(value, dict):
+        return {key: untimed(item) for key, item in value.items() if key not in TIMES}
+    return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
 def cli(*argv):
