@@ -30,7 +30,7 @@ def command(folder, *options):
 
 
 def contents(folder):
-    """{cell: content} of the records that say "ok", and how many do not."""
+    """{cell: content} of the records that say "ok"; none is damaged."""
     sound, damaged = records.read_folder(folder / "out")
     assert damaged == {}
     good = [record["cell"] for record in sound if record["status"] == "ok"]
@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
 
 
 def kill_a_driver(process, folder, seconds):
-    """Ends a driver after so many seconds; returns its output, None if it ended before by itself."""
+    """Ends a driver after so many seconds; returns its output, None if it has ended by itself."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         assert len(cells_of(folder)) <= 1
@@ -93,8 +93,9 @@ def test_killed_drivers(whole, tmp_path):
             process = driver(command(folder))
             text = kill_a_driver(process, folder, rng.uniform(0.2, 2 * whole[1]))
             kills += text is not None
-            text = text or process.communicate()[0]
-            assert text.count("(kept)") in (0, len(done)) or process.returncode == 0
+            if text is None:
+                text = process.communicate()[0]
+                assert process.returncode == 0
             resumed += text.count("goes on in epoch")
             now = contents(folder)
             assert done.items() <= now.items()
@@ -115,8 +116,8 @@ def test_killed_cells(whole, tmp_path):
             own = kill_cells(process, folder, KILLS - kills, lambda: rng.uniform(0, 1.6 * whole[1]))
             kills += own
             text = process.communicate()[0]
-            assert process.returncode == (1 if own else 0)
-            assert text.count(": crashed (") == own
+            crashed = text.count(": crashed (")  # not one whose record was there already
+            assert crashed <= own and process.returncode == (1 if crashed else 0)
             resumed += text.count("goes on in epoch")
             now = contents(folder)
             assert done.items() <= now.items()
