@@ -39,9 +39,10 @@ CASES = {
     "kernel, rows": (BAG, with_row_updates(KERNEL, {"name": "adam", "learning_rate": 0.01})),
     "in_batch": (BAG, sampled("in_batch", 5)),
     "dropout": (LSTM, sampled("unigram", 5, **FLAT_COUNTS)),
-    "per example": (BAG, row("AugmentReduce", num_sampled=5)),
+    "examples": (BAG, row("AugmentReduce", num_sampled=5)),
     "tree": (BAG, row("NegativeSampling", num_sampled=5, sampler={"class_name": "adversarial"})),
 }
+LONG = ("examples", "tree")
 
 
 def job(case, path, **fields):
@@ -70,7 +71,9 @@ def arrays(path):
     return [array.tobytes() for array in list(checkpoints.read_arrays(path))[1:]]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
+)
 def test_a_run_goes_on_bit_by_bit(case, tmp_path, monkeypatch, capfd):
     """Other initial seeds in the second process change nothing: all state is in the file."""
     whole, resumed = (job(case, tmp_path / name) for name in ("whole", "resumed"))
@@ -91,7 +94,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
     for folder in (whole, killed):
         folder.mkdir()
-    options = ("--config.epochs=40",)
+    options = ("--config.epochs=20",)
     assert cli(*arguments(whole, "uniform", *options))[0] == 0
     argv = arguments(killed, "uniform", *options, "--checkpoint_minutes=0")
     process = driver(argv)
