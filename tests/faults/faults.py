@@ -73,11 +73,16 @@ def wait_for(found, seconds=25):
 
 
 def cells_of(workdir):
-    """Process ids of the cells whose job files are under `workdir`; Linux alone lists them."""
+    """Process ids of the cells whose job files are under `workdir`; Linux alone lists them.
+
+    Not of what they start, which has the same command line at first.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_text().split("\0")
+            if os.getsid(int(folder.name)) != int(folder.name):
+                continue
         except OSError:
             continue
         if "softbench.bench.cell" in words and str(workdir) in " ".join(words):

@@ -116,7 +116,7 @@ class Saver(keras.callbacks.Callback):
     def _arrays(self, variables: list[keras.Variable]) -> Iterator[np.ndarray]:
         yield np.asarray(self._timer.seconds, np.float64)
         for variable in variables:
-            value = keras.ops.convert_to_numpy(variable)
+            value = keras.ops.convert_to_numpy(variable.value)
             # Files of arrays know NumPy's own types alone; bfloat16 is none of them.
             yield value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
 
