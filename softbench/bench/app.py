@@ -38,9 +38,8 @@ def _define(argv: list[str]) -> flags.FlagValues:
     )
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_float(
-        "checkpoint_minutes", 10.0, "Between two checkpoints within an epoch.", flag_values=values
-    )
+    text = "Between two checkpoints within an epoch."
+    flags.DEFINE_float("checkpoint_minutes", 10.0, text, 0.0, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
     return values

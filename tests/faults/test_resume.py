@@ -1,7 +1,9 @@
 """A run goes on from its checkpoint bit by bit: data order, dropout, samplers, slots, curve."""
 
+import pathlib
 import shutil
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from faults import arguments, cells_of, cli, driver, untimed, wait_for
 from faults import records as records_of
 
-from softbench.bench import checkpoints, environment, records, timing
+from softbench.bench import app, checkpoints, environment, matrix, records, timing
 from softbench.bench.job import Job
 from softbench.bench.methods import (
     FLAT_COUNTS,
@@ -23,6 +25,9 @@ from softbench.bench.methods import (
 )
 from softbench.bench.training import problems
 from softbench.bench.training import run as train
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+from shipped import CONFIGS, config_path
 
 BAG = {
     "dataset": {**SMALL_LABELS, "num_train": 220, "num_valid": 50, "num_test": 50},
@@ -71,22 +76,58 @@ def arrays(path):
     return [array.tobytes() for array in list(checkpoints.read_arrays(path))[1:]]
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
-)
-def test_a_run_goes_on_bit_by_bit(case, tmp_path, monkeypatch, capfd):
-    """Other initial seeds in the second process change nothing: all state is in the file."""
-    whole, resumed = (job(case, tmp_path / name) for name in ("whole", "resumed"))
-    kept_after(monkeypatch, 7, tmp_path / "resumed")
+def assert_goes_on(whole, resumed, step, monkeypatch):
+    """Bit by bit, from the checkpoint after a step, with other initial seeds."""
+    kept_after(monkeypatch, step, resumed.checkpoint)
     keras.utils.set_random_seed(3)
     train.run(whole)
     monkeypatch.undo()
     keras.utils.set_random_seed(4)
     train.run(resumed)
+    assert untimed(records.finite(resumed.result)) == untimed(records.finite(whole.result))
+    assert arrays(resumed.checkpoint) == arrays(whole.checkpoint)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
+)
+def test_a_run_goes_on_bit_by_bit(case, tmp_path, monkeypatch, capfd):
+    whole, resumed = (job(case, tmp_path / name) for name in ("whole", "resumed"))
+    assert_goes_on(whole, resumed, 7, monkeypatch)
     assert "resumed: goes on in epoch 2, after step 7\n" in capfd.readouterr().out
     assert [point["step"] for point in whole.result["curve"]] == [5, 10, 15]
-    assert untimed(records.finite(resumed.result)) == untimed(records.finite(whole.result))
-    assert arrays(tmp_path / "resumed") == arrays(tmp_path / "whole")
+
+
+def smoke_cells():
+    """{name: config} of a smoke cell for every model, head, sampler and row optimizer in use."""
+    found = {}
+    for name in CONFIGS:
+        line = ["softbench", f"--config={config_path(name)}", "--config.preset=smoke"]
+        line.append(f"--backend={keras.backend.backend()}")
+        for cell in matrix.cells(app.read_config(app.parse(line))):
+            (method, *others) = cell.config["methods"].values()
+            if cell.config["task"] == "train" and not others:
+                kwargs = method.get("kwargs", {})
+                parts = [cell.config["model"]["name"], method["head"], kwargs.get("objective")]
+                parts += [records.sampler_name(method), "row_optimizer" in kwargs and "rows"]
+                found.setdefault("-".join(filter(None, parts)), cell.config)
+    return found
+
+
+SMOKE = smoke_cells()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMOKE)
+def test_every_kind_of_training_goes_on_bit_by_bit(name, tmp_path, monkeypatch):
+    """Epochs of 6 steps, which end within a pass over the data."""
+    config = SMOKE[name] | {"epochs": 2, "steps_per_epoch": 6, "max_train_seconds": 0.0}
+    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
+    whole, resumed = (
+        Job(config, None, {}, lambda point: None, None, tmp_path / part, 0.0)
+        for part in ("whole", "resumed")
+    )
+    assert_goes_on(whole, resumed, 3, monkeypatch)
 
 
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):

@@ -40,7 +40,7 @@ class Saver(keras.callbacks.Callback):
         super().__init__()
         self.epoch = self.done = 0
         self._job, self._timer, self._length = job, timer, len(problem.train)
-        self._started, self._last = "", time.monotonic()
+        self._last = time.monotonic()
         self.set_model(model)
         if job.checkpoint is not None:
             self._identity = _identity(job, problem)
