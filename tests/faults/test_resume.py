@@ -47,7 +47,7 @@ CASES = {
     "examples": (BAG, row("AugmentReduce", num_sampled=5)),
     "tree": (BAG, row("NegativeSampling", num_sampled=5, sampler={"class_name": "adversarial"})),
 }
-LONG = ("examples", "tree")
+LONG = ("full", "examples", "tree")
 
 
 def job(case, path, **fields):
@@ -136,8 +136,8 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     for folder in (whole, killed):
         folder.mkdir()
     options = ("--config.epochs=20",)
-    assert cli(*arguments(whole, "uniform", *options))[0] == 0
-    argv = arguments(killed, "uniform", *options, "--checkpoint_minutes=0")
+    assert cli(*arguments(whole, "full", *options))[0] == 0
+    argv = arguments(killed, "full", *options, "--checkpoint_minutes=0")
     process = driver(argv)
     assert wait_for(lambda: list(killed.glob("out/partial/*.checkpoint")), 60)
     process.send_signal(signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     assert not list(killed.glob("out/runs/*"))
     code, text, errors = cli(*argv)
     assert (code, errors) == (0, "")
-    assert "uniform-s0" in text and ": goes on in epoch " in text
+    assert "-full-s0-" in text and ": goes on in epoch " in text
     assert untimed(records_of(killed / "out")) == untimed(records_of(whole / "out"))
     assert not list(killed.glob("out/partial/*.checkpoint*"))
 
