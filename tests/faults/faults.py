@@ -64,7 +64,7 @@ def driver(argv, **kwargs):
             signal.signal(number, handler)
 
 
-def wait_for(found, seconds=25):
+def wait_for(found, seconds=100):
     """Returns what `found()` returns, as soon as that is true; else what it returns at last."""
     end = time.monotonic() + seconds
     while not (value := found()) and time.monotonic() < end:
