@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import compiled, rejects, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
 
 from softbench import (
@@ -251,3 +251,65 @@ def test_a_score_that_is_nan_makes_the_perplexity_nan():
             metric.update_state(np.array([1, 2]), broken, weight)
             metric.update_state(np.array([1, 2]), scores)
             np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-5)
+
+
+# Keras' masks of sequences.
+
+IDS = np.array([[3, 1, 0, 2], [2, 0, 0, 0]], "int32")  # 0 is padding
+STEPS = np.array([[3, 7, -1, 0], [5, N, -1, 40]], "int32")  # labels; anything where padded
+
+
+def sequence_model(head, masked):
+    """ids, labels, weights (B, T) -> losses; with Keras' mask of the padding, or without."""
+    ids, labels = (keras.Input((4,), dtype="int32") for _ in range(2))
+    weight = keras.Input((4,))
+    table = np.random.default_rng(3).normal(size=(4, D))
+    embedding = keras.layers.Embedding(
+        4, D, mask_zero=masked, embeddings_initializer=lambda shape, dtype: table
+    )
+    side = {} if masked else {"sample_weight": weight}
+    model = keras.Model([ids, labels, weight], head(embedding(ids), labels, **side))
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+@pytest.mark.parametrize("name", ["full", "sampled rows", "nce ranking rows", "hierarchical"])
+def test_a_masked_step_is_not_there(name):
+    """The same loss and the same update as with a weight of 0."""
+    after = []
+    for masked in (True, False):
+        keras.utils.set_random_seed(4)
+        model = sequence_model(HEADS[name](), masked)
+        batch = [IDS, STEPS, (IDS != 0).astype("float32")]
+        loss = model.train_on_batch(batch)
+        after.append([loss, model.evaluate(batch, verbose=0), *state(model)])
+    for own, other in zip(*after, strict=True):
+        assert np.all(np.isfinite(own))
+        np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-7)
+
+
+def test_eager_calls_take_the_mask_too():
+    hidden = keras.layers.Embedding(4, D, mask_zero=True)(IDS)
+    head = HEADS["full"]()
+    losses = to_numpy(head(hidden, STEPS))
+    assert np.all(losses[IDS == 0] == 0) and np.all(losses[IDS != 0] > 0)
+    weight = np.full(IDS.shape, 2.0, "float32")
+    twice = to_numpy(head(hidden, STEPS, sample_weight=weight))
+    np.testing.assert_allclose(twice, 2 * losses, rtol=1e-6)
+    labels = np.where(IDS != 0, STEPS, 0)
+    given = to_numpy(head(keras.ops.copy(hidden), labels, hidden_mask=IDS != 0))
+    np.testing.assert_allclose(given, losses, rtol=1e-6)
+    rejects("labels", head, keras.ops.copy(hidden), labels, hidden_mask=IDS[:, :2] != 0)
+
+
+def test_metrics_of_a_classifier_leave_masked_steps_out():
+    encoder = keras.Sequential([keras.layers.Embedding(4, D, mask_zero=True)])
+    model = Classifier(encoder, HEADS["full"](), top_k=(3,))
+    model.compile("sgd")
+    found = model.evaluate(IDS, np.where(IDS != 0, STEPS, 0), return_dict=True, verbose=0)
+    there = IDS != 0
+    scores, labels = model.predict(IDS, verbose=0)[there].astype(float), STEPS[there]
+    nll = reference.negative_log_likelihood(scores, labels)
+    hits = [label in np.argsort(-row)[:3] for row, label in zip(scores, labels, strict=True)]
+    np.testing.assert_allclose(found["perplexity"], np.exp(nll.mean()), rtol=1e-5)
+    np.testing.assert_allclose(found["precision_at_3"], np.mean(hits) / 3, rtol=1e-6)

@@ -84,12 +84,15 @@ class AugmentReduce(SampledHead):
         sampler_inputs: Tensor | None = None,
         example_ids: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
         if labels is not None and training:
-            side["example_ids"] = self._flat_ids(example_ids, hidden, sample_weight)
-        return self._call(hidden, labels, sample_weight, training, **side)
+            side["example_ids"] = self._flat_ids(example_ids, hidden, weight)
+        return self._call(hidden, labels, weight, training, **side)
 
     def _flat_ids(
         self, example_ids: Tensor | None, hidden: Tensor, sample_weight: Tensor | None

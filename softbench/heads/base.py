@@ -39,6 +39,7 @@ class Head(keras.layers.Layer):
     def __init__(self, units: int, **kwargs: Any) -> None:
         # Scores cast to the compute dtype themselves; weights of examples stay as they are.
         super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
         check_positive(units=units)
         self.units = int(units)
 
@@ -50,7 +51,9 @@ class Head(keras.layers.Layer):
         """As `call`; labels in an array or a list are checked before the backend converts them."""
         if isinstance(labels, np.ndarray | list | tuple):
             labels = np.asarray(labels)
-            self.check_label_values(labels, kwargs.get("sample_weight", args[0] if args else None))
+            weight = kwargs.get("sample_weight", args[0] if args else None)
+            mask = kwargs.get("hidden_mask", getattr(hidden, "_keras_mask", None))
+            self.check_label_values(labels, inputs.with_masks(weight, labels, mask))
         return super().__call__(hidden, labels, *args, **kwargs)
 
     def call(
@@ -59,6 +62,8 @@ class Head(keras.layers.Layer):
         labels: Tensor | None = None,
         sample_weight: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """Scores, or losses when labels are given.
 
@@ -71,6 +76,8 @@ class Head(keras.layers.Layer):
                 must be finite and not negative, which a compiled step cannot check: see to it in
                 the data.
             training: True for the training loss, else the exact negative log-likelihood.
+            hidden_mask, labels_mask: bool (...), the masks that Keras attaches to a sequence and
+                passes by itself; where one is False the weight is 0.
 
         Returns:
             float32 (..., n) without labels, (...) with.
@@ -79,7 +86,8 @@ class Head(keras.layers.Layer):
             ValueError: if the shapes do not fit, labels are not integers in [0, n), or a weight
                 that can be seen is negative or not finite.
         """
-        return self._call(hidden, labels, sample_weight, training)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
+        return self._call(hidden, labels, weight, training)
 
     def _call(
         self,

@@ -1,5 +1,7 @@
 """Checks of what a head is called with, and the mean of its losses."""
 
+from typing import Any
+
 from keras import ops
 
 from softbench.common import Tensor
@@ -60,6 +62,22 @@ def flat_weight(sample_weight: Tensor | None, labels: Tensor) -> Tensor | None:
             f"Received shape: {received}"
         )
     return ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
+
+
+def with_masks(sample_weight: Tensor | None, labels: Any, *masks: Tensor | None) -> Tensor | None:
+    """`sample_weight` (...), or ones, and 0 where a mask (...) is False; None without any."""
+    for mask in masks:
+        if labels is None or mask is None:
+            continue
+        received, expected = tuple(mask.shape), tuple(labels.shape)
+        if not fits(received, expected):
+            raise ValueError(
+                "The Keras mask of `hidden` or `labels` must have the shape of `labels`, "
+                f"{expected}. Received shape: {received}"
+            )
+        own = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")
+        sample_weight = ops.where(ops.cast(mask, "bool"), own, 0.0)
+    return sample_weight
 
 
 def counted(weight: Tensor | None, valid: Tensor) -> Tensor:

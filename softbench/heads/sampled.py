@@ -63,10 +63,13 @@ class SampledHead(TableHead):
         sample_weight: Tensor | None = None,
         sampler_inputs: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
-        return self._call(hidden, labels, sample_weight, training, **side)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
+        return self._call(hidden, labels, weight, training, **side)
 
     def top_k(
         self, hidden: Tensor, k: int, sampler_inputs: Tensor | None = None
