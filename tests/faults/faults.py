@@ -15,7 +15,7 @@ ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 ENDLESS = "--config.epochs=20000"
 TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
 TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb"}
-TIMES |= {"command"}  # which names the folder of the config
+TIMES |= {"command", "git"}  # which name the folder of the config, and what was done meanwhile
 SMALL = """
 from softbench.bench.config import experiment
 from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
