@@ -47,7 +47,7 @@ CASES = {
     "examples": (BAG, row("AugmentReduce", num_sampled=5)),
     "tree": (BAG, row("NegativeSampling", num_sampled=5, sampler={"class_name": "adversarial"})),
 }
-LONG = ("full", "examples", "tree")
+LONG = ("full", "in_batch", "examples", "tree")
 
 
 def job(case, path, **fields):
