@@ -154,5 +154,13 @@ def _provenance(cells: pd.DataFrame) -> list[str]:
         f"* Device: {'; '.join(known['hardware']) or 'unknown'}",
         f"* Software: {'; '.join(known['software'])}",
         f"* Commit: {', '.join(known['commit'])}",
+        *_versions("the code", cells["code"]),
+        *(line for name, own in cells.groupby("corpus") for line in _versions(name, own["data"])),
         "",
     ]
+
+
+def _versions(name: str, digests: pd.Series) -> list[str]:
+    """A line that says so if rows come from several versions of something."""
+    count = digests.nunique()
+    return [f"* The rows come from {count} versions of {name}."] if count > 1 else []
