@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, rejects, to_numpy
+from conftest import compiled, head_gradients, rejects, to_numpy
 from head_zoo import (
     HEADS,
     TABLE_HEADS,
@@ -360,3 +360,21 @@ def test_classifier_checks_its_labels():
     rejects("labels", model.fit, x, y.astype("float32"), verbose=0)
     rejects("labels", model.evaluate, x, y - N, verbose=0)
     rejects("y", model.fit, x, verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16"])
+def test_streamed_full_softmax_in_half_precision(dtype):
+    """Scores are float32 whatever the table is: its biases too are added as float32."""
+    head = built(FullSoftmax(N, class_chunk=4, dtype=dtype))
+    rng = np.random.default_rng(3)
+    hidden, labels = rng.normal(size=(5, D)).astype("float32"), rng.integers(0, N, 5)
+    rows, bias = (
+        to_numpy(keras.ops.cast(v, "float32")) for v in (head.table.kernel, head.table.bias)
+    )
+    expected = reference.negative_log_likelihood(hidden @ rows.T + bias, labels)
+    loss, gradients = head_gradients(head, hidden, labels)
+    assert loss == pytest.approx(expected.mean(), rel=2e-2)
+    to_bias = (
+        reference.softmax(hidden @ rows.T + bias).mean(0) - np.bincount(labels, minlength=N) / 5
+    )
+    np.testing.assert_allclose(gradients[-1].astype("float32"), to_bias, atol=1e-2)

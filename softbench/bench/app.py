@@ -22,6 +22,7 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
+_CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
     "smoke_results/<experiment>.",
@@ -33,9 +34,7 @@ _TEXTS = {
 
 def _define(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file(
-        "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
-    )
+    config_flags.DEFINE_config_file("config", None, _CONFIG, flag_values=values, sys_argv=argv)
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     text = "Between two checkpoints within an epoch."

@@ -107,7 +107,7 @@ def _load_or_train(job: Job) -> Trained:
 def _kept(path: Path) -> Trained | None:
     """The head of an earlier run; None without one, or if its file is not whole."""
     try:
-        with np.load(path) as arrays:
+        with np.load(path, allow_pickle=False) as arrays:
             return Trained(**arrays)
     except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
         return None
