@@ -16,7 +16,7 @@ from scipy import stats
 from softbench import ClassTable, SampledSoftmax, samplers
 from softbench.bench import records
 from softbench.samplers import REGISTRY
-from softbench.samplers.static import inclusion_probabilities, integer_inclusion
+from softbench.samplers.static import inclusion_probabilities, integer_inclusion, integer_weights
 
 SIZES = [1, 2, 3, 5, 7, 8, 33, 100]
 B, D = 3, 4
@@ -529,6 +529,14 @@ def test_labels_are_excluded_exactly_among_many():
     log_q = to_numpy(sampler.log_prob(table, hidden, labels=labels))
     np.testing.assert_allclose(np.exp(np.float64(log_q)).sum(-1), 1.0, atol=1e-6)
     np.testing.assert_allclose(np.exp(log_q), q, rtol=1e-4, atol=QUANTUM * 5)
+
+
+def test_a_class_too_rare_for_an_integer_weight_keeps_one():
+    """1e-12 of 2^31 rounds to 0; a class of weight 0 has none."""
+    assert integer_weights(np.array([1e12, 1.0, 0.0])).tolist() == [2**31 - 4, 1, 0]
+    sampler = unigram([1e12, 1.0, 0.0])
+    log_q = to_numpy(sampler.log_prob(types.SimpleNamespace(units=3), keras.ops.zeros((1, D))))
+    np.testing.assert_allclose(log_q, [[0.0, -np.log(2.0**31 - 3), -np.inf]], atol=1e-6)
 
 
 # Sampling without replacement.
