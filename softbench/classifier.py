@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE
+from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
 from softbench.state import saved_arguments
 
@@ -92,18 +93,20 @@ class Classifier(keras.Model):
         return outputs
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
-        """As `keras.Model.fit`; labels given as an array are checked before the first step."""
-        self._check_labels(y)
+        """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
+        self._check_labels(y, kwargs.get("sample_weight"))
         return super().fit(x, y, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.evaluate`; labels given as an array are checked first."""
-        self._check_labels(y)
+        """As `keras.Model.evaluate`; labels and weights given as arrays are checked first."""
+        self._check_labels(y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, **kwargs)
 
-    def _check_labels(self, labels: Any) -> None:
+    def _check_labels(self, labels: Any, sample_weight: Any) -> None:
+        if hasattr(sample_weight, "dtype"):
+            check_weights(sample_weight)
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
-            self.head.check_label_values(labels)
+            self.head.check_label_values(labels, sample_weight)
 
     def _warn_of_rows(self) -> None:
         """Warn of what the compiled optimizer is told that row optimizers do not do."""
