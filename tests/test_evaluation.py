@@ -270,6 +270,43 @@ def test_the_clock_runs_in_training_alone(monkeypatch):
     assert job.result["examples_per_second"] == 8.0
 
 
+def test_batches_reach_the_model_in_their_order(monkeypatch):
+    """The data set shuffles rows by itself, and a resumed run goes to a place in its order."""
+    orders, fit = [], softbench.Classifier.fit
+
+    def recording(model, *args, shuffle=True, **kwargs):
+        orders.append(shuffle)
+        return fit(model, *args, shuffle=shuffle, **kwargs)
+
+    monkeypatch.setattr(softbench.Classifier, "fit", recording)
+    train.run(bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}}))
+    assert orders == [False, False]
+
+
+def test_the_head_is_timed_by_itself():
+    methods = {"full": {"head": "FullSoftmax"}}
+    timing_of = {"warmup_steps": 1, "head_repetitions": 2}
+    job = bag_job(epochs=1, methods=methods, timing=timing_of)
+    train.run(job)
+    assert job.result["head_ms"]["count"] == 2 and job.result["head_ms"]["median"] > 0
+
+
+def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch):
+    """2^24 / n of them: here three of the batch of 8."""
+    found = []
+    monkeypatch.setattr(train.diagnostics, "LARGEST_SCORES", 3 * 20 + 19)
+    monkeypatch.setattr(
+        train.diagnostics,
+        "proposal_quality",
+        lambda head, hidden, inputs: (
+            found.append((hidden.shape[0], inputs)) or types.SimpleNamespace(kl=0.0, ess=1.0)
+        ),
+    )
+    method = {"head": "SampledSoftmax", "kwargs": {"sampler": "uniform", "num_sampled": 3}}
+    train.run(bag_job(epochs=1, methods={"sampled": method}))
+    assert found == [(3, None)]
+
+
 def test_final_scores_are_those_of_the_last_point():
     job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
     train.run(job)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import assert_drawn_from, compiled, rejects, to_numpy
+from conftest import BACKEND, assert_drawn_from, compiled, rejects, to_numpy
 from head_zoo import (
     COUNTS,
     HEADS,
@@ -20,6 +20,7 @@ from head_zoo import (
     numpy_nll,
     numpy_scores,
     randomize,
+    tables,
 )
 
 from softbench import (
@@ -99,6 +100,23 @@ def test_scores_likelihood_and_leading_dims(options):
     np.testing.assert_array_equal(to_numpy(ids).reshape(6, 4), ids_expected)
     np.testing.assert_allclose(to_numpy(best).reshape(6, 4), best_expected, rtol=1e-5, atol=1e-5)
     assert to_numpy(scores).dtype == to_numpy(nll).dtype == to_numpy(training).dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["full", "sampled", "hierarchical"])
+def test_symbolic_shapes_of_sequences(name):
+    """Of a length that is not known: scores (B, T, n), losses (B, T)."""
+    head = HEADS[name]()
+    hidden, labels = keras.Input((None, D)), keras.Input((None,), dtype="int32")
+    assert head(hidden).shape == (None, None, N)
+    assert head(hidden, labels).shape == (None, None)
+    for table in tables(head):
+        assert table.compute_output_shape((2, 3, D)) == (2, 3, table.units)
+
+
+@pytest.mark.parametrize("name", ["sampled", "sampled rows", "hierarchical rows"])
+def test_row_updates_are_compiled_by_xla_on_jax_alone(name):
+    """TensorFlow's in-place updates of rows are not for XLA."""
+    assert HEADS[name]().supports_jit == ("rows" not in name or BACKEND == "jax")
 
 
 @pytest.mark.parametrize("corrected", [True, False])
