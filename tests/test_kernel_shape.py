@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import reference
 from conftest import compiled, to_numpy
 
 from softbench import ClassTable, RowAdagrad, samplers
@@ -57,6 +58,20 @@ def test_default_block_size(units, width, map_, share, draws, exact, expected):
 )
 def test_shape_of_levels(leaves, dim, share, draws, expected):
     assert shape.shape_of_levels(leaves, dim, share, draws) == expected
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1, 0.5])
+def test_shares_of_siblings_by_themselves(floor):
+    """Rows of their own: with no positive mass, with none in a column, with none to have."""
+    mass = np.array([[-1, -2, 0, 0], [0.3, 0, 0.1, 9], [0, 0, 0, 0], [-1, 4, 0, 2]], "float32")
+    weight = np.array([[1, 2, 3, 4], [1, 2, 0, 1], [1, 2, 3, 4], [0.5, 1, 2, 0]], "float32")
+    available = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 0]], bool)
+    arrays = map(keras.ops.convert_to_tensor, (mass, weight, available))
+    found = to_numpy(distribution.clamped(*arrays, floor))
+    shares = np.exp(to_numpy(distribution.log_shares(keras.ops.convert_to_tensor(found))))
+    for row, *own in zip(shares, mass, weight, available, strict=True):
+        expected = reference.clamped_shares(*(np.asarray(x, float) for x in own[:2]), own[2], floor)
+        np.testing.assert_allclose(row, expected, rtol=1e-5)
 
 
 def test_softmax_of_what_is_available():
