@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import compiled, reference_features, to_numpy
 
 from softbench import ClassTable, RowAdagrad, samplers
 from softbench.samplers.kernel import distribution, shape
@@ -107,6 +107,25 @@ def test_sums_after_one_change_of_rows(block_size):
     for old, variable, value in zip(before, sampler._followers(), fresh, strict=True):
         np.testing.assert_allclose(to_numpy(variable), to_numpy(value), rtol=1e-4, atol=1e-5)
         assert np.abs(old - to_numpy(value)).max() > 1e-2
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 50])
+def test_total_mass_with_one_leaf_and_with_many(block_size):
+    """<phi(h), sum of w phi(c)>, w the counts over their largest times e^bias."""
+    n, rng = 41, np.random.default_rng(7)
+    counts = rng.integers(0, 9, n)
+    config = {"num_features": 5, "block_size": block_size, "prior": counts, "share_draws": True}
+    sampler = samplers.get({"class_name": "positive", "config": {**config, "seed": 1}})
+    table = ClassTable(n)
+    table.build((None, D))
+    table.bias.assign(rng.normal(size=n))
+    sampler.build((n, D), 5, table)
+    hidden = keras.ops.convert_to_tensor(rng.normal(size=(3, D)).astype("float32"))
+    phi = to_numpy(sampler.features.queries(hidden)).astype(float)
+    rows = reference_features(sampler.features, to_numpy(table.kernel).astype(float))
+    weight = counts / counts.max() * np.exp(to_numpy(table.bias).astype(float))
+    found = sampler._total_mass(table, keras.ops.convert_to_tensor(phi.astype("float32")), hidden)
+    np.testing.assert_allclose(to_numpy(found), phi @ (weight @ rows), rtol=1e-4)
 
 
 def test_a_small_total_counts_as_a_share_of_the_mean():
