@@ -218,6 +218,15 @@ def test_the_two_halves_differ_by_one_class_at_most():
             assert set(sizes) <= {n // 2**level, -(-n // 2**level)}
 
 
+def test_a_node_of_one_class_sends_everything_left():
+    """n = 3: one child of the root has one class, which no feature moves to the right."""
+    tree = root_fit(*hierarchy(100, 3), 3)
+    left, right = (int((tree.leaf_of_label >> 1 == side).sum()) for side in (0, 1))
+    single = 2 if left == 1 else 3
+    assert {left, right} == {1, 2}
+    np.testing.assert_array_equal(tree.nodes[single], [0, 0, 0, 0, -tree_fit.NEVER])
+
+
 def test_newton_reaches_the_maximum_of_every_node():
     x, labels = hierarchy(500, 8)
     tree = root_fit(x, labels, 8, regularization=0.3)
