@@ -266,6 +266,19 @@ def test_a_step_is_halved_until_the_objective_rises_enough(factor):
     assert length == max(2.0**-i for i in range(40) if enough(2.0**-i) >= 0)
 
 
+def test_an_ascent_ends_when_all_nodes_are_at_their_maximum():
+    """Newton's steps are few; a node that is there takes none."""
+    x, labels = hierarchy(200, 4, k=2)
+    design = tree_newton.Design(x, labels, 4)
+    points, right = design.segments(np.arange(4), np.array([2, 2])), np.arange(4) % 2 == 1
+    start, active = np.zeros((2, 3)), np.ones(2, bool)
+    found, steps = tree_newton.ascend(design, points, right, start, active, 1.0, tree_newton.TIGHT)
+    assert 1 < steps < 15
+    again = tree_newton.ascend(design, points, right, found, active, 1.0, tree_newton.LOOSE)
+    np.testing.assert_array_equal(again[0], found)
+    assert again[1] == 0
+
+
 def test_a_direction_without_a_rise_is_not_taken():
     length, enough = line_search(-1.0)
     assert length == 0.0 and max(enough(2.0**-i) for i in range(1, 20)) < 0
