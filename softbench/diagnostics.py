@@ -115,8 +115,9 @@ def row_variance(
     sum_b (p_bi N_bi / E[N_bi] - [i = y_b]) h_b, N_bi the number of times that i is drawn for
     example b: exact on average, and exact in the label's own part. Its variance, the partition
     taken as exact, is sum_b v_bi p_bi^2 |h_b|^2 if each example draws for itself, and
-    v_i |sum_b p_bi h_b|^2 if the batch shares its draws, with v = (1 - q) / (m q), or
-    (1 - pi) / pi without replacement. Both are divided by |sum_b (p_bi - [i = y_b]) h_b|^2.
+    v_i |sum_b p_bi h_b|^2 for each set of examples that share their draws, with
+    v = (1 - q) / (m q), or (1 - pi) / pi without replacement. The sum is divided by
+    |sum_b (p_bi - [i = y_b]) h_b|^2.
 
     Args:
         head, sampler_inputs: as of `proposal_quality`.
@@ -129,21 +130,34 @@ def row_variance(
     Raises:
         ValueError: if the head has no sampler.
     """
-    flat = ops.convert_to_numpy(_flat(hidden)).astype(np.float64)
-    own = np.zeros((head.units, flat.shape[1]))
-    variance = np.zeros(head.units)
-    for scores, log_q, part in _parts(head, hidden, sampler_inputs):
-        p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
-        own += p.T @ flat[part]
-        if head.sampler.per_example:
-            square = np.sum(flat[part] ** 2, axis=-1, keepdims=True)
-            variance += np.sum(p**2 * square * _variance_over_square(head, log_q), axis=0)
-    if not head.sampler.per_example:
-        variance = np.sum(own**2, axis=-1) * _variance_over_square(head, log_q[0])
+    sampler, hidden = _sampler(head), _flat(hidden)
+    features = hidden if sampler_inputs is None else _flat(sampler_inputs)
+    flat = ops.convert_to_numpy(hidden).astype(np.float64)
+    own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
+    size = -(-len(flat) // (sampler.groups or 1))
+    for start in range(0, len(flat), size):
+        group = slice(start, start + size)
+        found, vectors = np.zeros(own.shape), flat[group]
+        for scores, log_q, part in _parts(head, hidden[group], features[group]):
+            p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
+            found += p.T @ vectors[part]
+            ratio = _variance_over_square(head, log_q)
+            if sampler.per_example:
+                square = np.sum(vectors[part] ** 2, axis=-1, keepdims=True)
+                variance += np.sum(p**2 * square * ratio, axis=0)
+        if not sampler.per_example:
+            variance += np.sum(found**2, axis=-1) * ratio[0]
+        own += found
     if labels is not None:
         np.subtract.at(own, ops.convert_to_numpy(labels).reshape(-1), flat)
     with np.errstate(invalid="ignore", divide="ignore"):
         return _with_mean(variance / np.sum(own**2, axis=-1))
+
+
+def _sampler(head: Any) -> Any:
+    if not hasattr(head, "sampler"):
+        raise ValueError(f"`head` must have a sampler. Received: {type(head).__name__}")
+    return head.sampler
 
 
 def _with_mean(values: np.ndarray) -> RelativeVariance:
@@ -165,11 +179,9 @@ def _parts(
 
     A part has at most `LARGEST_DOUBLES` numbers, or one row.
     """
-    if not hasattr(head, "sampler"):
-        raise ValueError(f"`head` must have a sampler. Received: {type(head).__name__}")
+    sampler, shared = _sampler(head), None
     hidden = _flat(hidden)
     features = hidden if sampler_inputs is None else _flat(sampler_inputs)
-    sampler, shared = head.sampler, None
     if not sampler.per_example:
         shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
     size = max(1, LARGEST_SCORES // head.units)

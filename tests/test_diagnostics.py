@@ -148,14 +148,16 @@ def estimates(head, hidden, repetitions):
         if head.sampler.per_example:
             times = np.stack([rng.multinomial(M, own / own.sum()) for own in q])
         else:
-            times = np.broadcast_to(rng.multinomial(M, q[0] / q[0].sum()), p.shape)
+            groups = head.sampler.groups or 1
+            own = rng.multinomial(M, q[0] / q[0].sum(), size=groups)
+            times = np.repeat(own, -(-B // groups), axis=0)[:B]
         weighted = p * times / (M * q)
         found.append(weighted.sum(-1))
         rows.append(weighted.T @ hidden.astype(float))
     return np.array(found), np.array(rows)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, True, 4])
 def test_relative_variances_are_those_of_the_estimates(shared):
     """Of 20,000 estimates; the variance of a variance is about 2 / 20,000 of its square."""
     head, hidden = make_head("unigram", share_draws=shared), hidden_batch()
