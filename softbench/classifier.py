@@ -105,6 +105,7 @@ class Classifier(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
+        self._check_optimizer()
         self._check_labels(y, kwargs.get("sample_weight"))
         return super().fit(x, y, **kwargs)
 

@@ -58,6 +58,10 @@ def check_length(counts: np.ndarray, units: int, name: str = "counts") -> None:
 
 
 def count_weights(counts: np.ndarray, power: float) -> np.ndarray:
-    """counts ** power (n,) up to a factor; 0 where the count is 0, whatever the power."""
+    """counts ** power (n,) up to a factor; 0 where the count is 0, whatever the power.
+
+    A positive count has a positive weight, however small a part of the largest it is.
+    """
     seen = counts > 0
-    return np.where(seen, np.where(seen, counts / counts.max(), 1.0) ** power, 0.0)
+    weights = np.where(seen, counts / counts.max(), 1.0) ** power
+    return np.where(seen, np.maximum(weights, np.finfo(float).tiny), 0.0)

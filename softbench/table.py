@@ -178,7 +178,7 @@ class ClassTable(keras.layers.Layer):
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
         hidden, kernel = self._prepare(hidden, read(self.kernel))
-        bias = None if self.bias is None else read(self.bias)
+        bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
         scaled = hidden / self.temperature
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import reference
+from hypothesis import HealthCheck, settings
 from scipy import stats
 
 from softbench.samplers import Sampler, Samples
@@ -17,6 +18,12 @@ from softbench.samplers.kernel import shape as kernel_shape
 
 BACKEND = keras.backend.backend()
 SIGNIFICANCE = 1e-4
+
+# Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.
+_COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+settings.register_profile("short", max_examples=25, derandomize=True, **_COMMON)
+settings.register_profile("long", max_examples=2000, database=None, **_COMMON)
+settings.load_profile("short")
 
 
 @pytest.fixture
@@ -200,13 +207,17 @@ class ConditionalNoise(Sampler):
 TOP_SIZE = 4
 
 
-@pytest.fixture
-def small_top(monkeypatch):
+def set_small_top(monkeypatch):
     """Block sums of few classes get several levels, the top one of at most `TOP_SIZE` nodes."""
     monkeypatch.setattr(kernel_shape, "FEWEST_TOP_NODES", TOP_SIZE)
     monkeypatch.setattr(kernel_shape, "TOP_NODES_PER_DRAW", {False: 0, True: 0})
     monkeypatch.setattr(kernel_shape, "LONG_TOP_NODES_PER_DRAW", {False: 0, True: 0})
     monkeypatch.setattr(kernel_shape, "DENSE_LEAVES_PER_DRAW", {False: 0, True: 0})
+
+
+@pytest.fixture
+def small_top(monkeypatch):
+    set_small_top(monkeypatch)
 
 
 def reference_features(features, x, query=False):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import keras
 import numpy as np
@@ -305,9 +306,49 @@ def test_command_hides_places():
 
 
 def test_summary_of_times():
-    times = timing.summary([0.001 * value for value in range(1, 12)])
+    """One slow step among many does not move the median."""
+    times = timing.summary([0.001 * value for value in (*range(1, 11), 5000)])
     assert times == {"median": 6.0, "p20": 3.0, "p80": 9.0, "count": 11}
     assert timing.summary([])["median"] is None
+
+
+def clock_of(monkeypatch, readings):
+    """A clock of the test for `timing`."""
+    clock = types.SimpleNamespace(perf_counter=iter(readings).__next__)
+    monkeypatch.setattr(timing, "time", clock)
+
+
+def test_step_timer_by_a_clock_of_the_test(monkeypatch):
+    """Two passes, 81 seconds of evaluation between them; a step of warm-up in each."""
+    clock_of(monkeypatch, [10.0, 15.0, 16.0, 19.0, 100.0, 107.0, 107.5])
+    timer = timing.StepTimer(warmup=1)
+    assert timer.compile_seconds() is None
+    timer.on_epoch_begin(0)
+    timer.on_train_batch_end(0)
+    assert (timer.clock, timer.first_seconds, timer.compile_seconds()) == (5.0, 5.0, 5.0)
+    for batch in (1, 2):
+        timer.on_train_batch_end(batch)
+    timer.on_epoch_begin(1)
+    for batch in (0, 1):
+        timer.on_train_batch_end(batch)
+    assert (timer.clock, timer.steps) == (16.5, 5)
+    assert (timer.first_seconds, timer.seconds) == (5.0, [1.0, 3.0, 0.5])
+    assert timer.compile_seconds() == 4.0  # less the median, 1
+
+
+def test_turns_by_a_clock_of_the_test(monkeypatch):
+    """First call 20 s, the second and the first of a round uncounted, then 1, 2 and 9 s."""
+    lengths = [20.0, 50.0, 60.0, 1.0, 2.0, 9.0]
+    ends = np.cumsum(lengths)
+    clock_of(
+        monkeypatch, [t for end, own in zip(ends, lengths, strict=True) for t in (end - own, end)]
+    )
+    calls = []
+    step = timing.Steps(lambda: calls.append("run"), lambda _: calls.append("wait"))
+    (found,) = timing.in_turn({"a": step}, rounds=1, block=3, max_seconds=100.0).values()
+    assert found["step_ms"] == {"median": 2000.0, "p20": 1400.0, "p80": 6200.0, "count": 3}
+    assert found["compile_seconds"] == 18.0
+    assert calls == ["run", "wait"] * 6
 
 
 def test_rounds_take_turns_and_respect_the_limit():

@@ -257,6 +257,16 @@ def test_bag_batches_by_hand():
     assert bags.epoch == 1
 
 
+@pytest.mark.parametrize("longest", ["train", "valid", "test"])
+def test_bags_have_room_for_the_longest_row_of_all_splits(longest):
+    """They share one shape, and no row of any split is cut."""
+    data = bag_data(np.eye(2, 5), np.eye(2))
+    data = data._replace(**{f"{longest}_features": sp.csr_matrix(np.ones((2, 5)))})
+    for split in ("train", "valid", "test"):
+        bags = datasets.BagBatches(data, split, 2)
+        assert (bags.max_features, bags.num_dropped_features) == (5, 0)
+
+
 def test_bag_batches_epochs():
     data = small_xmc()
     bags, again = (datasets.BagBatches(data, "train", 64, seed=2) for _ in range(2))

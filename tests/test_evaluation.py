@@ -1,5 +1,8 @@
 """Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
 
+import itertools
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -228,23 +231,92 @@ def test_evaluation_holds_one_batch():
     assert len(alive) == 8 and max(alive) <= 2
 
 
-def timed_curve(monkeypatch, **fields):
-    """The learning curve with passes of 5 steps, each 0.25 s long by a clock of the test."""
+def bag_job(**fields):
+    """Passes of 5 steps over a small problem."""
     given = {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
     given |= {"num_train": 40, "num_valid": 10, "num_test": 10}
     options = {**config(name="bag", batch_size=8), "dataset": given, "optimizer": {"name": "sgd"}}
     options["optimizer"]["learning_rate"] = 0.1
-    options |= {"timing": {"warmup_steps": 1}, **fields}
+    options |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}, **fields}
     keras.utils.set_random_seed(0)
-    problem = problems.load(options, None)
-    job = Job(options, None, {}, lambda point: None)
+    return Job(options, None, {}, lambda point: None)
+
+
+def timed_curve(monkeypatch, **fields):
+    """The learning curve with passes of 5 steps, each 0.25 s long by a clock of the test."""
+    job = bag_job(**fields)
+    problem = problems.load(job.config, None)
 
     def tick(timer, batch, logs):
         timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
 
     monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
-    train.fit(job, {"head": "FullSoftmax"}, problem, options["optimizer"])
+    train.fit(job, {"head": "FullSoftmax"}, problem, job.config["optimizer"])
     return job.result["curve"]
+
+
+def test_the_clock_runs_in_training_alone(monkeypatch):
+    """Each look at it is a second later than the one before; a pass of 5 steps has 6 looks."""
+    looks = itertools.count()
+    clock = types.SimpleNamespace(perf_counter=lambda: float(next(looks)))
+    monkeypatch.setattr(timing, "time", clock)
+    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(job)
+    assert [point["seconds"] for point in job.result["curve"]] == [5.0, 10.0]
+    assert [point["step"] for point in job.result["curve"]] == [5, 10]
+    # Without the first step of each pass, which is the warm-up.
+    assert job.result["step_ms"] == {"median": 1000.0, "p20": 1000.0, "p80": 1000.0, "count": 8}
+    assert job.result["compile_seconds"] == 0.0
+    assert job.result["examples_per_second"] == 8.0
+
+
+def test_batches_reach_the_model_in_their_order(monkeypatch):
+    """The data set shuffles rows by itself, and a resumed run goes to a place in its order."""
+    orders, fit = [], softbench.Classifier.fit
+
+    def recording(model, *args, shuffle=True, **kwargs):
+        orders.append(shuffle)
+        return fit(model, *args, shuffle=shuffle, **kwargs)
+
+    monkeypatch.setattr(softbench.Classifier, "fit", recording)
+    train.run(bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}}))
+    assert orders == [False, False]
+
+
+def test_the_head_is_timed_by_itself():
+    methods = {"full": {"head": "FullSoftmax"}}
+    timing_of = {"warmup_steps": 1, "head_repetitions": 2}
+    job = bag_job(epochs=1, methods=methods, timing=timing_of)
+    train.run(job)
+    assert job.result["head_ms"]["count"] == 2 and job.result["head_ms"]["median"] > 0
+
+
+def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch):
+    """2^24 / n of them: here three of the batch of 8."""
+    found = []
+    monkeypatch.setattr(train.diagnostics, "LARGEST_SCORES", 3 * 20 + 19)
+    monkeypatch.setattr(
+        train.diagnostics,
+        "proposal_quality",
+        lambda head, hidden, inputs: (
+            found.append((hidden.shape[0], inputs)) or types.SimpleNamespace(kl=0.0, ess=1.0)
+        ),
+    )
+    method = {"head": "SampledSoftmax", "kwargs": {"sampler": "uniform", "num_sampled": 3}}
+    train.run(bag_job(epochs=1, methods={"sampled": method}))
+    assert found == [(3, None)]
+
+
+def test_final_scores_are_those_of_the_last_point():
+    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(job)
+    first, last = job.result["curve"]
+    names = {name for name in last if name.startswith(("valid_", "proposal_", "mutual_"))}
+    assert {"valid_nll", "mutual_information"} <= names
+    final = job.result["final"]
+    assert {name: final[name] for name in names} == {name: last[name] for name in names}
+    assert first["valid_nll"] != last["valid_nll"]
+    assert final["log_likelihood"] == -final["test_nll"]
 
 
 def test_a_time_budget_is_equal_parts_whatever_a_pass_takes(monkeypatch):

@@ -17,6 +17,27 @@ OPTIONS = {
 }
 
 
+HUGE = [1e308, 1e308, 5e-324, 0.0]
+LOG_SHARE = [-math.log(2), -math.log(2), math.log(5e-324) - math.log(1e308) - math.log(2)]
+
+
+def test_in_batch_counts_whose_sum_overflows():
+    """A float64 sum of 2e308 is infinite, and a share of 1e-632 is 0: their logs are neither."""
+    sampler = samplers.InBatch(counts=HUGE)
+    sampler.build((4, D))
+    table = ClassTable(4)
+    table.build((None, D))
+    log_q = to_numpy(sampler.log_prob(table, np.zeros((1, D), "float32")))[0]
+    np.testing.assert_allclose(log_q[:3], LOG_SHARE, rtol=1e-6)
+    assert log_q[3] == -np.inf
+
+
+@pytest.mark.parametrize("power", [1.0, 0.75, 0.0])
+def test_every_class_that_was_seen_can_be_drawn(power):
+    weights = samplers.Unigram(counts=HUGE, power=power).class_weights(4)
+    assert np.isfinite(weights).all() and (weights[:3] > 0).all() and weights[3] == 0
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("scale", [(3e3, 1.0), (1.0, 3e3), (1e4, 1e4)])
 def test_maclaurin(scale, options):

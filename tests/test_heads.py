@@ -4,9 +4,11 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, rejects, to_numpy
+from conftest import BACKEND, assert_drawn_from, compiled, head_gradients, rejects, to_numpy
 from head_zoo import (
+    COUNTS,
     HEADS,
+    PER_EXAMPLE,
     TABLE_HEADS,
     WIDTH,
     D,
@@ -18,6 +20,7 @@ from head_zoo import (
     numpy_nll,
     numpy_scores,
     randomize,
+    tables,
 )
 
 from softbench import (
@@ -97,6 +100,56 @@ def test_scores_likelihood_and_leading_dims(options):
     np.testing.assert_array_equal(to_numpy(ids).reshape(6, 4), ids_expected)
     np.testing.assert_allclose(to_numpy(best).reshape(6, 4), best_expected, rtol=1e-5, atol=1e-5)
     assert to_numpy(scores).dtype == to_numpy(nll).dtype == to_numpy(training).dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["full", "sampled", "hierarchical"])
+def test_symbolic_shapes_of_sequences(name):
+    """Of a length that is not known: scores (B, T, n), losses (B, T)."""
+    head = HEADS[name]()
+    hidden, labels = keras.Input((None, D)), keras.Input((None,), dtype="int32")
+    assert head(hidden).shape == (None, None, N)
+    assert head(hidden, labels).shape == (None, None)
+    for table in tables(head):
+        assert table.compute_output_shape((2, 3, D)) == (2, 3, table.units)
+
+
+@pytest.mark.parametrize("name", ["sampled", "sampled rows", "hierarchical rows"])
+def test_row_updates_are_compiled_by_xla_on_jax_alone(name):
+    """TensorFlow's in-place updates of rows are not for XLA."""
+    assert HEADS[name]().supports_jit == ("rows" not in name or BACKEND == "jax")
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_a_corrected_true_logit_takes_draws_from_all_classes(corrected):
+    """The label too, at its rate; without the correction an example draws from the others."""
+    head = built(SampledSoftmax(N, PER_EXAMPLE, 4000, correct_true_logit=corrected, seed=3))
+    labels = np.array([N - 1, 2], "int32")
+    (draw,) = head.draw(keras.ops.zeros((2, D)), keras.ops.convert_to_tensor(labels))
+    q = np.tile(reference.unigram_distribution(COUNTS, 1.0), (2, 1))
+    if corrected:
+        expected = np.log(4000 * q[[0, 1], labels])
+        np.testing.assert_allclose(to_numpy(draw.true_log_expected_count), expected, rtol=1e-5)
+    else:
+        q[[0, 1], labels] = 0.0
+        q = q / q.sum(-1, keepdims=True)
+    for ids, own in zip(to_numpy(draw.ids), q, strict=True):
+        assert_drawn_from(ids, own)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-12])
+def test_short_vectors_are_normalized_like_all(scale):
+    """No floor below which a norm is not divided by; in each of the three ways to score."""
+    head = built(FullSoftmax(N, use_bias=False, normalize=True), scale)
+    hidden = np.random.default_rng(6).normal(0, scale, (3, D)).astype("float32")
+    expected = numpy_scores(head, hidden)
+    ids = np.array([[0, 1], [2, 3], [4, N - 1]], "int32")
+    for found in (head(hidden), head.table.scores(hidden, keras.ops.arange(N))):
+        np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-4, atol=1e-6)
+    found = to_numpy(head.table.scores(hidden, keras.ops.convert_to_tensor(ids)))
+    np.testing.assert_allclose(found, np.take_along_axis(expected, ids, -1), rtol=1e-4, atol=1e-6)
+    rows = head.table.rows(keras.ops.convert_to_tensor(ids[:, 0]))
+    found = to_numpy(head.table.paired_logits(keras.ops.convert_to_tensor(hidden), rows))
+    np.testing.assert_allclose(found, expected[np.arange(3), ids[:, 0]], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -279,6 +332,17 @@ def test_row_optimizer_of_the_full_softmax():
     rejects("row_optimizer", FullSoftmax, N, row_optimizer=RowAdagrad(0.1))
 
 
+@pytest.mark.parametrize(
+    ("units", "given", "sizes"), [(37, None, (6, 3)), (37, 5, (6, 5)), (9, None, (6, 1))]
+)
+def test_draws_for_the_regularizer(units, given, sizes):
+    """As many as said; else a tenth of the classes, and one at least."""
+    options = {"regularizer_alpha": 0.1, "regularizer_samples": given}
+    head = built(NoiseContrastive(units, "uniform", num_sampled=6, **options))
+    draws = head.draw(keras.ops.zeros((2, D)), keras.ops.zeros((2,), "int32"))
+    assert tuple(draw.ids.shape[-1] for draw in draws) == sizes
+
+
 def test_noise_contrastive_options():
     rejects("objective", NoiseContrastive, N, "uniform", "bianry")
     rejects("regularizer_alpha", NoiseContrastive, N, "uniform", regularizer_alpha=-1.0)
@@ -360,3 +424,21 @@ def test_classifier_checks_its_labels():
     rejects("labels", model.fit, x, y.astype("float32"), verbose=0)
     rejects("labels", model.evaluate, x, y - N, verbose=0)
     rejects("y", model.fit, x, verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16"])
+def test_streamed_full_softmax_in_half_precision(dtype):
+    """Scores are float32 whatever the table is: its biases too are added as float32."""
+    head = built(FullSoftmax(N, class_chunk=4, dtype=dtype))
+    rng = np.random.default_rng(3)
+    hidden, labels = rng.normal(size=(5, D)).astype("float32"), rng.integers(0, N, 5)
+    rows, bias = (
+        to_numpy(keras.ops.cast(v, "float32")) for v in (head.table.kernel, head.table.bias)
+    )
+    expected = reference.negative_log_likelihood(hidden @ rows.T + bias, labels)
+    loss, gradients = head_gradients(head, hidden, labels)
+    assert loss == pytest.approx(expected.mean(), rel=2e-2)
+    to_bias = (
+        reference.softmax(hidden @ rows.T + bias).mean(0) - np.bincount(labels, minlength=N) / 5
+    )
+    np.testing.assert_allclose(gradients[-1].astype("float32"), to_bias, atol=1e-2)

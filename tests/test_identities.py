@@ -302,6 +302,29 @@ def test_noise_contrastive_is_its_objective(batch, objective):
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("objective", ["binary", "ranking"])
+def test_hits_are_masked_among_the_noise_alone(batch, objective):
+    """Z_hat sums over all classes: the label stays among the draws of the regulariser."""
+    hidden, labels = batch
+    q = np.random.default_rng(3).dirichlet(np.ones(N))
+    ids = np.append(labels[:3], [0, 5]).astype("int32")
+    counts = np.log(5 * q).astype("float32")
+    samples = Samples(ids, counts[ids], counts[labels])
+    options = {"regularizer_alpha": 0.2, "regularizer_samples": 5, "remove_accidental_hits": True}
+    head = with_weights(NoiseContrastive(N, FixedSampler(samples), objective, 5, **options))
+    scores = reference_scores(head, hidden)
+    hits = ids == labels[:, None]
+    assert hits.any() and not hits.all(-1).any()
+    expected = getattr(reference, f"nce_{objective}")(
+        scores[np.arange(B), labels],
+        np.where(hits, -np.inf, scores[:, ids]),
+        q[labels],
+        np.broadcast_to(q[ids], (B, 5)),
+    )
+    expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], q[ids])
+    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
+
+
 def test_streamed_log_partition_equals_the_dense_one(batch):
     table = ClassTable(N)
     table.build((None, D))

@@ -16,7 +16,7 @@ from scipy import stats
 from softbench import ClassTable, SampledSoftmax, samplers
 from softbench.bench import records
 from softbench.samplers import REGISTRY
-from softbench.samplers.static import inclusion_probabilities, integer_inclusion
+from softbench.samplers.static import inclusion_probabilities, integer_inclusion, integer_weights
 
 SIZES = [1, 2, 3, 5, 7, 8, 33, 100]
 B, D = 3, 4
@@ -531,6 +531,14 @@ def test_labels_are_excluded_exactly_among_many():
     np.testing.assert_allclose(np.exp(log_q), q, rtol=1e-4, atol=QUANTUM * 5)
 
 
+def test_a_class_too_rare_for_an_integer_weight_keeps_one():
+    """1e-12 of 2^31 rounds to 0; a class of weight 0 has none."""
+    assert integer_weights(np.array([1e12, 1.0, 0.0])).tolist() == [2**31 - 4, 1, 0]
+    sampler = unigram([1e12, 1.0, 0.0])
+    log_q = to_numpy(sampler.log_prob(types.SimpleNamespace(units=3), keras.ops.zeros((1, D))))
+    np.testing.assert_allclose(log_q, [[0.0, -np.log(2.0**31 - 3), -np.inf]], atol=1e-6)
+
+
 # Sampling without replacement.
 
 WEIGHTS = {
@@ -558,6 +566,16 @@ def test_inclusion_probabilities(name, share):
     assert widths.sum() == size * unit < 2**31 and widths.max() <= unit
     np.testing.assert_array_equal(widths > 0, weights > 0)
     np.testing.assert_allclose(widths / unit, pi, rtol=1e-4, atol=2 / unit)
+
+
+def test_integer_widths_are_the_nearest_of_their_sum():
+    """Rounded down, and up where most was left: the largest remainders, as many as are missing."""
+    pi = np.random.default_rng(0).dirichlet(np.ones(9)) * 2
+    assert pi.max() < 1
+    widths, unit = integer_inclusion(pi, 2)
+    exact = pi * unit
+    up = np.argsort(np.floor(exact) - exact)[: 2 * unit - int(np.floor(exact).sum())]
+    np.testing.assert_array_equal(widths - np.floor(exact), np.isin(np.arange(9), up))
 
 
 # In-batch negatives.

@@ -13,9 +13,40 @@ import keras
 import numpy as np
 import pytest
 
+import softbench
 from softbench import Classifier, NegativeSampling, SampledSoftmax
+from softbench.samplers import REGISTRY
 
 DATA = Path(__file__).parent / "data"
+
+
+CLASSES = [
+    "AdaptiveSoftmax",
+    "AugmentReduce",
+    "ClassTable",
+    "FullSoftmax",
+    "HierarchicalSoftmax",
+    "NegativeSampling",
+    "NoiseContrastive",
+    "OneVsEach",
+    "RowAdagrad",
+    "RowAdam",
+    "RowSGD",
+    "SampledHinge",
+    "SampledSoftmax",
+]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_are_saved_by_names_of_their_own(name):
+    """A file finds them by these, wherever the classes are then."""
+    assert keras.saving.get_registered_name(getattr(softbench, name)) == f"softbench>{name}"
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_samplers_are_saved_by_names_of_their_own(name):
+    cls = REGISTRY[name]
+    assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
 
 
 def load(name, tmp_path):

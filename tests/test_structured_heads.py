@@ -77,6 +77,12 @@ def test_hierarchical_tree_of_depth_two_by_hand():
     np.testing.assert_allclose(scores[0], np.log(p), atol=1e-6)
 
 
+@pytest.mark.parametrize("n, nodes", [(1, 1), (2, 1), (4, 3), (5, 7), (8, 7), (9, 15)])
+def test_nodes_of_a_tree(n, nodes):
+    """2^D - 1, D = ceil(log2 n); a tree of one leaf keeps a table of one row."""
+    assert HierarchicalSoftmax(n).nodes.units == nodes
+
+
 def test_hierarchical_spreads_the_classes_evenly():
     """n = 5 of 8 leaves: no two classes are more than one level apart, none shares with nothing."""
     head = HierarchicalSoftmax(5)

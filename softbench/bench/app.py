@@ -12,7 +12,7 @@ from ml_collections import config_flags
 import softbench
 from softbench import commands, datasets
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, records, runner
+from softbench.bench import matrix, provenance, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 
@@ -22,6 +22,7 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
+_CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
     "smoke_results/<experiment>.",
@@ -33,11 +34,11 @@ _TEXTS = {
 
 def _define(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file(
-        "config", None, "Name or path of the experiment.", flag_values=values, sys_argv=argv
-    )
+    config_flags.DEFINE_config_file("config", None, _CONFIG, flag_values=values, sys_argv=argv)
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
+    text = "Between two checkpoints within an epoch."
+    flags.DEFINE_float("checkpoint_minutes", 10.0, text, 0.0, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
     return values
@@ -146,7 +147,11 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     runner.prepare(workdir)
     records.write_plan(workdir, config)
     command = _command(argv)
-    statuses = runner.run_cells(cells, workdir, data_dir, command, values.retry_failed)
+    if other := provenance.mixture(workdir, pending, data_dir):
+        print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
+    statuses = runner.run_cells(
+        cells, workdir, data_dir, command, values.retry_failed, values.checkpoint_minutes
+    )
     _, damaged = records.read_folder(workdir)
     for name, why in damaged.items():
         print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
@@ -182,6 +187,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
     hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
+    hidden += ("checkpoint_minutes",)
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")

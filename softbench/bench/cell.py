@@ -1,8 +1,9 @@
 """One cell in one process: `python -m softbench.bench.cell <cell.json>`.
 
-The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command"}. The process
-chooses the Keras backend before it imports Keras, runs the task and writes the record. It ends with
-the driver that started it, however that one ends, and holds its own timeout.
+The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command",
+"checkpoint_minutes"}. The process chooses the Keras backend before it imports Keras, runs the task
+and writes the record. It ends with the driver that started it, however that one ends, and holds its
+own timeout.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from softbench.bench import environment, records, tasks
+from softbench.bench import checkpoints, environment, provenance, records, tasks
 from softbench.bench.job import Job, NotFinite
 
 CLOSED = 141  # exit status when nobody reads the output any more: no fault of the cell's, no record
@@ -38,11 +39,13 @@ def main(argv: list[str] | None = None) -> int:
     curve_path = workdir / "partial" / f"{cell['id']}.jsonl"
     curve_path.unlink(missing_ok=True)
     os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
-    record = new_record(cell, job["command"])
+    record = new_record(job)
     result: dict = {}
+    checkpoint = workdir / "partial" / f"{cell['id']}.checkpoint"
     try:
         progress = functools.partial(records.append_line, curve_path)
-        _run_task(Job(cell["config"], job["data_dir"], result, progress, workdir / "partial"))
+        places = (workdir / "partial", checkpoint, job["checkpoint_minutes"])
+        _run_task(Job(cell["config"], job["data_dir"], result, progress, *places))
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
@@ -54,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     record["device"] = environment.device(cell["config"]["backend"])
     record["peak_memory_mb"] = environment.peak_memory_mb()
     records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
+    if record["status"] != "crashed":  # tried again, a crashed cell goes on
+        checkpoints.remove(checkpoint)
     return 0 if record["status"] == "ok" else 1
 
 
@@ -69,19 +74,21 @@ def _end_with_driver(claim: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def new_record(cell: dict, command: str) -> dict:
-    """Returns a record with the fields that are known before the cell runs."""
-    config = cell["config"]
+def new_record(job: dict) -> dict:
+    """Returns a record with the fields that are known before the cell of a job file runs."""
+    cell, config = job["cell"], job["cell"]["config"]
     return {
         "schema_version": records.SCHEMA_VERSION,
         "cell": cell["id"],
         "experiment": config["experiment"],
-        "command": command,
+        "command": job["command"],
         "config": config,
         "timeout_s": cell["timeout_s"],
         "seed": config["seed"],
         "versions": environment.versions(config["backend"]),
         "git": environment.git_state(),
+        "code": environment.code(),
+        "data": provenance.data(config, job["data_dir"]),
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": "crashed",
         "error": None,

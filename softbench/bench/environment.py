@@ -1,5 +1,7 @@
 """What a record says of software, device and source; never a host name, a user or a path."""
 
+import functools
+import hashlib
 import os
 import platform
 import resource
@@ -82,6 +84,16 @@ def git_state() -> dict[str, object]:
         return {"commit": commit, "dirty": bool(changed)}
     except (OSError, subprocess.SubprocessError):
         return nothing
+
+
+@functools.cache
+def code() -> str:
+    """Returns a digest of the source of softbench: equal where the same code runs."""
+    root, found = Path(softbench.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def peak_memory_mb() -> dict[str, float]:

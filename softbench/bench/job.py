@@ -19,6 +19,8 @@ class Job(NamedTuple):
             keeps what came before it.
         progress: Called with each new point of the learning curve.
         cache: Folder for what a task may keep between runs, or None.
+        checkpoint: File from which a killed cell goes on, or None.
+        checkpoint_minutes: Between two checkpoints within an epoch, at least.
     """
 
     config: dict
@@ -26,6 +28,8 @@ class Job(NamedTuple):
     result: dict
     progress: Callable[[dict], None]
     cache: Path | None = None
+    checkpoint: Path | None = None
+    checkpoint_minutes: float = 10.0
 
     @property
     def options(self) -> dict:

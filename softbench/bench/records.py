@@ -1,5 +1,6 @@
 """Records: one JSON file per finished cell, written once and atomically. Needs no Keras."""
 
+import contextlib
 import json
 import math
 import os
@@ -70,6 +71,16 @@ def append_line(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(finite(value), sort_keys=True) + "\n")
+
+
+def read_curve(path: Path) -> list[dict]:
+    """Returns the points of the learning curve that a cell has appended to `path`."""
+    points = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):  # cut: the cell ended while it wrote it
+                points.append(json.loads(line))
+    return [point for point in points if "epoch" in point]
 
 
 def finite(value: object) -> object:

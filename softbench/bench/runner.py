@@ -49,14 +49,21 @@ def _path(cell: Cell, workdir: Path) -> Path:
 
 
 def run_cells(
-    cells: list[Cell], workdir: Path, data_dir: str | None, command: str, retry_failed: bool
+    cells: list[Cell],
+    workdir: Path,
+    data_dir: str | None,
+    command: str,
+    retry_failed: bool,
+    checkpoint_minutes: float = 10.0,
 ) -> list[str]:
     """Runs every cell that is pending and prints one line for each; returns their statuses.
 
     A cell that another driver runs is left to it, and waited for when all others are done.
-    `command` is the command line that records and report show.
+    `command` is the command line that records and report show; `checkpoint_minutes` is between two
+    checkpoints of a cell within an epoch.
     """
     job = {"workdir": str(workdir.resolve()), "data_dir": data_dir, "command": command}
+    job["checkpoint_minutes"] = checkpoint_minutes
     before = [_stamp(_path(cell, workdir)) for cell in cells]
     statuses: dict[int, str] = {}
     elsewhere: set[int] = set()
@@ -115,7 +122,8 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
-    records.write_json(place, job | {"cell": cell._asdict()})
+    job = job | {"cell": cell._asdict()}
+    records.write_json(place, job)
     with errors.open("wb") as stderr, _process(place, cell, stderr) as process:
         code = _wait(process, cell.timeout_s, claim)
     if not claim.is_held():
@@ -123,13 +131,14 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
     if code == CLOSED:
         raise BrokenPipeError
     if not path.exists():
-        record = new_record(cell._asdict(), job["command"])
+        record = new_record(job)
         if code in (None, -signal.SIGALRM):
             record |= {"status": "timed_out", "error": f"Stopped after {cell.timeout_s:g} s."}
         else:
             text = records.scrub(errors.read_text(errors="replace"))
             record |= {"status": "crashed", "error": f"Exit code {code}.\n{text}".strip()}
-        records.write_json(path, record)
+        curve = records.read_curve(partial / f"{cell.id}.jsonl")
+        records.write_json(path, record | ({"curve": curve} if curve else {}))
     place.unlink(missing_ok=True)
     return True
 

@@ -52,18 +52,36 @@ class StepTimer(keras.callbacks.Callback):
         self.steps = 0
         self._warmup = warmup
         self._last = 0.0
+        self._compiles_again = False
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self.leave_out()
+
+    def leave_out(self) -> None:
+        """Leaves out the time since the last step: it was not spent on training."""
         self._last = time.perf_counter()
+
+    def state(self) -> dict:
+        """Returns what `go_on` takes in another process, but for `seconds`."""
+        return {"clock": self.clock, "steps": self.steps, "first_seconds": self.first_seconds}
+
+    def go_on(self, state: dict, seconds: Iterable[float]) -> None:
+        """Goes on where another process was; that this one compiles again is not timed."""
+        self.clock, self.steps = state["clock"], state["steps"]
+        self.first_seconds, self.seconds = state["first_seconds"], list(seconds)
+        self._compiles_again = True
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         now = time.perf_counter()
         elapsed, self._last = now - self._last, now
+        again, self._compiles_again = self._compiles_again, False
+        if again:
+            elapsed = float(np.median(self.seconds)) if self.seconds else 0.0
         self.clock += elapsed
         self.steps += 1
         if self.first_seconds is None:
             self.first_seconds = elapsed
-        elif batch >= self._warmup:
+        elif not again and batch >= self._warmup:
             self.seconds.append(elapsed)
 
     def compile_seconds(self) -> float | None:

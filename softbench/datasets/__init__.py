@@ -9,7 +9,7 @@ from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
 from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
 from softbench.datasets.catalog import find_files
-from softbench.datasets.prepared import prepare
+from softbench.datasets.prepared import fingerprint, prepare
 from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
     CarriedBatches,
@@ -38,6 +38,7 @@ __all__ = [
     "TripleData",
     "check",
     "evaluation_batches",
+    "fingerprint",
     "load",
     "load_ptb",
     "padded_labels",

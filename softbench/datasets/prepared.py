@@ -118,6 +118,13 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
     return manifest
 
 
+def fingerprint(folder: Path) -> str:
+    """Returns a digest of what a prepared folder holds, by the checksums of its manifest."""
+    manifest = read_manifest(folder)
+    parts = json.dumps([manifest[key] for key in _PARTS], sort_keys=True)
+    return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+
 def load_prepared(name: str, folder: Path, options: Mapping) -> Any:
     """Loads the set `name` from its prepared folder: arrays are memory maps.
 

@@ -83,8 +83,8 @@ class Head(keras.layers.Layer):
             float32 (..., n) without labels, (...) with.
 
         Raises:
-            ValueError: if the shapes do not fit, labels are not integers in [0, n), or a weight
-                that can be seen is negative or not finite.
+            ValueError: if the shapes do not fit, a batch with labels is empty, labels are not
+                integers in [0, n), or a weight that can be seen is negative or not finite.
         """
         weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
         return self._call(hidden, labels, weight, training)
@@ -100,6 +100,7 @@ class Head(keras.layers.Layer):
         flat, leading = self._flatten(hidden)
         if labels is None:
             return ops.reshape(self.prediction_scores(flat, **side), (*leading, self.units))
+        inputs.check_not_empty(hidden)
         inputs.check_ids("labels", labels, hidden)
         weight = inputs.flat_weight(sample_weight, labels)
         check_weights(sample_weight)

@@ -26,6 +26,15 @@ def check_hidden_shape(shape: tuple) -> None:
         )
 
 
+def check_not_empty(hidden: Tensor) -> None:
+    """Raise a ValueError if hidden (..., d) is known to hold no vector."""
+    if 0 in hidden.shape[:-1]:
+        raise ValueError(
+            "`hidden` must hold at least one vector to have a loss; leave empty batches out. "
+            f"Received shape: {tuple(hidden.shape)}"
+        )
+
+
 def check_ids(name: str, ids: Tensor, hidden: Tensor) -> None:
     """Raise a ValueError unless ids are integers, one for each vector of hidden."""
     check_integers(name, ids)

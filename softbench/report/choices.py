@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from softbench.report import frame, measures
+from softbench.report.markdown import Markdown, code, file_name
 from softbench.report.page import Page
 from softbench.report.tables import Section, number, section
 
@@ -179,8 +180,8 @@ def choices(found: list[Comparison]) -> Section:
         rows.append(_line(item, own))
         first = next(row for row in own if row is not item.reference)
         if item.reference.method == REFERENCE and item.learned:
-            words = f"`{first.method}` with {item.measure} {_change(first, item.reference)}"
-            nearest.append(f"{words} (`{item.group}`, {item.page.link})")
+            words = f"{code(first.method)} with {item.measure} {_change(first, item.reference)}"
+            nearest.append(f"{words} ({code(item.group)}, {item.page.link})")
     answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
     return section("Quality after the same training", _WORDS, rows, answer)
 
@@ -192,17 +193,19 @@ def _line(item: Comparison, own: list[tuple]) -> dict:
         near = [row for row in own if item.behind(row, best) <= WITHIN]
         fast = min(near, key=lambda row: row.step_ms)
         share = fast.step_ms / item.reference.step_ms
-        fastest = f"`{fast.method}`, {share:.2f} of `{item.reference.method}`'s step"
+        fastest = f"{code(fast.method)}, {share:.2f} of {code(item.reference.method)}'s step"
     return {
-        "data, model": f"`{item.group}`",
+        "data, model": code(item.group),
         "backend": item.backend,
         "n": f"{item.num_classes:,}",
         "I, nats": item.information,
         "measure": item.measure,
         "after": item.after,
-        "best": f"`{best.method}` {number(best.value)}",
-        "next": ", ".join(f"`{row.method}` {_change(row, best)}" for row in others[:2]),
-        f"fastest within {100 * WITHIN:.0f} %": fastest,
+        "best": Markdown(f"{code(best.method)} {number(best.value)}"),
+        "next": Markdown(
+            ", ".join(f"{code(row.method)} {_change(row, best)}" for row in others[:2])
+        ),
+        f"fastest within {100 * WITHIN:.0f} %": Markdown(fastest),
         "page": item.page.link,
     }
 
@@ -214,7 +217,7 @@ def _change(row: tuple, base: tuple) -> str:
 def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:
     """Returns {file name without ending: (caption, data)}, where times can be compared."""
     return {
-        f"frontier-{item.page.name}-{item.group}-{item.backend}": _frontier(item)
+        file_name(f"frontier-{item.page.name}-{item.group}-{item.backend}"): _frontier(item)
         for item in found
         if item.timing == "step"
     }

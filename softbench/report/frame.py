@@ -78,6 +78,7 @@ def cells(records: list[dict]) -> pd.DataFrame:
         corpus: name of the data set without the folder, or "".
         cut: whether epochs were shorter than the data.
         command, date, hardware, software, commit, error: of the record.
+        code, data: digests of softbench's source and of prepared data, None where unknown.
         tree_s: seconds of fitting a tree before training.
         most_frequent.*: what the most frequent classes score.
         the columns of `softbench.report.measures`, and all of `final`.
@@ -114,6 +115,8 @@ def _provenance(record: Mapping) -> dict:
         "hardware": device and f"{device['name']} ({device['kind']} x {device['count']})",
         "software": ", ".join(f"{name} {version}" for name, version in versions),
         "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
+        "code": record.get("code"),
+        "data": record.get("data"),
         "error": error[-1] if error else "",
     }
 

@@ -9,6 +9,7 @@ from softbench.bench import tasks
 from softbench.bench.app import first_line
 from softbench.bench.records import PLAN
 from softbench.report import choices, papers
+from softbench.report import markdown as md
 from softbench.report import page as page_lib
 from softbench.report.page import Page
 from softbench.report.tables import Table
@@ -113,7 +114,8 @@ def overviews(pages: list[Page]) -> dict[str, tuple[str, dict]]:
 
 def _left_out(found: list[choices.Comparison]) -> list[str]:
     lines = [
-        f"* {item.page.link}, `{item.group}`, {item.backend}: {_WHY[item.timing]}"
+        f"* {item.page.link}, {md.code(item.group)}, {md.literal(item.backend)}: "
+        f"{_WHY[item.timing]}"
         for item in found
         if item.timing != "step"
     ]
@@ -123,7 +125,7 @@ def _left_out(found: list[choices.Comparison]) -> list[str]:
 def _pictures(folder: str, plots: Mapping) -> list[str]:
     found = []
     for name, (caption, _) in plots.items():
-        found += [f"![{caption}]({folder}{name}.svg)", ""]
+        found += [md.picture(caption, f"{folder}{name}.svg"), ""]
     return found
 
 
@@ -133,12 +135,13 @@ def experiments(root: Path, pages: list[Page]) -> Table:
     configs = {path.stem: path for path in sorted((root.resolve().parent / "configs").glob("*.py"))}
     rows = []
     for name in sorted({*known, *configs}, key=lambda name: (name not in known, name)):
-        command = f"`softbench --config=configs/{name}.py`" if name in configs else "-"
+        command = md.code(f"softbench --config=configs/{name}.py") if name in configs else "-"
         if name in known:
             page = known[name]
             ok = sum(record["status"] == "ok" for record in page.records)
-            rows.append([page.link, page.title, f"{ok} of {len(page.records)}", command])
+            title = md.Markdown(page.title)
+            rows.append([page.link, title, f"{ok} of {len(page.records)}", command])
         else:
-            rows.append([f"`{name}`", first_line(configs[name]), "not run", command])
+            rows.append([md.code(name), md.Markdown(first_line(configs[name])), "not run", command])
     header = ["experiment", "what", "cells with a result", "command"]
-    return Table("Experiments", pd.DataFrame(rows, columns=header))
+    return Table("Experiments", pd.DataFrame(rows, columns=header, dtype=object))

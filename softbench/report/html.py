@@ -1,12 +1,20 @@
-"""The report as one HTML file: no network, tables that sort and filter, light and dark."""
+"""The report as one HTML file: no network, tables that sort and filter, light and dark.
 
+Texts are escaped, a picture is one of the report's own plots or its words, and the page's policy
+lets a browser run the page's own script alone and load nothing.
+"""
+
+import base64
+import hashlib
 import html
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from urllib.parse import quote, unquote
 
 from softbench.report import extra
+from softbench.report import markdown as md
 from softbench.report import plots as plots_lib
 
 _TEMPLATE = Path(__file__).with_name("template.html")
@@ -31,14 +39,23 @@ def document(texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]]) ->
     nav, sections = [], []
     for path in pages:
         name, folder = names[path], Path(path).parent
-        own = {p: plot for p, plot in plots.items() if p in _pictures(texts[path], folder)}
-        body = _render(texts[path], folder, own, set(names.values()))
-        nav.append(f'<a href="#{name}">{html.escape(name)}</a>')
-        sections.append(f'<section id="{name}">\n{body}</section>')
+        body = _render(texts[path], folder, plots, set(names.values()))
+        nav.append(f'<a href="#{quote(name)}">{html.escape(name)}</a>')
+        sections.append(f'<section id="{html.escape(name)}">\n{body}</section>')
     title = texts[pages[0]].splitlines()[0].removeprefix("# ")
-    return Template(_TEMPLATE.read_text()).substitute(
-        title=html.escape(title), nav="\n".join(nav), pages="\n".join(sections)
+    template = _TEMPLATE.read_text()
+    return Template(template).substitute(
+        title=html.escape(title),
+        nav="\n".join(nav),
+        pages="\n".join(sections),
+        script=script_hash(template),
     )
+
+
+def script_hash(page: str) -> str:
+    """Returns the hash of a page's last script, as a Content-Security-Policy names it."""
+    script = re.findall("<script>(.*?)</script>", page, flags=re.S)[-1]
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _name(path: str) -> str:
@@ -49,11 +66,7 @@ def _name(path: str) -> str:
 
 def _path(folder: Path, target: str) -> str:
     """A picture's path from the report's folder, without its ending."""
-    return (folder / target).as_posix().removesuffix(".svg")
-
-
-def _pictures(text: str, folder: Path) -> set[str]:
-    return {_path(folder, target) for target in re.findall(r"!\[.*?\]\((.+?)\)", text)}
+    return (folder / unquote(target)).as_posix().removesuffix(".svg")
 
 
 def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
@@ -65,12 +78,13 @@ def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
     tokens = parser.parse(text)
     for token in tokens:
         for index, child in enumerate(token.children or []):
-            if child.type == "image" and _path(folder, child.attrs["src"]) in plots:
-                caption, data = plots[_path(folder, child.attrs["src"])]
-                place = f"{folder.name}-{index}-{token.map[0]}"
-                token.children[index] = Token(
-                    "html_inline", "", 0, content=_svg(caption, data, place)
-                )
+            if child.type == "image":
+                plot = plots.get(_path(folder, child.attrs["src"]))
+                place = f"{md.file_name(folder.name)}-{index}-{token.map[0]}"
+                kind, content = "text", f"{child.content} ({child.attrs['src']})"
+                if plot is not None:
+                    kind, content = "html_inline", _svg(*plot, place)
+                token.children[index] = Token(kind, "", 0, content=content)
             elif child.type == "link_open":
                 child.attrs["href"] = _link(child.attrs["href"], names)
     body = parser.renderer.render(tokens, parser.options, {})
@@ -81,8 +95,8 @@ def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
 
 def _link(target: str, names: set[str]) -> str:
     """A link to another page becomes one to its section."""
-    name = _name("/".join(part for part in Path(target).parts if part != ".."))
-    return f"#{name}" if target.endswith(".md") and name in names else target
+    name = _name("/".join(part for part in Path(unquote(target)).parts if part != ".."))
+    return f"#{quote(name)}" if target.endswith(".md") and name in names else target
 
 
 def _svg(caption: str, data: Mapping, place: str) -> str:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from softbench.report.markdown import Markdown, code
 from softbench.report.page import Page
 from softbench.report.tables import Table
 
@@ -89,7 +90,9 @@ def index(pages: list[Page]) -> list[Table]:
         Table(
             paper,
             pd.DataFrame(
-                [_row(item, known.get(item.experiment)) for item in items], columns=header
+                [_row(item, known.get(item.experiment)) for item in items],
+                columns=header,
+                dtype=object,
             ),
         )
         for paper, items in PAPERS.items()
@@ -97,10 +100,11 @@ def index(pages: list[Page]) -> list[Table]:
 
 
 def _row(item: Item, page: Page | None) -> list[str]:
-    command = f"`softbench --config=configs/{item.experiment}.py{item.flags}`"
+    command = code(f"softbench --config=configs/{item.experiment}.py{item.flags}")
+    what = Markdown(item.what)
     if page is None:
-        return [item.name, item.what, f"`{item.experiment}`", "not run", command]
-    return [item.name, item.what, page.link, _state(item, page), command]
+        return [item.name, what, code(item.experiment), "not run", command]
+    return [item.name, what, page.link, _state(item, page), command]
 
 
 def _state(item: Item, page: Page) -> str:

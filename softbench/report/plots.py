@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from softbench.report import extra
+from softbench.report.markdown import one_line
 
 VERSION = 1  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
@@ -71,6 +72,12 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
     return found
 
 
+def _plain(text: str) -> str:
+    """A text that Matplotlib shows as it is: no mathematics, no name hidden from the legend."""
+    text = one_line(text).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
 def _draw(figure: object, caption: str, data: Mapping) -> None:
     axes = figure.add_subplot()
     measured = [name for name in data["lines"] if name not in data.get("dashed", ())]
@@ -81,9 +88,9 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
                 style |= {"markersize": 8, "linestyle": "none"}
         else:
             style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
-        axes.plot(*zip(*line, strict=True), label=name, **style)
-    axes.set_title(caption, loc="left")
-    axes.set(xlabel=data["x"], ylabel=data["y"])
+        axes.plot(*zip(*line, strict=True), label=_plain(name), **style)
+    axes.set_title(_plain(caption), loc="left")
+    axes.set(xlabel=_plain(data["x"]), ylabel=_plain(data["y"]))
     for axis in data["log"]:
         getattr(axes, f"set_{axis}scale")("log")
         _label_log(getattr(axes, f"{axis}axis"))
@@ -152,7 +159,7 @@ def _draw_panels(figure: object, caption: str, data: Mapping) -> None:
     columns = min(count, 2)
     rows = -(-count // columns)
     figure.set_size_inches(5.2 * columns, 4.3 * rows)
-    figure.suptitle(caption, fontsize=13)
+    figure.suptitle(_plain(caption), fontsize=13)
     for index, part in enumerate(data["panels"]):
         _draw_panel(figure.add_subplot(rows, columns, index + 1), part)
 
@@ -172,17 +179,17 @@ def _draw_panel(axes: object, part: Mapping) -> None:
             colour = colours.get(line.get("of"), _GREY)
             style = ":" if line.get("of") or guides else "-."
             guides += not line.get("of")
-            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=style, label=name)
+            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=style, label=_plain(name))
             continue
         style = {"color": INK, "linestyle": "--"}
         if kind == "measured":
             marker = MARKERS[measured.index(name) % len(MARKERS)]
             style = {"color": colours[name], "marker": marker, "markersize": 5}
         error = half if any(half) else None
-        axes.errorbar(x, y, yerr=error, linewidth=1.5, capsize=2.5, label=name, **style)
-    axes.set_title(part["title"], fontsize=12)
-    axes.set_xlabel(part["x"], fontsize=11)
-    axes.set_ylabel(part["y"], fontsize=11)
+        axes.errorbar(x, y, yerr=error, linewidth=1.5, capsize=2.5, label=_plain(name), **style)
+    axes.set_title(_plain(part["title"]), fontsize=12)
+    axes.set_xlabel(_plain(part["x"]), fontsize=11)
+    axes.set_ylabel(_plain(part["y"]), fontsize=11)
     axes.set_xscale("log" if "x" in part["log"] else "linear")
     axes.set_yscale("log" if "y" in part["log"] else "linear")
     axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])

@@ -7,6 +7,8 @@ import pandas as pd
 import tabulate  # noqa: F401, pandas writes Markdown by it; missed here, before any page
 from scipy import stats
 
+from softbench.report.markdown import Markdown, cell
+
 Columns = Mapping[str, str | tuple]
 
 
@@ -15,7 +17,7 @@ class Table(NamedTuple):
 
     Attributes:
         title: what stands above it.
-        page: its texts.
+        page: its texts, which are shown literally but for those that are `Markdown`.
         data: its numbers, one column for each quantity; None without a CSV file.
     """
 
@@ -38,7 +40,9 @@ class Table(NamedTuple):
         columns = [self.page.iloc[:, i] for i in range(self.page.shape[1])]
         right = [i > 0 and any(map(_is_number, column)) for i, column in enumerate(columns)]
         align = ["right" if numbers else "left" for numbers in right]
-        return self.page.to_markdown(index=False, disable_numparse=True, colalign=align)
+        page = self.page.astype(object).map(cell)
+        page.columns = [cell(Markdown(heading)) for heading in self.page.columns]
+        return page.to_markdown(index=False, disable_numparse=True, colalign=align)
 
     def csv(self) -> str:
         """Returns the numbers as a CSV file."""

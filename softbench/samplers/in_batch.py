@@ -57,7 +57,8 @@ class InBatch(Sampler):
         else:
             check_length(self.counts, self.units)
             with np.errstate(divide="ignore"):
-                log_p = np.log(self.counts / self.counts.sum())
+                log_p = np.log(self.counts) - np.log(self.counts.max())  # their sum may overflow
+            log_p = log_p - np.log(np.exp(log_p).sum())
             self.log_p = add_constant(self, "log_p", log_p)
 
     def _log_p(self, ids: Tensor) -> Tensor:

@@ -13,6 +13,9 @@ import keras
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 ENDLESS = "--config.epochs=20000"
+TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
+TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb"}
+TIMES |= {"command", "git"}  # which name the folder of the config, and what was done meanwhile
 SMALL = """
 from softbench.bench.config import experiment
 from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
@@ -61,7 +64,7 @@ def driver(argv, **kwargs):
             signal.signal(number, handler)
 
 
-def wait_for(found, seconds=25):
+def wait_for(found, seconds=100):
     """Returns what `found()` returns, as soon as that is true; else what it returns at last."""
     end = time.monotonic() + seconds
     while not (value := found()) and time.monotonic() < end:
@@ -70,11 +73,16 @@ def wait_for(found, seconds=25):
 
 
 def cells_of(workdir):
-    """Process ids of the cells whose job files are under `workdir`; Linux alone lists them."""
+    """Process ids of the cells whose job files are under `workdir`; Linux alone lists them.
+
+    Not of what they start, which has the same command line at first.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_text().split("\0")
+            if os.getsid(int(folder.name)) != int(folder.name):
+                continue
         except OSError:
             continue
         if "softbench.bench.cell" in words and str(workdir) in " ".join(words):
@@ -86,6 +94,13 @@ def records(workdir):
     """{method: record}."""
     found = [json.loads(path.read_text()) for path in (workdir / "runs").glob("*.json")]
     return {next(iter(record["config"]["methods"])): record for record in found}
+
+
+def untimed(value):
+    """Of a record or a part of it: all but what the clock and the memory said."""
+    if isinstance(value, dict):
+        return {key: untimed(item) for key, item in value.items() if key not in TIMES}
+    return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
 def cli(*argv):

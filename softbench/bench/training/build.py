@@ -76,14 +76,17 @@ class Batches(keras.utils.PyDataset):
         super().__init__()
         self._batches = batches
         self._length = min(len(batches), limit or len(batches))
-        self._start = 0
+        self._start = self._done = 0
 
-    def go_to(self, step: int) -> None:
-        """Begins the next epoch at a step, counted from 0 over all passes."""
-        self._start = step
+    def go_to(self, step: int, done: int = 0) -> None:
+        """Begins the next epoch at a step, counted from 0 over all passes.
+
+        Of that epoch so many steps are `done`: it is so much shorter.
+        """
+        self._start, self._done = step, done
 
     def __len__(self) -> int:
-        return self._length
+        return self._length - self._done
 
     def __getitem__(self, index: int) -> tuple:
         epoch, index = divmod(self._start + index, len(self._batches))

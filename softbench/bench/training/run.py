@@ -4,6 +4,7 @@ import itertools
 import math
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import keras
@@ -14,7 +15,7 @@ import softbench
 from softbench import diagnostics
 from softbench.bench import timing
 from softbench.bench.job import Job, NotFinite
-from softbench.bench.training import build, side_inputs
+from softbench.bench.training import build, resume, side_inputs
 from softbench.bench.training.problems import TOP_K, Problem, load
 
 _VERBOSE = 1 if sys.stdout.isatty() else 2
@@ -25,6 +26,7 @@ class _Training(NamedTuple):
     model: keras.Model
     problem: Problem
     timer: timing.StepTimer
+    saver: resume.Saver
 
 
 def run(job: Job) -> None:
@@ -45,7 +47,8 @@ def run(job: Job) -> None:
 def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     """Trains an encoder and a method's head; fills `job.result` with curve and step times.
 
-    The method is {"head", "kwargs"}, see `build.head`; `spec` is that of the optimizer.
+    Goes on from the job's checkpoint, if there is one. The method is {"head", "kwargs"}, see
+    `build.head`; `spec` is that of the optimizer.
     """
     config, result = job.config, job.result
     timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))
@@ -57,20 +60,28 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
-    run = _Training(job, model, problem, timer)
-    epochs, seconds = config["epochs"], config.get("max_train_seconds", 0.0)
+    saver = resume.Saver(job, model, problem, timer)
+    run = _Training(job, model, problem, timer, saver)
     try:
-        for epoch in range(epochs) if epochs else itertools.count():
-            until = seconds * (epoch + 1) / epochs if epochs else seconds
-            if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
-                continue  # spent on fitting a tree
+        for epoch, until in _epochs(config, timer, saver.epoch):
             model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
-            _add_point(run, epoch, _train(run, epoch, until, bool(epochs)))
-            if not epochs and timer.clock >= until:
-                break
+            _add_point(run, epoch, _train(run, epoch, until, bool(config["epochs"])))
+            saver.end_epoch(epoch)
     finally:
         result |= _step_times(timer, problem.examples)
     return model
+
+
+def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[tuple[int, float]]:
+    """Epochs from the `first` on, and what the clock says at the end of each; 0: any time."""
+    epochs, seconds = config["epochs"], config.get("max_train_seconds", 0.0)
+    for epoch in range(first, epochs) if epochs else itertools.count(first):
+        until = seconds * (epoch + 1) / epochs if epochs else seconds
+        if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
+            continue  # spent on fitting a tree
+        if not epochs and epoch and timer.clock >= until:
+            return
+        yield epoch, until
 
 
 def _with_side_inputs(
@@ -109,15 +120,16 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
 
     ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if until else []
     while True:
-        run.problem.train.go_to(run.timer.steps)
+        run.problem.train.go_to(run.timer.steps, run.saver.done)
         history = run.model.fit(
             run.problem.train,
             initial_epoch=epoch,
             epochs=epoch + 1,
             shuffle=False,
-            callbacks=[*run.problem.callbacks(), run.timer, *ends, TerminateOnNaN()],
+            callbacks=[*run.problem.callbacks(), run.timer, *ends, TerminateOnNaN(), run.saver],
             verbose=_VERBOSE,
         )
+        run.saver.end_pass()
         loss = float(history.history.get("loss", [math.nan])[-1])
         if not again or run.timer.clock >= until or not math.isfinite(loss):
             return loss
@@ -125,7 +137,7 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
 
 def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
     """Evaluates the model after an epoch, a point of the learning curve."""
-    job, model, problem, timer = run
+    job, model, problem, timer, _ = run
     point = {"epoch": epoch + 1, "step": timer.steps}
     point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
     if math.isfinite(train_loss):

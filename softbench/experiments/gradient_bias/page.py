@@ -7,6 +7,7 @@ import pandas as pd
 
 from softbench.bench.records import sampler_kinds
 from softbench.report import frame
+from softbench.report.markdown import code, literal
 from softbench.report.page import Page
 from softbench.report.tables import Section, Table, in_order, number, section, table
 
@@ -108,7 +109,9 @@ def front(pages: list[Page]) -> Section:
             nearest = own.sort_values("ess", ascending=False, kind="stable").set_index("kind")
             first = nearest.iloc[0]
             share = f"{100 * first['ess']:.1f} %"
-            answers.append(f"on {first['dataset']} `{first['method']}` with {share} ({page.link})")
+            answers.append(
+                f"on {literal(first['dataset'])} {code(first['method'])} with {share} ({page.link})"
+            )
             nearest = nearest[~nearest.index.duplicated()].filter(_KINDS, axis="index")
             rows += [
                 {
@@ -118,7 +121,7 @@ def front(pages: list[Page]) -> Section:
                     "I, nats": row.mutual_information,
                     "perplexity": row.valid_perplexity,
                     "kind": row.Index,
-                    "nearest": f"`{row.method}`",
+                    "nearest": code(row.method),
                     "effective sample size": f"{100 * row.ess:.1f} %",
                     "KL(p, q), nats": _or_inf(row.kl),
                     "page": page.link,

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from softbench import diagnostics
+from softbench.bench import environment, provenance
 from softbench.bench.job import Job
 from softbench.bench.training import build
 from softbench.bench.training import run as train
@@ -81,6 +82,7 @@ def _load_or_train(job: Job) -> Trained:
     method = _trained_method(config["methods"])
     parts = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
     key = {part: config[part] for part in parts} | {"full": method}
+    key |= {"code": environment.code(), "data": provenance.data(config, job.data_dir)}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     path = None if job.cache is None else Path(job.cache) / f"trained-{digest}.npz"
     kept = None if path is None else _kept(path)
@@ -105,7 +107,7 @@ def _load_or_train(job: Job) -> Trained:
 def _kept(path: Path) -> Trained | None:
     """The head of an earlier run; None without one, or if its file is not whole."""
     try:
-        with np.load(path) as arrays:
+        with np.load(path, allow_pickle=False) as arrays:
             return Trained(**arrays)
     except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
         return None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from softbench.report import frame, measures
 from softbench.report.choices import REFERENCE
+from softbench.report.markdown import code, literal
 from softbench.report.page import Page
 from softbench.report.plots import against_n
 from softbench.report.tables import Section, Table, answer_from, growth, quantiles, section
@@ -41,7 +42,7 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
         page = growth(own, _MS, (quantiles, *_TIMES), "n = {}, ms (p20-p80)")
         last = own[own["num_classes"] == own["num_classes"].max()].set_index("method")[_MS]
         for peer in own.loc[own["is_peer"], "method"].unique():
-            page[f"{peer} / this"] = last[peer] / last
+            page[f"{literal(peer)} / this"] = last[peer] / last
         ratios = list(page)[own["num_classes"].nunique() :]
         page[ratios] = page[ratios].map("{:.3g}".format).replace("nan", "-")
         data = own[["method", "num_classes", *_TIMES]]
@@ -78,7 +79,7 @@ def front(pages: list[Page]) -> Section:
                     "backend": backend,
                     "n": f"{n:,}",
                     f"`{REFERENCE}`, ms": ms[REFERENCE],
-                    "fastest": f"`{ms.idxmin()}`",
+                    "fastest": code(ms.idxmin()),
                     "ms": ms.min(),
                     f"`{REFERENCE}` / fastest": ratio,
                     "Keras' optimizer / row optimizer": (pairs[_MS] / pairs[f"{_MS}_rows"]).max(),

@@ -6,6 +6,7 @@ import pandas as pd
 
 from softbench.bench.records import sampler_kinds
 from softbench.report import frame, measures
+from softbench.report.markdown import Markdown, code
 from softbench.report.page import Page
 from softbench.report.plots import against_n
 from softbench.report.tables import (
@@ -104,7 +105,7 @@ def front(pages: list[Page]) -> Section:
             low, high = own["ratio"].min(), own["ratio"].max()
             ratios.setdefault(n, []).extend([low, high])
             least, most = (
-                f"`{row.method}` {number(row.loss_ms_p50)}"
+                Markdown(f"{code(row.method)} {number(row.loss_ms_p50)}")
                 for row in own.iloc[[0, -1]].itertuples()
             )
             rows.append(

@@ -1,0 +1,72 @@
+"""Whether the rows of a folder are of one version of the code and of the data. Needs no Keras."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from softbench import datasets
+from softbench.bench import environment, records
+from softbench.bench.matrix import Cell
+from softbench.bench.tasks import TASKS
+
+
+def data(config: Mapping, data_dir: str | None) -> str | None:
+    """Returns a digest of the prepared data set of a cell's config; None if none is found."""
+    if data_dir is None or not TASKS[config["task"]].reads_data:
+        return None
+    options = {key: value for key, value in config["dataset"].items() if key != "label"}
+    try:
+        folder = datasets.check(**options, data_dir=data_dir)
+        return None if folder is None else datasets.fingerprint(folder)
+    except (ValueError, OSError):  # the task says what is wrong
+        return None
+
+
+def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | None:
+    """What is other in the records of `workdir` than in those that `cells` will have.
+
+    Returns:
+        One line, such as "2 of 8 records are of other versions: keras 3.14.0 (here 3.15.1)"; None
+        if nothing is other.
+    """
+    if not cells:
+        return None
+    here = {
+        "code": environment.code(),
+        "git": environment.git_state(),
+        "versions": {
+            backend: environment.versions(backend)
+            for backend in {cell.config["backend"] for cell in cells}
+        },
+        "data": {cell.config["dataset"].get("name"): data(cell.config, data_dir) for cell in cells},
+    }
+    found = [list(_others(record, here)) for record in records.read_all(workdir)]
+    others = ", ".join(sorted({other for every in found for other in every}))
+    if not others:
+        return None
+    return f"{sum(map(bool, found))} of {len(found)} records are of other versions: {others}"
+
+
+def _others(record: Mapping, here: Mapping) -> Iterator[str]:
+    """What is other in a record, as far as it says."""
+    if _is_other_code(record, here):
+        yield f"code of {_commit(record.get('git'))} (here {_commit(here['git'])})"
+    versions = here["versions"].get(record["config"].get("backend"), {})
+    for name, version in record.get("versions", {}).items():
+        if name in versions and version != versions[name]:
+            yield f"{name} {version} (here {versions[name]})"
+    name = record["config"]["dataset"].get("name")
+    digests = {record.get("data"), here["data"].get(name)} - {None}
+    if len(digests) > 1:
+        yield f"data of {name}"
+
+
+def _is_other_code(record: Mapping, here: Mapping) -> bool:
+    """By the digest of the source; records from before that field have the commit alone."""
+    if "code" in record:
+        return record["code"] != here["code"]
+    return record.get("git") != here["git"]
+
+
+def _commit(git: Mapping | None) -> str:
+    git = git or {}
+    return f"{(git.get('commit') or 'no commit')[:12]}{' (changed)' * bool(git.get('dirty'))}"

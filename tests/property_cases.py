@@ -1,0 +1,184 @@
+"""Heads, samplers and arrays for the properties: strategies of Hypothesis, and what they make."""
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from softbench import (
+    AdaptiveSoftmax,
+    AugmentReduce,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    NegativeSampling,
+    NoiseContrastive,
+    OneVsEach,
+    RowAdagrad,
+    RowAdam,
+    RowSGD,
+    SampledHinge,
+    SampledSoftmax,
+    samplers,
+)
+
+D = 2
+ROWS = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}
+STATIC = {
+    "uniform": {},
+    "uniform shared": {"share_draws": True},
+    "uniform unique": {"unique": True},
+    "log_uniform": {},
+    "unigram": {},
+    "unigram shared": {"share_draws": True},
+    "unigram unique": {"unique": True},
+}
+OTHERS = {
+    "exp": {},
+    "exp shared": {"share_draws": True},
+    "in_batch": {},
+    "mixed": {"first": "uniform", "second": "exp"},
+    "mixed shared": {"first": "uniform", "second": "in_batch", "share_draws": True},
+    "adversarial": {"num_components": 1},
+}
+KERNELS = {
+    f"{name}{variant}": options | config
+    for variant, options in (("", {}), (" shared", {"share_draws": True}))
+    for name, config in {
+        "quadratic": {},
+        "rff": {"num_features": 8},
+        "sorf": {"num_features": 8},
+        "maclaurin": {"num_features": 8},
+        "positive": {"num_features": 8},
+    }.items()
+}
+SAMPLERS = {**STATIC, **OTHERS, **KERNELS}
+# A kernel's loops are compiled again at each eager call on JAX: fewer examples have them.
+SAMPLER = st.sampled_from([*[*STATIC, *OTHERS] * 4, *KERNELS])
+EXACT = {
+    "full": lambda n, **o: FullSoftmax(n, **o),
+    "full chunked": lambda n, **o: FullSoftmax(n, class_chunk=2, regularizer_alpha=0.01, **o),
+    "hierarchical": lambda n, **o: HierarchicalSoftmax(n, **o),
+    "adaptive": lambda n, **o: AdaptiveSoftmax(n, [1, 3], 1.0, **o),
+}
+SAMPLED = {
+    "sampled": lambda *a, **o: SampledSoftmax(*a, **o),
+    "sampled corrected": lambda *a, **o: SampledSoftmax(*a, correct_true_logit=True, **o),
+    "binary": lambda *a, **o: NoiseContrastive(*a[:2], "binary", a[2], **o),
+    "binary free": lambda *a, **o: NoiseContrastive(
+        *a[:2], "binary", a[2], learn_log_partition=True, **o
+    ),
+    "ranking": lambda *a, **o: NoiseContrastive(*a[:2], "ranking", a[2], **o),
+    "negative": lambda *a, **o: NegativeSampling(*a[:2], 0.0, a[2], **o),
+    "negative regularised": lambda *a, **o: NegativeSampling(*a[:2], 1e-3, a[2], **o),
+    "each": lambda *a, **o: OneVsEach(*a, **o),
+    "augment": lambda *a, **o: AugmentReduce(a[0], 4, *a[1:], **o),
+    "hinge": lambda *a, **o: SampledHinge(*a, **o),
+}
+SCORES = {
+    "plain": {},
+    "no bias": {"use_bias": False},
+    "normalised": {"normalize": True, "temperature": 0.09},
+    "absolute": {"absolute": True},
+}
+COUNTS = st.sampled_from([0.0, 5e-324, 1e-310, 1e-38, 1.0, 3.0, 1e9, 1e30, 1e308])
+# <h, c> of two such vectors is at most 9,801, and a bias at most 150.
+SIZES = {"equal": (0.0, 0.0), "one": (1.0, 1.0), "large": (99.0 / 2**0.5, 150.0)}
+
+
+class Case(NamedTuple):
+    """A head, what it is called with, and what its table holds."""
+
+    head: str
+    sampler: str
+    scores: str
+    dtype: str
+    rows: str | None
+    units: int
+    num_sampled: int
+    counts: list
+    hidden: np.ndarray
+    labels: np.ndarray
+    kernel: np.ndarray
+    bias: np.ndarray
+    seed: int
+
+
+def vectors(draw, size, *shape):
+    values = st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-3])
+    count = int(np.prod(shape))
+    found = draw(st.lists(values, min_size=count, max_size=count))
+    return size * np.array(found, "float32").reshape(shape)
+
+
+SHAPES = ((7, 3, 2), (1, 1, 1), (2, 3, 9), (7, 1, 9))  # n, B, m
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
+
+
+@st.composite
+def cases(draw, heads=(*EXACT, *SAMPLED), samplers=None, scores=tuple(SCORES), plain=False):
+    n, batch, num_sampled = draw(st.sampled_from(SHAPES))
+    row_size, bias_size = SIZES[draw(st.sampled_from(list(SIZES)))]
+    return Case(
+        head=draw(st.sampled_from(heads)),
+        sampler=draw(SAMPLER if samplers is None else st.sampled_from(samplers)),
+        scores=draw(st.sampled_from(scores)),
+        dtype="float32" if plain else draw(st.sampled_from(DTYPES)),
+        rows=None if plain else draw(st.sampled_from([None, *ROWS])),
+        units=n,
+        num_sampled=num_sampled,
+        counts=draw(st.lists(COUNTS, min_size=n, max_size=n).filter(any)),
+        hidden=vectors(draw, row_size, batch, D),
+        labels=np.array(draw(st.lists(st.integers(0, n - 1), min_size=batch, max_size=batch))),
+        kernel=vectors(draw, row_size, n, D),
+        bias=vectors(draw, bias_size, n),
+        seed=draw(st.integers(0, 5)),
+    )
+
+
+def sampler_of(case):
+    """The sampler of a case; assumes that there can be one."""
+    name, config = case.sampler.split()[0], {**SAMPLERS[case.sampler], "seed": case.seed}
+    if name == "adversarial":
+        points = np.random.default_rng(0).normal(size=(3 * case.units, D))
+        tree = samplers.get({"class_name": name, "config": config})
+        return tree.fit(points, np.arange(len(points)) % case.units, case.units, verbose=0)
+    if name in ("unigram", "in_batch"):
+        config["counts"] = case.counts
+    if case.sampler in KERNELS:
+        config |= {"prior": case.counts, "prior_power": 0.75, "block_size": 2}
+    if config.get("unique"):
+        assume(case.num_sampled <= np.count_nonzero(case.counts))
+    assume(name != "mixed" or case.num_sampled > 1)
+    return samplers.get({"class_name": name, "config": config})
+
+
+def head_of(case):
+    """The head of a case, its table as the case says."""
+    options = {**SCORES[case.scores], "dtype": case.dtype}
+    if case.head in ("hierarchical", "adaptive") and case.scores != "no bias":
+        options = {"dtype": case.dtype}
+    if case.rows and not case.head.startswith(("full", "adaptive")):
+        options["row_optimizer"] = ROWS[case.rows](1e-2)
+    if case.head in EXACT:
+        assume(case.head != "adaptive" or case.units == 7)
+        head = EXACT[case.head](case.units, **options)
+    else:
+        shared = SAMPLERS[case.sampler].get("share_draws") or case.sampler == "in_batch"
+        assume(not (case.head.startswith("negative") and shared and case.sampler not in STATIC))
+        head = SAMPLED[case.head](case.units, sampler_of(case), case.num_sampled, **options)
+    head.build((None, D))
+    for table in tables(head):
+        rows = np.resize(case.kernel, table.kernel.shape)
+        table.kernel.assign(rows)
+        if table.bias is not None:
+            table.bias.assign(np.resize(case.bias, table.bias.shape))
+        if case.head in SAMPLED:
+            head.sampler.refresh(table)
+    return head
+
+
+def tables(head):
+    if isinstance(head, HierarchicalSoftmax):
+        return [head.nodes]
+    return [head.shortlist, *head.tails] if isinstance(head, AdaptiveSoftmax) else [head.table]

@@ -1,0 +1,70 @@
+"""The defaults of the public classes, as the design and their docstrings state them."""
+
+import inspect
+
+import pytest
+
+import softbench
+from softbench.samplers import REGISTRY
+
+TABLE = {"use_bias": True, "normalize": False, "temperature": 1.0, "absolute": False}
+DRAWN = {"num_sampled": 100, "remove_accidental_hits": True, "seed": None}
+CLIPPING = {"clipnorm": None, "clipvalue": None}
+KERNEL = {"prior": None, "prior_power": 1.0, "within_block": "features", "block_size": None}
+KERNEL |= {"floor": None, "refresh_every": 10, "seed": None, "share_draws": False}
+RANDOM = KERNEL | {"num_features": 1024, "nu": None, "redraw": False}
+STATIC = {"share_draws": None, "unique": False, "seed": None}
+DEFAULTS = {
+    "ClassTable": TABLE | {"row_optimizer": None},
+    "FullSoftmax": TABLE | {"class_chunk": None, "regularizer_alpha": 0.0},
+    "SampledSoftmax": TABLE | DRAWN | {"sampler": "rff", "correct_true_logit": False},
+    "NoiseContrastive": DRAWN
+    | {"sampler": "unigram", "objective": "binary", "remove_accidental_hits": False}
+    | {"learn_log_partition": False, "regularizer_alpha": 0.0, "regularizer_samples": None},
+    "NegativeSampling": DRAWN
+    | {"sampler": "adversarial", "num_sampled": 1, "remove_accidental_hits": False}
+    | {"regularizer_lambda": 0.0},
+    "OneVsEach": DRAWN | {"sampler": "uniform"},
+    "AugmentReduce": DRAWN | {"sampler": "uniform", "step_power": 0.9},
+    "SampledHinge": DRAWN | {"sampler": "uniform", "margin": 1.0},
+    "HierarchicalSoftmax": {"leaf_order": None, "use_bias": True, "row_optimizer": None},
+    "AdaptiveSoftmax": {"div_value": 4.0, "counts": None, "tail_capacity": None, "use_bias": True},
+    "RowSGD": CLIPPING | {"learning_rate": 0.01},
+    "RowAdagrad": CLIPPING
+    | {"learning_rate": 0.001, "initial_accumulator_value": 0.1, "epsilon": 1e-7},
+    "RowAdam": CLIPPING | {"learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
+    "uniform": STATIC,
+    "log_uniform": STATIC,
+    "unigram": STATIC | {"power": 1.0},
+    "exp": {"share_draws": False, "seed": None},
+    "in_batch": {"counts": None, "smoothing": 1.0},
+    "mixed": {"weight": 0.5},
+    "quadratic": KERNEL | {"alpha": 100.0},
+    "rff": RANDOM,
+    "sorf": RANDOM,
+    "maclaurin": RANDOM,
+    "positive": RANDOM | {"orthogonal": True},
+    "adversarial": {"num_components": 16, "regularization": 0.1, "max_alternations": 30}
+    | {"max_points_per_node": None, "share_draws": False},
+}
+
+
+def defaults(cls):
+    """Those of a class and, where it passes them on, of the classes above it."""
+    found = {}
+    for own in reversed(cls.__mro__):
+        if own.__module__.startswith("softbench.") and "__init__" in vars(own):
+            parameters = inspect.signature(own.__init__).parameters.values()
+            found |= {p.name: p.default for p in parameters if p.default is not p.empty}
+    return found
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults(name):
+    cls = REGISTRY[name] if name in REGISTRY else getattr(softbench, name)
+    found = defaults(cls)
+    assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]
+
+
+def test_every_sampler_is_listed():
+    assert set(REGISTRY) <= set(DEFAULTS)

@@ -1,0 +1,90 @@
+"""Random streams stay: what each sampler draws first, and the loss of its third step, committed.
+
+`tests/data/fingerprints.json` holds them for each backend. Renew those of a backend, from the root
+of the checkout, when a change has to move a stream, and say so in CHANGELOG.md:
+
+    KERAS_BACKEND=jax PYTHONPATH=. python tests/test_fingerprints.py
+
+Ids are compared exactly, the loss to `TOLERANCE`: other processors round otherwise.
+"""
+
+import functools
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import BACKEND, compiled, set_small_top, to_numpy
+from test_samplers import CASES, D, batch, make
+
+from softbench import RowAdagrad, SampledSoftmax
+from softbench.samplers import REGISTRY
+
+PATH = Path(__file__).parent / "data" / "fingerprints.json"
+COMMAND = f"KERAS_BACKEND={BACKEND} PYTHONPATH=. python tests/test_fingerprints.py"
+N, M = 33, 5
+TOLERANCE = 1e-3
+# The first variant of each sampler, and one of each other way of drawing.
+OTHERS = ("unigram-shared", "unigram-unique", "rff-shared", "exp-shared", "adversarial-shared")
+STREAMS = [*(f"{name}-{next(iter(CASES.get(name, {'': 0})))}" for name in REGISTRY), *OTHERS]
+
+
+def fingerprint(case):
+    """The ids of the first draws, and the loss of the third step, of a head with row updates."""
+    head = SampledSoftmax(N, make(case, N), M, row_optimizer=RowAdagrad(0.3))
+    head.build((None, D))
+    head.table.kernel.assign(np.random.default_rng(0).normal(0, 1, (N, D)))
+    head.sampler.refresh(head.table)
+
+    def step(hidden, labels):
+        ids = head.sampler.sample(head.table, hidden, M, labels).ids
+        return ids, head(hidden, labels, training=True)
+
+    call = compiled(step, head)
+    first, *_, (_, loss) = [call(*batch(N)) for _ in range(3)]
+    return {"ids": to_numpy(first[0]).tolist(), "loss": float(to_numpy(loss).mean())}
+
+
+def versions():
+    return {name: importlib.metadata.version(name) for name in ("keras", BACKEND)}
+
+
+@functools.cache
+def known():
+    return json.loads(PATH.read_text())
+
+
+@pytest.mark.usefixtures("small_top")
+@pytest.mark.parametrize("case", STREAMS)
+def test_random_streams_stay(case):
+    assert case in known()[BACKEND], f"no fingerprint of {case}: make it with {COMMAND}"
+    expected, found = known()[BACKEND][case], fingerprint(case)
+    message = (
+        f"random stream of {case} moved: note it in CHANGELOG and renew with {COMMAND}. It was "
+        f"taken with {known()['versions'][BACKEND]}; here are {versions()}"
+    )
+    assert found["ids"] == expected["ids"], message
+    assert found["loss"] == pytest.approx(expected["loss"], rel=TOLERANCE), message
+
+
+def test_fingerprints_are_of_the_registry():
+    """A sampler without variants in `CASES` is one without a fingerprint."""
+    for backend in ("jax", "tensorflow"):
+        assert list(known()[backend]) == sorted(STREAMS), f"make them with {COMMAND}"
+
+
+def main():
+    found = json.loads(PATH.read_text()) if PATH.exists() else {"versions": {}}
+    with pytest.MonkeyPatch.context() as patch:
+        set_small_top(patch)
+        found[BACKEND] = {case: fingerprint(case) for case in sorted(STREAMS)}
+    found["versions"][BACKEND] = versions()
+    text = json.dumps(found, indent=1, sort_keys=True)
+    # A list of ids on a line.
+    PATH.write_text(re.sub(r"\s+(?=[\d\]])|(?<=\[)\s+", "", text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""What holds for all heads, samplers, precisions and shapes, on examples that Hypothesis looks for.
+
+`--hypothesis-profile=long` tries 2,000 examples of each property instead of 25. Shapes and numbers
+come from small sets: what JAX has compiled for an example serves many others.
+"""
+
+import keras
+import numpy as np
+import pytest
+from conftest import BACKEND, gradients, rejects, to_numpy
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from property_cases import EXACT, KERNELS, SAMPLED, D, cases, head_of
+
+from softbench import losses
+
+
+def side(case):
+    ids = np.arange(len(case.labels), dtype="int32")
+    return {"example_ids": ids} if case.head == "augment" else {}
+
+
+def numbers(x):
+    """A tensor of any precision in float32 NumPy, which has no bfloat16."""
+    return to_numpy(keras.ops.cast(x, "float32"))
+
+
+def losses_and_gradients(head, hidden, labels, **extra):
+    """Training losses (B,), and the gradients of their sum, to hidden and to what trains."""
+    variables = head.trainable_variables
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            hidden = tf.convert_to_tensor(hidden)
+            tape.watch(hidden)
+            losses = head(hidden, labels, training=True, **extra)
+            total = tf.reduce_sum(losses)
+        sources = [hidden, *(v.value for v in variables)]
+        found = tape.gradient(total, sources, unconnected_gradients="zero")
+        return numbers(losses), [numbers(tf.convert_to_tensor(g)) for g in found]
+    import jax
+
+    def total(hidden, values):
+        with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+            losses = head(hidden, labels, training=True, **extra)
+        changed = [scope.get_current_value(v) for v in others]
+        return keras.ops.sum(losses), (losses, changed)
+
+    others = [v for v in head.variables if all(v is not own for own in variables)]
+    values = [v.value for v in variables]
+    found, (losses, state) = jax.grad(total, (0, 1), has_aux=True)(
+        keras.ops.convert_to_tensor(hidden), values
+    )
+    for variable, value in zip(others, state, strict=True):
+        if value is not None:
+            variable.assign(value)
+    return numbers(losses), [numbers(g) for g in (found[0], *found[1])]
+
+
+@given(cases())
+def test_losses_gradients_and_updated_rows_are_finite(case):
+    head = head_of(case)
+    for _ in range(2):
+        arguments = (case.hidden, case.labels)
+        losses, gradients = losses_and_gradients(head, *arguments, **side(case))
+        assert losses.shape == case.labels.shape and np.isfinite(losses).all()
+        assert all(np.isfinite(g).all() for g in gradients)
+        for variable in head.variables:
+            assert np.isfinite(numbers(variable)).all() or "log_p" in variable.name, variable.path
+    nll = to_numpy(head(*arguments))
+    assert np.isfinite(nll).all() or case.head.startswith("negative")  # what is never drawn: p = 0
+    assert (nll > -1e-2).all()
+
+
+@pytest.mark.parametrize(
+    ("head", "batch"), [("full", (2, 0)), *((name, (0,)) for name in (*EXACT, *SAMPLED))]
+)
+def test_an_empty_batch_is_a_clear_error(head, batch):
+    maker = EXACT.get(head) or (lambda n: SAMPLED[head](n, "uniform", 4))
+    layer, hidden = maker(7), np.zeros((*batch, D), "float32")
+    labels = np.zeros(batch, "int32")
+    extra = {"example_ids": labels} if head == "augment" else {}
+    for training in (True, False):
+        rejects("hidden", layer, hidden, labels, training=training, **extra)
+    assert tuple(layer(hidden).shape) == (*batch, 7)  # to predict nothing is to have no scores
+
+
+LOGIT = st.sampled_from([0.0, 1.0, -2.0, 1e4, -1e4])
+LOG_COUNT = st.sampled_from([-21.25, -1.0, 0.0, 2.5, 20.5, -float("inf")])
+OBJECTIVES = {
+    "sampled_softmax": losses.sampled_softmax,
+    "uncorrected": lambda true, sampled, _, counts: losses.sampled_softmax(
+        true, sampled, None, counts
+    ),
+    "nce_ranking": losses.nce_ranking,
+    "nce_binary": losses.nce_binary,
+    "negative_sampling": losses.negative_sampling,
+    "negative_sampling regularised": lambda *a: losses.negative_sampling(*a, 1e-3),
+    "one_vs_each": losses.one_vs_each,
+    "augment_reduce": None,
+    "hinge": losses.hinge,
+}
+OF_DIFFERENCES = {"uncorrected", "sampled_softmax", "nce_ranking", "one_vs_each", "hinge"}
+
+
+@st.composite
+def logits(draw):
+    """true (B,), sampled (B, m), masked ones -inf, and their log counts: exact in float32."""
+    batch, size = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 4]))
+
+    def array(values, *shape):
+        count = int(np.prod(shape))
+        found = draw(st.lists(values, min_size=count, max_size=count))
+        return np.array(found, "float32").reshape(shape)
+
+    shared = draw(st.booleans())
+    counts = array(LOG_COUNT, size) if shared else array(LOG_COUNT, batch, size)
+    sampled = array(LOGIT | st.just(-float("inf")), batch, size)
+    true_counts = array(LOG_COUNT.filter(np.isfinite), batch)
+    return array(LOGIT, batch), sampled, true_counts, counts
+
+
+@given(st.sampled_from(list(OBJECTIVES)), logits(), st.sampled_from([1.0, -3.0, 1e4]))
+def test_objectives_are_finite_and_of_softmax_take_no_constant(name, arrays, constant):
+    true, sampled, true_counts, counts = arrays
+    objective = OBJECTIVES[name]
+    if name == "augment_reduce":
+        eta = to_numpy(OBJECTIVES["uncorrected"](*arrays)) + 0.5
+        objective = lambda *a: losses.augment_reduce(*a, eta)  # noqa: E731
+
+    def of(true, sampled):
+        return objective(true, sampled, true_counts, counts)
+
+    tensors = [keras.ops.convert_to_tensor(array) for array in (true, sampled)]
+    found = to_numpy(of(*tensors))
+    assert found.shape == true.shape and np.isfinite(found).all()
+    assert all(np.isfinite(g).all() for g in gradients(of, tensors))
+    if name in OF_DIFFERENCES:
+        shifted = to_numpy(of(true + np.float32(constant), sampled + np.float32(constant)))
+        np.testing.assert_allclose(shifted, found, rtol=1e-6, atol=1e-6)
+
+
+def tolerance(case):
+    """Of float32 sums of scores as large as the case's."""
+    return 1e-5 * (1 + np.abs(case.hidden @ case.kernel.T).max() + np.abs(case.bias).max())
+
+
+EQUIVARIANT = ("uniform", "unigram", "exp", "quadratic", "positive")
+ALIKE = {"samplers": EQUIVARIANT, "plain": True}
+
+
+@given(cases(heads=("full", "full chunked", "sampled", "negative"), **ALIKE), st.randoms())
+def test_a_permutation_of_the_classes_permutes_results(case, random):
+    order = random.sample(range(case.units), case.units)
+    place = np.argsort(order)  # where a class has gone to
+    moved = case._replace(
+        counts=[case.counts[i] for i in order],
+        kernel=case.kernel[order],
+        bias=case.bias[order],
+        labels=place[case.labels],
+    )
+    one, two = head_of(case), head_of(moved)
+    close = {"rtol": 1e-4, "atol": tolerance(case)}
+    np.testing.assert_allclose(
+        to_numpy(two(case.hidden)), to_numpy(one(case.hidden))[:, order], **close
+    )
+    for training in (False, *([True] if case.head.startswith("full") else [])):
+        first = to_numpy(one(case.hidden, case.labels, training=training))
+        second = to_numpy(two(case.hidden, moved.labels, training=training))
+        np.testing.assert_allclose(second, first, **close)
+    if case.head in SAMPLED:
+        q, other = (np.exp(to_numpy(h.sampler.log_prob(h.table, case.hidden))) for h in (one, two))
+        np.testing.assert_allclose(other, q[:, order], rtol=1e-3, atol=1e-4 + tolerance(case))
+
+
+WITH_BIAS = {"scores": ("plain", "normalised", "absolute"), "plain": True}
+
+
+@given(cases(heads=("full",), **WITH_BIAS), st.sampled_from([1.0, -150.0]))
+def test_a_constant_added_to_all_biases_changes_no_likelihood(case, constant):
+    head = head_of(case)
+    first = [to_numpy(head(case.hidden, case.labels, training=t)) for t in (False, True)]
+    head.table.bias.assign(case.bias + np.float32(constant))
+    second = [to_numpy(head(case.hidden, case.labels, training=t)) for t in (False, True)]
+    np.testing.assert_allclose(
+        second, first, rtol=1e-4, atol=tolerance(case) + 1e-5 * abs(constant)
+    )
+
+
+@given(cases(heads=("sampled",), plain=True), st.booleans())
+def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels):
+    """Shared, unique and per example; the label left out where there is another class."""
+    head = head_of(case)
+    sampler, table, batch = head.sampler, head.table, len(case.labels)
+    assume(with_labels or case.sampler not in ("in_batch", "mixed shared"))
+    labels = case.labels.astype("int32") if with_labels else None
+    drawn = sampler.sample(table, case.hidden, case.num_sampled, labels)
+    ids, counts = to_numpy(drawn.ids), to_numpy(drawn.log_expected_count)
+    size = case.num_sampled
+    if case.sampler == "in_batch":
+        size = min(size, batch)
+    elif case.sampler == "mixed shared":
+        first, second = sampler.sizes(size)
+        size = first + min(second, batch)
+    assert ids.shape == ((batch, size) if sampler.per_example else (size,)) == counts.shape
+    assert ids.min() >= 0 and ids.max() < case.units
+    asked = labels if sampler.per_example else None
+    log_q = to_numpy(sampler.log_prob(table, case.hidden, labels=asked)).astype(float)
+    assert log_q.shape == (batch, case.units) and not np.isnan(log_q).any()
+    possible = np.isfinite(log_q).any(axis=-1)
+    total = case.num_sampled if sampler.unique else 1.0
+    np.testing.assert_allclose(np.exp(log_q).sum(-1)[possible], total, rtol=1e-4)
+    if sampler.unique:
+        assert len(set(ids.tolist())) == size
+    if asked is not None:
+        assert np.isneginf(log_q[np.arange(batch), labels]).all()
+        assert (ids != labels[:, None])[possible].all()
+    if case.sampler.split()[0] in ("unigram", *KERNELS):
+        allowed = np.array(case.counts) > 0
+        assert allowed[np.broadcast_to(ids, (batch, size))[possible]].all()
+    if "in_batch" not in case.sampler and "mixed" not in case.sampler:
+        own = np.take_along_axis(log_q, np.broadcast_to(ids, (batch, size)), axis=-1)
+        own += 0.0 if sampler.unique else np.log(size)
+        np.testing.assert_allclose(
+            np.broadcast_to(counts, own.shape)[possible], own[possible], atol=2e-3
+        )
