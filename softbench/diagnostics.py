@@ -3,6 +3,7 @@
 Shape letters: B batch, d features, n classes.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,33 +46,157 @@ def proposal_quality(
     Raises:
         ValueError: if the head has no sampler.
     """
+    totals, count = np.zeros(2), 0
+    for scores, log_q, _ in _parts(head, hidden, sampler_inputs):
+        totals += [values.sum() for values in divergences(scores, log_q)]
+        count += len(scores)
+    return ProposalQuality(*(totals / count).tolist())
+
+
+class RelativeVariance(NamedTuple):
+    """Of a sum over all classes that is estimated from the draws.
+
+    Attributes:
+        values: float64, of every example (B,) or of every class (n,).
+        mean: of those that are a number.
+    """
+
+    values: np.ndarray
+    mean: float
+
+
+def relative_variance(
+    head: Any, hidden: Tensor, sampler_inputs: Tensor | None = None
+) -> RelativeVariance:
+    """Relative variance of each example's estimate of its partition, under the head's own draws.
+
+    Var(Z_hat / Z) = (sum_i p_i^2 / q_i - 1) / m of m = `num_sampled` draws with replacement, where
+    Z_hat = sum over the draws of exp(o_i) / (m q_i). Without replacement, of inclusion
+    probabilities pi_i, it is Hajek's approximation for a fixed number of draws:
+    sum_i pi_i (1 - pi_i) (p_i / pi_i - R)^2, R = sum_i (1 - pi_i) p_i / sum_i pi_i (1 - pi_i).
+    That is of draws which are otherwise as random as can be; of systematic draws, whose pairs
+    depend on the order of the classes, it can be off by a factor of two.
+
+    Args:
+        head, hidden, sampler_inputs: as of `proposal_quality`.
+
+    Returns:
+        `RelativeVariance` with a value for each example; infinite where q leaves out a class.
+
+    Raises:
+        ValueError: if the head has no sampler.
+    """
+    found = []
+    for scores, log_q, _ in _parts(head, hidden, sampler_inputs):
+        p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
+        variance = _variance_over_square(head, log_q)
+        with np.errstate(invalid="ignore", over="ignore"):
+            terms = np.where(p > 0, p**2 * variance, 0.0).sum(axis=-1)
+            if head.sampler.unique:
+                rest = 1.0 - np.exp(np.float64(log_q))
+                weight = np.sum(np.exp(np.float64(log_q)) * rest, axis=-1)
+                shared = np.sum(p * rest, axis=-1) ** 2 / np.where(weight > 0, weight, 1.0)
+            else:
+                shared = np.sum(p, axis=-1) ** 2 / head.num_sampled
+                terms += np.sum(p**2, axis=-1) / head.num_sampled
+        found.append(np.maximum(terms - shared, 0.0))
+    return _with_mean(np.concatenate(found))
+
+
+def row_variance(
+    head: Any,
+    hidden: Tensor,
+    labels: Tensor | None = None,
+    sampler_inputs: Tensor | None = None,
+) -> RelativeVariance:
+    """Relative variance of the gradient that each class row gets from a batch.
+
+    The gradient of the sampled softmax with respect to row i is about
+    sum_b (p_bi N_bi / E[N_bi] - [i = y_b]) h_b, N_bi the number of times that i is drawn for
+    example b: exact on average, and exact in the label's own part. Its variance, the partition
+    taken as exact, is sum_b v_bi p_bi^2 |h_b|^2 if each example draws for itself, and
+    v_i |sum_b p_bi h_b|^2 for each set of examples that share their draws, with
+    v = (1 - q) / (m q), or (1 - pi) / pi without replacement. The sum is divided by
+    |sum_b (p_bi - [i = y_b]) h_b|^2.
+
+    Args:
+        head, sampler_inputs: as of `proposal_quality`.
+        hidden: (..., d), the vectors of one batch.
+        labels: integers (...), or None: then the label's own part is left out.
+
+    Returns:
+        `RelativeVariance` with a value for each class; not a number where its gradient is 0.
+
+    Raises:
+        ValueError: if the head has no sampler.
+    """
+    sampler, hidden = _sampler(head), _flat(hidden)
+    features = hidden if sampler_inputs is None else _flat(sampler_inputs)
+    flat = ops.convert_to_numpy(hidden).astype(np.float64)
+    own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
+    size = -(-len(flat) // (sampler.groups or 1))
+    for start in range(0, len(flat), size):
+        group = slice(start, start + size)
+        found, vectors = np.zeros(own.shape), flat[group]
+        for scores, log_q, part in _parts(head, hidden[group], features[group]):
+            p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
+            found += p.T @ vectors[part]
+            ratio = _variance_over_square(head, log_q)
+            if sampler.per_example:
+                square = np.sum(vectors[part] ** 2, axis=-1, keepdims=True)
+                variance += np.sum(p**2 * square * ratio, axis=0)
+        if not sampler.per_example:
+            variance += np.sum(found**2, axis=-1) * ratio[0]
+        own += found
+    if labels is not None:
+        np.subtract.at(own, ops.convert_to_numpy(labels).reshape(-1), flat)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _with_mean(variance / np.sum(own**2, axis=-1))
+
+
+def _sampler(head: Any) -> Any:
     if not hasattr(head, "sampler"):
         raise ValueError(f"`head` must have a sampler. Received: {type(head).__name__}")
+    return head.sampler
+
+
+def _with_mean(values: np.ndarray) -> RelativeVariance:
+    known = values[~np.isnan(values)]
+    return RelativeVariance(values, float(known.mean()) if len(known) else float("nan"))
+
+
+def _variance_over_square(head: Any, log_q: np.ndarray) -> np.ndarray:
+    """Var(N) / E[N]^2 of the number of times N that a class is drawn, from log q or log pi."""
+    q = np.exp(np.float64(log_q))
+    with np.errstate(divide="ignore"):
+        return (1.0 - q) / (q if head.sampler.unique else head.num_sampled * q)
+
+
+def _parts(
+    head: Any, hidden: Tensor, sampler_inputs: Tensor | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
+    """Scores (b, n) and log q (b, n) of parts of a batch, and which part of it each is.
+
+    A part has at most `LARGEST_DOUBLES` numbers, or one row.
+    """
+    sampler, shared = _sampler(head), None
     hidden = _flat(hidden)
     features = hidden if sampler_inputs is None else _flat(sampler_inputs)
-    sampler, shared = head.sampler, None
     if not sampler.per_example:
         shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
     size = max(1, LARGEST_SCORES // head.units)
-    totals, count = np.zeros(2), hidden.shape[0]
-    for start in range(0, count, size):
+    step = max(1, LARGEST_DOUBLES // head.units)
+    for start in range(0, hidden.shape[0], size):
         part = slice(start, start + size)
         log_q: Any = shared
         if shared is None:
             log_q = ops.convert_to_numpy(sampler.log_prob(head.table, features[part]))
         scores = head.prediction_scores(hidden[part], features=features[part])
-        totals += _sums(ops.convert_to_numpy(scores), log_q)
-    return ProposalQuality(*(totals / count).tolist())
-
-
-def _sums(scores: np.ndarray, log_q: np.ndarray) -> np.ndarray:
-    """Sums over the rows of both `divergences`."""
-    log_q = np.broadcast_to(log_q, scores.shape)
-    size, total = max(1, LARGEST_DOUBLES // scores.shape[1]), np.zeros(2)
-    for start in range(0, len(scores), size):
-        part = slice(start, start + size)
-        total += [values.sum() for values in divergences(scores[part], log_q[part])]
-    return total
+        scores = ops.convert_to_numpy(scores)
+        log_q = np.broadcast_to(log_q, scores.shape)
+        for first in range(0, len(scores), step):
+            own = slice(first, first + step)
+            yield scores[own], log_q[own], slice(start + first, start + first + len(scores[own]))
 
 
 def divergences(scores: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -112,8 +112,9 @@ class ClassTable(keras.layers.Layer):
 
         Args:
             hidden: (B, d).
-            rows: (m, d), scored by every example, or (B, m, d).
-            bias: (m,) or (B, m), or None.
+            rows: (m, d), scored by every example; (B, m, d); or (G, m, d), where those of a group
+                are scored by its examples [g k, (g + 1) k), k = ceil(B / G).
+            bias: (m,), (B, m) or (G, m), or None.
 
         Returns:
             float32 (B, m).
@@ -122,12 +123,27 @@ class ClassTable(keras.layers.Layer):
         hidden = _l2_normalize(hidden) if self.normalize else hidden
         if len(rows.shape) == 3:
             rows = _l2_normalize(rows) if self.normalize else rows
+            groups = rows.shape[0]
+            if groups is not None and groups != hidden.shape[0]:
+                return self._group_logits(hidden, rows, bias)
             inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
         else:
             inner = matmul_transposed(hidden, rows)
             if self.normalize:  # of the products: a normalised table would be a copy of it
                 inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
         return self._finish(inner, bias)
+
+    def _group_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """Scores (B, m) by hidden (B, d) of the rows (G, m, d) of each one's group."""
+        groups, batch = rows.shape[0], ops.shape(hidden)[0]
+        size = (batch + groups - 1) // groups
+        rest = ops.zeros((groups * size - batch, hidden.shape[-1]), hidden.dtype)
+        blocks = ops.reshape(
+            ops.concatenate([hidden, rest], axis=0), (groups, size, hidden.shape[-1])
+        )
+        inner = ops.matmul(blocks, ops.transpose(rows, (0, 2, 1)))
+        scores = self._finish(inner, None if bias is None else ops.expand_dims(bias, 1))
+        return ops.reshape(scores, (groups * size, -1))[:batch]
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
         """Score (B,) of row b by example b: hidden (B, d), rows (B, d), bias (B,)."""

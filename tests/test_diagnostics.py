@@ -136,3 +136,64 @@ def test_mutual_information():
     """Two labels at 1:3 (0.5623 nats) and a model that knows them to 0.2 nats."""
     found = diagnostics.mutual_information(np.array([25, 0, 75]), 0.2)
     assert found == pytest.approx(0.25 * np.log(4) + 0.75 * np.log(4 / 3) - 0.2)
+
+
+def estimates(head, hidden, repetitions):
+    """Z_hat / Z (repetitions, B), and the estimates of the rows' gradient (repetitions, n, d)."""
+    p = model(head, hidden)
+    rng, found, rows = np.random.default_rng(4), [], []
+    log_q = np.float64(to_numpy(head.sampler.log_prob(head.table, hidden)))
+    q = np.exp(np.broadcast_to(log_q, p.shape))
+    for _ in range(repetitions):
+        if head.sampler.per_example:
+            times = np.stack([rng.multinomial(M, own / own.sum()) for own in q])
+        else:
+            groups = head.sampler.groups or 1
+            own = rng.multinomial(M, q[0] / q[0].sum(), size=groups)
+            times = np.repeat(own, -(-B // groups), axis=0)[:B]
+        weighted = p * times / (M * q)
+        found.append(weighted.sum(-1))
+        rows.append(weighted.T @ hidden.astype(float))
+    return np.array(found), np.array(rows)
+
+
+@pytest.mark.parametrize("shared", [False, True, 4])
+def test_relative_variances_are_those_of_the_estimates(shared):
+    """Of 20,000 estimates; the variance of a variance is about 2 / 20,000 of its square."""
+    head, hidden = make_head("unigram", share_draws=shared), hidden_batch()
+    partition, rows = estimates(head, hidden, 20_000)
+    found = diagnostics.relative_variance(head, hidden)
+    np.testing.assert_allclose(found.values, partition.var(0), rtol=0.1)
+    np.testing.assert_allclose(found.mean, found.values.mean())
+    labels = np.array([0, 5, 5, 9, 1, 30])
+    gradient = model(head, hidden).T @ hidden.astype(float)
+    own = diagnostics.row_variance(head, hidden)
+    expected = rows.var(0).sum(-1) / (gradient**2).sum(-1)
+    np.testing.assert_allclose(own.values, expected, rtol=0.25)
+    np.testing.assert_allclose(own.mean, expected.mean(), rtol=0.1)
+    one_hot = np.eye(N)[labels].T @ hidden.astype(float)
+    scale = (gradient**2).sum(-1) / ((gradient - one_hot) ** 2).sum(-1)
+    with_labels = diagnostics.row_variance(head, hidden, labels)
+    np.testing.assert_allclose(with_labels.values, own.values * scale, rtol=1e-6)
+
+
+def test_a_perfect_proposal_has_no_variance():
+    hidden = hidden_batch()
+    found = diagnostics.relative_variance(make_head("exp"), hidden)
+    np.testing.assert_allclose(found.values, 0.0, atol=1e-5)
+
+
+def test_relative_variance_without_replacement():
+    """Of equal probabilities it is that of simple random draws, but for n / (n - 1)."""
+    head, hidden = make_head("uniform", unique=True), hidden_batch()
+    p = model(head, hidden)
+    exact = N**2 / M * (1 - M / N) * p.var(axis=-1, ddof=1)
+    found = diagnostics.relative_variance(head, hidden)
+    np.testing.assert_allclose(found.values, exact * (N - 1) / N, rtol=1e-4)
+    certain = make_head("unigram", counts=[1e9] * (M - 1) + [1.0] * (N - M + 1), unique=True)
+    scores = np.where(np.arange(N) < M - 1, np.arange(N), 0.0)
+    certain.table.kernel.assign(np.zeros((N, D)))
+    certain.table.bias.assign(scores)
+    # What is certain does not vary, nor does one draw among equals.
+    found = diagnostics.relative_variance(certain, hidden)
+    np.testing.assert_allclose(found.values, 0.0, atol=1e-9)

@@ -107,7 +107,9 @@ class SampledHead(TableHead):
             self.sampler.sample(self.table, features, size, *arguments, **extra)
             for size in self.set_sizes
         ]
-        return draws if weight is None else [_of_present(draw, weight) for draw in draws]
+        if weight is None or self.sampler.groups is not None:
+            return draws
+        return [_of_present(draw, weight) for draw in draws]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -133,6 +135,9 @@ class SampledHead(TableHead):
             features = inputs.without_absent_nan(features, weight)
         features = ops.stop_gradient(hidden if features is None else features)
         draws = self.draw(features, labels, weight)
+        id_sets = [labels, *(draw.ids for draw in draws)]
+        if self.sampler.groups is not None:
+            draws = [_of_groups(draw, hidden) for draw in draws]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             return self._losses_and_state(hidden, labels, draws, rows, **side)
@@ -140,7 +145,7 @@ class SampledHead(TableHead):
         follows = type(self.sampler).rows_changed is not Sampler.rows_changed
         result, state = row_losses(
             self.table,
-            [labels, *(draw.ids for draw in draws)],
+            id_sets,
             losses,
             weight,
             on_change=self.sampler.rows_changed if follows else None,
@@ -183,6 +188,14 @@ class SampledHead(TableHead):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+
+
+def _of_groups(draw: Samples, hidden: Tensor) -> Samples:
+    """The draws (G, m) of groups as those of each example (B, m)."""
+    groups, batch = draw.ids.shape[0], ops.shape(hidden)[0]
+    own = ops.arange(batch, dtype="int32") // ((batch + groups - 1) // groups)
+    ids, count = (ops.take(x, own, axis=0) for x in draw[:2])
+    return Samples(ids, count, draw.true_log_expected_count)
 
 
 def _of_present(draw: Samples, weight: Tensor) -> Samples:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from softbench.common import Tensor
+from softbench.common import Tensor, check_positive
 from softbench.labels import check_integers, check_values, safe_ids
 from softbench.state import Arguments, saved_arguments
 
@@ -18,7 +18,8 @@ class Samples(NamedTuple):
     Shape letters: B batch, m samples.
 
     Attributes:
-        ids: int32 (B, m), or (m,) when the batch shares its draws.
+        ids: int32 (B, m), (m,) when the batch shares its draws, or (G, m) when each of G groups of
+            examples shares its own: group g is the examples [g k, (g + 1) k), k = ceil(B / G).
         log_expected_count: float32, shaped like `ids`: log E[number of times drawn], which is
             log m + log q with replacement and the log inclusion probability without.
         true_log_expected_count: float32 (B,), the same of the labels; None when the sampler was
@@ -39,7 +40,8 @@ class Sampler(keras.layers.Layer):
 
     Args:
         share_draws: one set of m ids for the whole batch instead of one for each example. Shared
-            draws cannot exclude each example's label; the head masks the hits.
+            draws cannot exclude each example's label; the head masks the hits. A number G above 1,
+            of a sampler that can: a set for each of G groups of consecutive examples.
         seed: of the sampler's own `SeedGenerator`.
 
     Attributes:
@@ -49,18 +51,38 @@ class Sampler(keras.layers.Layer):
         unique: whether draws are without replacement, and q is the probability of being drawn.
         uses_present: whether the draws depend on which examples are there (weight not 0), so that
             `_draw` and `log_expected_count` take `present`, bool (B,).
+        shares_by_groups: whether `share_draws` can be a number of groups.
     """
 
     kind: str
     arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
     unique = False
     uses_present = False
+    shares_by_groups = False
 
-    def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, share_draws: bool | int = False, seed: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.share_draws = share_draws
+        self.share_draws = self._checked_groups(share_draws)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def _checked_groups(self, share_draws: bool | int) -> bool | int:
+        if isinstance(share_draws, bool):
+            return share_draws
+        if not self.shares_by_groups:
+            raise ValueError(
+                f"`share_draws` must be True or False: {type(self).__name__} does not draw for "
+                f"groups. Received: share_draws={share_draws!r}"
+            )
+        check_positive(share_draws=share_draws)
+        return True if share_draws == 1 else int(share_draws)
+
+    @property
+    def groups(self) -> int | None:
+        """G where each of more than one group of examples shares its own draws, else None."""
+        return None if isinstance(self.share_draws, bool) else self.share_draws
 
     @property
     def per_example(self) -> bool:

@@ -36,10 +36,11 @@ class InBatch(Sampler):
     def __init__(
         self, counts: Sequence[float] | None = None, smoothing: float = 1.0, **kwargs: Any
     ) -> None:
-        if not kwargs.pop("share_draws", True):
+        share_draws = kwargs.pop("share_draws", True)
+        if share_draws is not True:
             raise ValueError(
                 "`share_draws` must be True: in-batch negatives are shared by the batch. "
-                "Received: share_draws=False"
+                f"Received: share_draws={share_draws!r}"
             )
         super().__init__(share_draws=True, **kwargs)
         if counts is None and not smoothing > 0:

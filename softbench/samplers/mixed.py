@@ -34,6 +34,7 @@ class Mixed(Sampler):
     """
 
     kind = "mixed"
+    shares_by_groups = True  # if its parts do
     arguments = ("weight",)
 
     def __init__(
@@ -41,7 +42,7 @@ class Mixed(Sampler):
         first: str | dict | Sampler,
         second: str | dict | Sampler,
         weight: float = 0.5,
-        share_draws: bool | None = None,
+        share_draws: bool | int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:

@@ -73,7 +73,7 @@ class StaticSampler(Sampler):
     """Base class of the static proposals: a subclass gives `class_weights`.
 
     Draws are independent with replacement, one set for each example or, with `share_draws`, one for
-    the batch. With `unique=True` they are m distinct classes shared by the batch, drawn by
+    the batch or for each of its groups. With `unique=True` a set is of m distinct classes, drawn by
     systematic sampling: the classes laid end to end with lengths pi_i = min(1, c f_i), a ruler with
     unit spacing and a random start; class i is in the set with probability exactly pi_i, and the
     log expected count is log pi_i. Sums over the draws, weighted by 1 / pi, are unbiased; their
@@ -87,9 +87,10 @@ class StaticSampler(Sampler):
     """
 
     kind = "static"
+    shares_by_groups = True
     arguments: Arguments = ("unique",)
 
-    def __init__(self, share_draws: bool | None = None, unique: bool = False, **kwargs: Any):
+    def __init__(self, share_draws: bool | int | None = None, unique: bool = False, **kwargs: Any):
         if unique and share_draws is False:
             raise ValueError(
                 "`unique=True` draws one set of ids for the whole batch and needs "
@@ -153,10 +154,12 @@ class StaticSampler(Sampler):
                     f"`num_sampled` must be the {self.num_sampled} that this sampler was built "
                     f"for when unique=True. Received: num_sampled={num_sampled}"
                 )
-            points = random_integers((1,), self.total, seed)
+            shape = (1,) if self.groups is None else (self.groups, 1)
+            points = random_integers(shape, self.total, seed)
             points = points + self.total * ops.arange(num_sampled, dtype="int32")
         else:
-            shape = (ops.shape(hidden)[0], num_sampled) if self.per_example else (num_sampled,)
+            sets = (ops.shape(hidden)[0],) if self.per_example else (self.groups,)
+            shape = (num_sampled,) if sets == (None,) else (*sets, num_sampled)
             points = random_integers(shape, self.total, seed)
         ids = self.locate(points)
         true = None if labels is None else self._log_expected_count(labels, num_sampled)

@@ -165,10 +165,10 @@ def diagnose(
         outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
         size = max(1, diagnostics.LARGEST_SCORES // problem.num_classes)
         outputs = {name: values[:size] for name, values in outputs.items()}
-        quality = diagnostics.proposal_quality(
-            head, outputs["hidden"], outputs.get("sampler_inputs")
-        )
+        given = head, outputs["hidden"], outputs.get("sampler_inputs")
+        quality = diagnostics.proposal_quality(*given)
         found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
+        found["proposal_rv"] = diagnostics.relative_variance(*given).mean
     return found
 
 
