@@ -1,0 +1,334 @@
+"""Draws from a codebook of the class vectors, which follows the table."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench.common import (
+    PACKAGE,
+    Tensor,
+    check_counts,
+    check_length,
+    check_number,
+    check_positive,
+    count_weights,
+)
+from softbench.ops import (
+    assign_when,
+    gather_rows,
+    is_concrete,
+    read,
+    scatter_add,
+    scatter_update,
+)
+from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.codebook import fit
+from softbench.samplers.codebook.cells import Cells
+from softbench.samplers.codebook.distribution import CodebookDistribution
+from softbench.samplers.kernel.class_weights import LARGEST_BIAS
+from softbench.samplers.training_step import is_counted
+from softbench.state import Arguments, add_constant, add_state, check_one_replica
+
+SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
+SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Codebook(Sampler):
+    """q(i | h) proportional to w_i exp(s(h, c1[k1(i)]) + s(h, c2[k2(i)])).
+
+    TODO
+    """
+
+    kind = "codebook"
+    arguments: Arguments = (
+        "num_codewords",
+        "quantizer",
+        "within_cell",
+        "window",
+        "counts",
+        "counts_power",
+        "prior",
+        "prior_power",
+        "refresh_every",
+    )
+
+    def __init__(
+        self,
+        num_codewords: int = 128,
+        quantizer: str = "residual",
+        within_cell: str = "weights",
+        window: int = 32,
+        counts: Sequence[float] | None = None,
+        counts_power: float = 1.0,
+        prior: Sequence[float] | None = None,
+        prior_power: float = 1.0,
+        refresh_every: int = 20,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(num_codewords=num_codewords, window=window, refresh_every=refresh_every)
+        check_number(0, counts_power=counts_power)
+        if quantizer not in fit.QUANTIZERS:
+            raise ValueError(
+                f"`quantizer` must be one of {fit.QUANTIZERS}. Received: quantizer={quantizer!r}"
+            )
+        if within_cell not in ("weights", "exact"):
+            raise ValueError(
+                "`within_cell` must be 'weights' or 'exact'. "
+                f"Received: within_cell={within_cell!r}"
+            )
+        self.num_codewords = int(num_codewords)
+        self.quantizer = quantizer
+        self.within_cell = within_cell
+        self.window = int(window)
+        self.counts = None if counts is None else check_counts(counts)
+        self.counts_power = counts_power
+        self.prior = None if prior is None else check_counts(prior, "prior")
+        self.prior_power = prior_power
+        self.refresh_every = int(refresh_every)
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
+        super().build(table_shape, num_sampled, table)
+        self._check_table(table_shape, table)
+        self._add_counts()
+        self.prior_weights = None
+        if self.prior is not None:
+            check_length(self.prior, self.units, "prior")
+            weights = count_weights(self.prior, self.prior_power)
+            self.prior_weights = add_constant(self, "prior", weights)
+        self._add_followers(table)
+        if table.row_optimizer is None:
+            self.steps = add_state(self, "steps", dtype="int32")
+        else:
+            self.cursor = add_state(self, "cursor", dtype="int32")
+
+    def _check_table(self, table_shape: tuple, table: Any) -> None:
+        if table is None:
+            raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
+        if table.absolute:
+            raise ValueError(
+                "`absolute` scores are not sums over codewords; use another sampler, for example "
+                "'quadratic'. Received: absolute=True"
+            )
+        if self.quantizer == "product" and table_shape[-1] < 2:
+            raise ValueError(
+                "`quantizer='product'` needs a table of two features or more; use 'residual'. "
+                f"Received shape: {tuple(table_shape)}"
+            )
+
+    def _add_counts(self) -> None:
+        """What the weights of the k-means are made from: the counts, or the labels seen so far."""
+        self.seen = self.fixed_importance = None
+        weights = np.ones(self.units)
+        if self.counts is not None:
+            check_length(self.counts, self.units)
+            weights = count_weights(self.counts, self.counts_power)
+        elif self.counts_power > 0:
+            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
+            return
+        weights = np.maximum(weights / weights.mean(), SMALLEST_WEIGHT)
+        self.fixed_importance = add_constant(self, "fixed_importance", weights)
+
+    def _add_followers(self, table: Any) -> None:
+        """The variables that are computed from the table, from a full fit at first."""
+        fitted: dict[str, Tensor] = {}
+
+        def initial(name: str) -> Callable:
+            def initializer(shape: tuple, dtype: Any = None) -> Tensor:
+                if name not in fitted:
+                    fitted.update(self._fitted(table))
+                return fitted.pop(name)
+
+            return initializer
+
+        def add(name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
+            return add_state(self, name, shape, initial(name), dtype)
+
+        first, second = self._codebook_shapes(table.kernel.shape[-1])
+        weighted = self.prior is not None or table.bias is not None
+        self.cells = Cells(self.units, first[0] * second[0], weighted)
+        self.codewords = fit.Codewords(add("first", first), add("second", second))
+        own = list(self.codewords)
+        if table.row_optimizer is not None:
+            cells = add("cell_mass", (first[0], second[0]))
+            self.sums = fit.Statistics(add("first_sums", first), add("second_sums", second), cells)
+            self.next_cell = add("next_cell", (self.units,), "int32")
+            self.importance = add("importance", (self.units,))
+            own += [*self.sums, self.next_cell, self.importance]
+        self.cells.build(initial)
+        self.followers = {v.name: v for v in [*own, *self.cells.weights]}
+
+    def _codebook_shapes(self, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        size = min(self.num_codewords, self.units)
+        if self.quantizer == "single":
+            return (size, width), (1, width)
+        if self.quantizer == "residual":
+            return (size, width), (size, width)
+        return (size, (width + 1) // 2), (size, width // 2)
+
+    def _weights(self, table: Any) -> Tensor | None:
+        """w (n,) by the bias of now, or None if all are equal."""
+        if not self.cells.weighted:
+            return None
+        weights = ops.ones((self.units,), "float32")
+        if self.prior is not None:
+            weights = read(self.prior_weights)
+        if table.bias is None:
+            return weights
+        bias = ops.cast(read(table.bias), "float32")
+        return weights * ops.exp(ops.clip(bias, -LARGEST_BIAS, LARGEST_BIAS))
+
+    def _importance(self) -> Tensor:
+        """a (n,), the weights of the k-means by what is known now."""
+        if self.seen is None:
+            return read(self.fixed_importance)
+        seen = ops.cast(read(self.seen), "float32")
+        weights = ops.where(seen > 0, ops.maximum(seen, 1.0) ** self.counts_power, 0.0)
+        mean = ops.mean(weights)
+        return ops.where(mean > 0, ops.maximum(weights / mean, SMALLEST_WEIGHT), 1.0)
+
+    def _points(self, table: Any, ids: Tensor) -> Tensor:
+        return table.normalized(table.rows(ids))
+
+    def _fitted(self, table: Any) -> dict[str, Tensor]:
+        """All followers, of a full fit."""
+        self._check_rows(table)
+        weight, size = self._importance(), self._codebook_shapes(1)[0][0]
+        seed = 0 if self.seed is None else self.seed
+        ids, own = fit.largest(weight, fit.POINTS * size, seed)
+        codewords = fit.fit(self._points(table, ids), own, size, self.quantizer, seed)
+        return self._passed(table, codewords, weight)
+
+    def _passed(self, table: Any, codewords: fit.Codewords, weight: Tensor) -> dict[str, Tensor]:
+        """All followers after one Lloyd pass over all classes."""
+        cell, sums = fit.assign_all(
+            lambda ids: self._points(table, ids), weight, codewords, self.quantizer
+        )
+        return self._laid_out(table, codewords, cell, sums, weight)
+
+    def _laid_out(
+        self, table: Any, old: fit.Codewords, cell: Tensor, sums: fit.Statistics, weight: Tensor
+    ) -> dict[str, Tensor]:
+        """All followers of classes in the cells `cell` (n,)."""
+        found = fit.means(sums, old, self.quantizer)._asdict()
+        found |= self.cells.computed(cell, self._weights(table))
+        if table.row_optimizer is None:
+            return found
+        found |= {"first_sums": sums.first, "second_sums": sums.second, "cell_mass": sums.mass}
+        return found | {"next_cell": cell, "importance": weight}
+
+    def _check_rows(self, table: Any) -> None:
+        kernel = read(table.kernel)
+        if is_concrete(kernel) and not bool(ops.all(ops.isfinite(kernel))):
+            raise ValueError(
+                "`table` must have finite rows for a codebook to be fitted to. Received: a kernel "
+                "with NaN or infinite entries"
+            )
+
+    def refresh(self, table: Any) -> None:
+        """A full fit to the table of now."""
+        self._check_built(table)
+        found = self._fitted(table)
+        for name, variable in self.followers.items():
+            variable.assign(found[name])
+
+    def _count_step(self, table: Any, labels: Tensor | None) -> None:
+        """Count the labels (B,) seen; under an ordinary optimizer, a Lloyd pass at its turn."""
+        if self.seen is not None and labels is not None:
+            check_one_replica("codebook", "Give its class counts as `counts`.")
+            scatter_add(self.seen, labels, ops.ones_like(labels))
+        if table.row_optimizer is not None or is_counted(self):
+            return
+        step = read(self.steps)
+        due = ops.equal(ops.mod(step, self.refresh_every), 0)
+        words = fit.Codewords(*(read(v) for v in self.codewords))
+        self._assign_when(due, lambda: self._passed(table, words, self._importance()))
+        self.steps.assign(step + 1)
+
+    def _assign_when(self, due: Tensor, compute: Callable) -> None:
+        def values() -> list[Tensor]:
+            found = compute()
+            return [found[name] for name in self.followers]
+
+        assign_when(due, list(self.followers.values()), values)
+
+    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
+        if table.row_optimizer is None:
+            return
+        safe = ops.minimum(ids, self.units - 1)
+        weight = ops.where(ids < self.units, gather_rows(self.importance, safe), 0.0)
+        moved = table.normalized(new_rows) - table.normalized(old_rows)
+        sizes = self.codewords.first.shape[0], self.codewords.second.shape[0]
+        cell = gather_rows(self.cells.cell, safe)
+        change = fit.statistics(moved, weight, cell, sizes, self.quantizer)
+        self.sums.first.assign_add(change.first)
+        if self.quantizer != "single":
+            self.sums.second.assign_add(change.second)
+        sums = fit.Statistics(*(read(v) for v in self.sums))
+        words = fit.means(
+            sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer
+        )
+        for variable, value in zip(self.codewords, words, strict=True):
+            variable.assign(value)
+        self._renew_share(table, words)
+
+    def _renew_share(self, table: Any, words: fit.Codewords) -> None:
+        """Find the nearest codewords of the next classes; put all in use when each had its turn."""
+        size = min(SHARE, self.units)
+        cursor = read(self.cursor)
+        ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
+        cell = fit.encode(self._points(table, ids), words, self.quantizer)
+        scatter_update(self.next_cell, ids, cell)
+        due = cursor + size >= self.units
+        self._assign_when(due, lambda: self._renewed(table, words))
+        self.cursor.assign(ops.mod(cursor + size, self.units))
+
+    def _renewed(self, table: Any, words: fit.Codewords) -> dict[str, Tensor]:
+        cell, weight = read(self.next_cell), self._importance()
+        sums = fit.all_statistics(
+            lambda ids: self._points(table, ids), weight, cell, words, self.quantizer
+        )
+        return self._laid_out(table, words, cell, sums, weight)
+
+    def _distribution(self, table: Any) -> CodebookDistribution:
+        exact = self.within_cell == "exact"
+        return CodebookDistribution(
+            table,
+            self.cells,
+            self.codewords,
+            lambda hidden: fit.halves(hidden, self.quantizer),
+            min(self.window, self.units) if exact else None,
+        )
+
+    def _draw(self, table, hidden, num_sampled, excluded, labels):
+        self._count_step(table, labels if excluded is None else excluded)
+        check_width(table, hidden)
+        q, log_size, true = self._distribution(table), math.log(num_sampled), None
+        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
+        if labels is not None:
+            own = q.log_prob(query, ops.expand_dims(labels, 0 if self.share_draws else -1))
+            true = ops.stop_gradient(ops.reshape(own, (-1,))) + log_size
+        if self.share_draws:
+            ids, log_q = ids[0], log_q[0]
+        return Samples(ids, ops.stop_gradient(log_q) + log_size, true)
+
+    def _log_prob(self, table, hidden, ids, excluded):
+        check_width(table, hidden)
+        q = self._distribution(table)
+        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        if ids is None:
+            log_q = q.log_prob_all(query)
+            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
+        if not self.share_draws:
+            return q.log_prob(query, ids)
+        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
+        self._check_built(table)
+        return self._log_prob(table, hidden, None, None)[0]
