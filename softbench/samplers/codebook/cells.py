@@ -44,6 +44,20 @@ def levels_of(table: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def laid_out(cell: Tensor, weight: Tensor | None, *, size: int) -> dict[str, Tensor]:
+    """The variables of `Cells`, for classes in the cells `cell` (n,) of C, of `weight` (n,)."""
+    order = ops.cast(ops.argsort(cell), "int32")
+    places = ops.arange(cell.shape[0], dtype="int32")
+    place = ops.scatter(ops.expand_dims(order, -1), places, cell.shape)
+    edges = exclusive_sums(ops.segment_sum(ops.ones_like(cell), cell, size))
+    found = {"cell": cell, "order": order, "place": place, "bounds": edges}
+    if weight is None:
+        return found
+    starts = exclusive_sums(ops.take(integer_widths(weight), order, axis=0))
+    found |= {"bounds": ops.take(starts, edges, axis=0), "starts": starts}
+    return found | levels_of(starts)
+
+
 class Cells(keras.layers.Layer):
     """The order of the classes, and where every cell and class begins.
 
@@ -78,19 +92,6 @@ class Cells(keras.layers.Layer):
             while not self.levels or groups > 1:
                 groups = -(-groups // GROUP)
                 self.levels.append(add(f"level_{len(self.levels)}", groups, GROUP))
-
-    def computed(self, cell: Tensor, weight: Tensor | None) -> dict[str, Tensor]:
-        """All variables by name, for classes in the cells `cell` (n,), of `weight` (n,) or equal."""
-        order = ops.cast(ops.argsort(cell), "int32")
-        places = ops.arange(self.units, dtype="int32")
-        place = ops.scatter(ops.expand_dims(order, -1), places, (self.units,))
-        edges = exclusive_sums(ops.segment_sum(ops.ones_like(cell), cell, self.size))
-        found = {"cell": cell, "order": order, "place": place, "bounds": edges}
-        if weight is None:
-            return found
-        starts = exclusive_sums(ops.take(integer_widths(weight), order, axis=0))
-        found |= {"bounds": ops.take(starts, edges, axis=0), "starts": starts}
-        return found | levels_of(starts)
 
     def masses(self) -> Tensor:
         """Integer weight of every cell (C,)."""

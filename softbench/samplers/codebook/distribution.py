@@ -29,6 +29,7 @@ from softbench.samplers.sum_tree import choose, descend, draw, partial_sums, tak
 
 LOWEST = -30.0
 GROUP = 16
+DENSE = 4  # all classes are scored where they are at most so many times those asked for
 
 
 class Query(NamedTuple):
@@ -210,7 +211,7 @@ class CodebookDistribution(NamedTuple):
         places = ops.reshape(places, (*ops.shape(windows)[:-1], -1))
         safe = ops.minimum(places, units - 1)
         ids = gather_rows(self.cells.order, safe)
-        scores = ops.stop_gradient(self.table.scores(query.hidden, ids))
+        scores = ops.stop_gradient(self.scores(query.hidden, ids))
         shape = (ops.shape(scores)[0], *ops.shape(scores)[1:])
         own = query._replace(mixture=None)  # of each example
         mass = ops.exp(self.log_mass(own, ops.broadcast_to(safe, shape)))
@@ -218,6 +219,18 @@ class CodebookDistribution(NamedTuple):
         mass, scores = (ops.reshape(x, (shape[0], -1, size)) for x in (mass, scores))
         found = ops.sum(mass, axis=-1, keepdims=True) * masked_softmax(scores, mass > 0)
         return found if query.mixture is None else ops.mean(found, axis=0, keepdims=True)
+
+    def scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Scores (B, N) of ids (N,), or (B, N) with repetitions, without holding (B, N, d)."""
+        if len(ids.shape) == 1:
+            return self.table.scores(hidden, ids)
+        if self.table.units <= DENSE * ids.shape[1]:
+            return ops.take_along_axis(self.table.scores(hidden), ids, axis=-1)
+
+        def one(pair: tuple[Tensor, Tensor]) -> Tensor:
+            return self.table.scores(pair[0][None], pair[1][None])[0]
+
+        return ops.map(one, (hidden, ids))
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q (R, N) of classes (R, N)."""

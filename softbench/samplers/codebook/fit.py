@@ -11,15 +11,17 @@ the two halves), K codewords, n classes.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import matmul_transposed
+from softbench.table import l2_normalize
 
 CHUNK = 2**22  # numbers (classes x max(K, d)) held at a time
 POINTS = 256  # classes for each codeword that a full fit looks at
+CANDIDATES = 8  # for each seed
 ITERATIONS = 12  # Lloyd passes of a full fit, for each codebook
+Rows = Callable[[Tensor], Tensor]  # ids (N,) -> rows (N, d) as scores compare them
 QUANTIZERS = ("residual", "product", "single")
 
 
@@ -98,63 +100,99 @@ def means(found: Statistics, old: Codewords, quantizer: str) -> Codewords:
     return Codewords(first, mean(second, ops.sum(found.mass, axis=0), old.second))
 
 
-def seeds(points: Tensor, weight: Tensor, size: int, seed: Any) -> Tensor:
-    """k-means++: `size` of the points (N, d), each drawn by weight times squared distance."""
-    uniform = keras.random.uniform((size,), seed=seed)
-    norms = ops.sum(ops.square(points), axis=-1)
+def seeds(points: Tensor, weight: Tensor, uniform: Tensor) -> Tensor:
+    """Greedy k-means++ (Arthur & Vassilvitskii 2007): K of the points (N, d).
+
+    In turn, the one of several candidates, drawn by weight times squared distance, that leaves the
+    smallest sum of these. With heavy-tailed weights the first try alone is often a poor one.
+
+    Args:
+        uniform: (K, T) random numbers in [0, 1), for T candidates.
+    """
+    size, norms = uniform.shape[0], ops.sum(ops.square(points), axis=-1)
     places = ops.arange(size, dtype="int32")
 
     def add(k: Tensor, state: tuple) -> tuple:
         chosen, distance = state
         running = ops.cumsum(distance * weight)
-        past = ops.sum(ops.cast(running <= ops.take(uniform, k) * running[-1], "int32"))
-        point = ops.take(points, ops.minimum(past, points.shape[0] - 1), axis=0)
-        far = norms - 2.0 * ops.squeeze(ops.matmul(points, ops.expand_dims(point, -1)), -1)
-        far = ops.maximum(far + ops.sum(ops.square(point)), 0.0)
+        wanted = ops.expand_dims(ops.take(uniform, k, axis=0) * running[-1], -1)
+        past = ops.sum(ops.cast(running <= wanted, "int32"), axis=-1)
+        tried = ops.take(points, ops.minimum(past, points.shape[0] - 1), axis=0)
+        apart = ops.expand_dims(ops.sum(ops.square(tried), axis=-1), -1) + norms
+        apart = ops.minimum(apart - 2.0 * matmul_transposed(tried, points), distance)  # (T, N)
+        apart = ops.maximum(apart, 0.0)
+        best = ops.argmin(ops.sum(apart * weight, axis=-1))
         here = ops.expand_dims(ops.equal(places, k), -1)
-        return ops.where(here, point, chosen), ops.minimum(distance, far)
+        return ops.where(here, ops.take(tried, best, axis=0), chosen), ops.take(apart, best, axis=0)
 
-    start = ops.zeros((size, points.shape[1]), "float32"), ops.ones_like(norms)
+    # The first distance is beyond any other: the first candidates are drawn by weight alone.
+    far = 4.0 * ops.max(norms) + 1.0
+    start = ops.zeros((size, points.shape[1]), "float32"), ops.ones_like(norms) * far
     return ops.fori_loop(0, size, add, start)[0]
 
 
-def lloyd(points: Tensor, weight: Tensor, size: int, seed: Any) -> Tensor:
-    """Codewords (K, d) of points (N, d): weighted k-means from `seeds`."""
+def lloyd(points: Tensor, weight: Tensor, uniform: Tensor) -> Tensor:
+    """Codewords (K, d) of points (N, d): weighted k-means from `seeds`, by random numbers (K, T)."""
+    size = uniform.shape[0]
 
     def step(_: Tensor, codewords: Tensor) -> Tensor:
-        cell = nearest(points, codewords)
-        found = statistics(points, weight, cell, (size, 1), "single")
+        found = statistics(points, weight, nearest(points, codewords), (size, 1), "single")
         return means(found, Codewords(codewords, codewords[:1]), "single").first
 
-    return ops.fori_loop(0, ITERATIONS, step, seeds(points, weight, size, seed))
+    return ops.fori_loop(0, ITERATIONS, step, seeds(points, weight, uniform))
 
 
-def largest(weight: Tensor, size: int, seed: Any) -> tuple[Tensor, Tensor]:
+def largest(weight: Tensor, size: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Priority sampling (Duffield et al. 2007): `size` of the classes (n,), and their weights.
 
-    The classes with the largest weight / uniform number stand for all, each with the larger of its
-    weight and the first of these quotients that was left out: sums over them are unbiased.
+    The classes with the largest weight / uniform number (n,) stand for all, each with the larger of
+    its weight and the first of these quotients that was left out: sums over them are unbiased.
     """
-    if size >= weight.shape[0]:
-        return ops.arange(weight.shape[0], dtype="int32"), weight
-    uniform = keras.random.uniform(weight.shape, 1e-6, 1.0, seed=seed)
     priority, ids = ops.top_k(weight / uniform, size + 1)
     ids = ops.cast(ids[:size], "int32")
     return ids, ops.maximum(ops.take(weight, ids, axis=0), priority[size])
 
 
-def fit(points: Tensor, weight: Tensor, size: int, quantizer: str, seed: Any) -> Codewords:
-    """Codebooks of points (N, d) with weight (N,)."""
+def fit(
+    kernel: Tensor,
+    weight: Tensor,
+    uniform: Tensor,
+    priority: Tensor | None,
+    *,
+    quantizer: str,
+    normalize: bool,
+) -> tuple[Codewords, Tensor, Statistics]:
+    """Codebooks of the rows of `kernel` (n, d), divided by their norms if `normalize`.
+
+    Args:
+        weight: of the classes (n,).
+        uniform: (2, K, T) random numbers, for the seeds.
+        priority: (n,) random numbers by which `POINTS` K classes are chosen; None for all.
+
+    Returns:
+        The codewords, and the cell (n,) of every class with the sums over the cells.
+    """
+
+    def rows(ids: Tensor) -> Tensor:
+        points = ops.cast(ops.take(kernel, ids, axis=0), "float32")
+        return l2_normalize(points) if normalize else points
+
+    ids, own = ops.arange(weight.shape[0], dtype="int32"), weight
+    if priority is not None:
+        ids, own = largest(weight, POINTS * uniform.shape[1], priority)
+    codewords = codebooks(rows(ids), own, uniform, quantizer)
+    return codewords, *assign_all(rows, weight, codewords, quantizer)
+
+
+def codebooks(points: Tensor, weight: Tensor, uniform: Tensor, quantizer: str) -> Codewords:
+    """Codebooks of points (N, d) with weight (N,), from random numbers (2, K, T)."""
     first, second = halves(points, quantizer)
-    found = lloyd(first, weight, size, seed)
+    found = lloyd(first, weight, uniform[0])
     if quantizer == "single":
         return Codewords(found, ops.zeros((1, points.shape[1]), "float32"))
     if quantizer == "residual":
         second = second - ops.take(found, nearest(first, found), axis=0)
-    return Codewords(found, lloyd(second, weight, size, seed))
-
-
-Rows = Callable[[Tensor], Tensor]  # ids (N,) -> rows (N, d) as scores compare them
+    return Codewords(found, lloyd(second, weight, uniform[1]))
 
 
 def over_classes(part: Callable, start: Any, units: int, width: int) -> tuple[Any, Tensor]:

@@ -22,12 +22,13 @@ from softbench.ops import (
     gather_rows,
     is_concrete,
     read,
+    run,
     scatter_add,
     scatter_update,
 )
 from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.codebook import fit
-from softbench.samplers.codebook.cells import Cells
+from softbench.samplers.codebook.cells import Cells, laid_out
 from softbench.samplers.codebook.distribution import CodebookDistribution
 from softbench.samplers.kernel.class_weights import LARGEST_BIAS
 from softbench.samplers.training_step import is_counted
@@ -158,8 +159,11 @@ class Codebook(Sampler):
             cells = add("cell_mass", (first[0], second[0]))
             self.sums = fit.Statistics(add("first_sums", first), add("second_sums", second), cells)
             self.next_cell = add("next_cell", (self.units,), "int32")
-            self.importance = add("importance", (self.units,))
-            own += [*self.sums, self.next_cell, self.importance]
+            own += [*self.sums, self.next_cell]
+            self.applied = self.fixed_importance
+            if self.seen is not None:
+                self.applied = add("applied", (self.units,))
+                own.append(self.applied)
         self.cells.build(initial)
         self.followers = {v.name: v for v in [*own, *self.cells.weights]}
 
@@ -192,23 +196,33 @@ class Codebook(Sampler):
         mean = ops.mean(weights)
         return ops.where(mean > 0, ops.maximum(weights / mean, SMALLEST_WEIGHT), 1.0)
 
-    def _points(self, table: Any, ids: Tensor) -> Tensor:
-        return table.normalized(table.rows(ids))
+    def _rows(self, table: Any) -> fit.Rows:
+        return lambda ids: table.normalized(table.rows(ids))
 
     def _fitted(self, table: Any) -> dict[str, Tensor]:
         """All followers, of a full fit."""
         self._check_rows(table)
-        weight, size = self._importance(), self._codebook_shapes(1)[0][0]
-        seed = 0 if self.seed is None else self.seed
-        ids, own = fit.largest(weight, fit.POINTS * size, seed)
-        codewords = fit.fit(self._points(table, ids), own, size, self.quantizer, seed)
-        return self._passed(table, codewords, weight)
-
-    def _passed(self, table: Any, codewords: fit.Codewords, weight: Tensor) -> dict[str, Tensor]:
-        """All followers after one Lloyd pass over all classes."""
-        cell, sums = fit.assign_all(
-            lambda ids: self._points(table, ids), weight, codewords, self.quantizer
+        size = self._codebook_shapes(1)[0][0]
+        uniform = keras.random.uniform((2, size, fit.CANDIDATES), seed=self.seed or 0)
+        priority = None
+        if self.units > fit.POINTS * size:
+            priority = keras.random.uniform((self.units,), 1e-6, 1.0, seed=self.seed or 0)
+        weight, options = self._importance(), {"normalize": bool(table.normalize)}
+        words, cell, sums = run(
+            fit.fit,
+            read(table.kernel),
+            weight,
+            uniform,
+            priority,
+            quantizer=self.quantizer,
+            **options,
         )
+        return self._laid_out(table, words, cell, sums, weight)
+
+    def _passed(self, table: Any, codewords: fit.Codewords) -> dict[str, Tensor]:
+        """All followers after one Lloyd pass over all classes."""
+        weight = self._importance()
+        cell, sums = fit.assign_all(self._rows(table), weight, codewords, self.quantizer)
         return self._laid_out(table, codewords, cell, sums, weight)
 
     def _laid_out(
@@ -216,11 +230,12 @@ class Codebook(Sampler):
     ) -> dict[str, Tensor]:
         """All followers of classes in the cells `cell` (n,)."""
         found = fit.means(sums, old, self.quantizer)._asdict()
-        found |= self.cells.computed(cell, self._weights(table))
+        found |= run(laid_out, cell, self._weights(table), size=self.cells.size)
         if table.row_optimizer is None:
             return found
         found |= {"first_sums": sums.first, "second_sums": sums.second, "cell_mass": sums.mass}
-        return found | {"next_cell": cell, "importance": weight}
+        # JAX's `fit` donates its state: no two variables may share an array.
+        return found | {"next_cell": cell + 0, "applied": weight}
 
     def _check_rows(self, table: Any) -> None:
         kernel = read(table.kernel)
@@ -247,7 +262,7 @@ class Codebook(Sampler):
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         words = fit.Codewords(*(read(v) for v in self.codewords))
-        self._assign_when(due, lambda: self._passed(table, words, self._importance()))
+        self._assign_when(due, lambda: self._passed(table, words))
         self.steps.assign(step + 1)
 
     def _assign_when(self, due: Tensor, compute: Callable) -> None:
@@ -261,7 +276,7 @@ class Codebook(Sampler):
         if table.row_optimizer is None:
             return
         safe = ops.minimum(ids, self.units - 1)
-        weight = ops.where(ids < self.units, gather_rows(self.importance, safe), 0.0)
+        weight = ops.where(ids < self.units, gather_rows(self.applied, safe), 0.0)
         moved = table.normalized(new_rows) - table.normalized(old_rows)
         sizes = self.codewords.first.shape[0], self.codewords.second.shape[0]
         cell = gather_rows(self.cells.cell, safe)
@@ -282,7 +297,7 @@ class Codebook(Sampler):
         size = min(SHARE, self.units)
         cursor = read(self.cursor)
         ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
-        cell = fit.encode(self._points(table, ids), words, self.quantizer)
+        cell = fit.encode(self._rows(table)(ids), words, self.quantizer)
         scatter_update(self.next_cell, ids, cell)
         due = cursor + size >= self.units
         self._assign_when(due, lambda: self._renewed(table, words))
@@ -290,9 +305,7 @@ class Codebook(Sampler):
 
     def _renewed(self, table: Any, words: fit.Codewords) -> dict[str, Tensor]:
         cell, weight = read(self.next_cell), self._importance()
-        sums = fit.all_statistics(
-            lambda ids: self._points(table, ids), weight, cell, words, self.quantizer
-        )
+        sums = fit.all_statistics(self._rows(table), weight, cell, words, self.quantizer)
         return self._laid_out(table, words, cell, sums, weight)
 
     def _distribution(self, table: Any) -> CodebookDistribution:
