@@ -86,7 +86,7 @@ def sizes(case):
     if case.split("-")[0] in KERNELS:
         return KERNEL_SIZES.get(case, [33])
     if case.startswith("codebook"):
-        return [1, 2, 3, 33, 100] if case == "codebook-per_example" else [1, 33]
+        return [1, 3, 33] if case == "codebook-per_example" else [33]
     if case == "adversarial-per_example":
         return [1, 2, 3, 5, 8, 33]
     if case == "mixed-per_example":

@@ -80,8 +80,7 @@ class Codebook(Sampler):
             )
         if within_cell not in ("weights", "exact"):
             raise ValueError(
-                "`within_cell` must be 'weights' or 'exact'. "
-                f"Received: within_cell={within_cell!r}"
+                f"`within_cell` must be 'weights' or 'exact'. Received: within_cell={within_cell!r}"
             )
         self.num_codewords = int(num_codewords)
         self.quantizer = quantizer
@@ -285,9 +284,7 @@ class Codebook(Sampler):
         if self.quantizer != "single":
             self.sums.second.assign_add(change.second)
         sums = fit.Statistics(*(read(v) for v in self.sums))
-        words = fit.means(
-            sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer
-        )
+        words = fit.means(sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer)
         for variable, value in zip(self.codewords, words, strict=True):
             variable.assign(value)
         self._renew_share(table, words)
