@@ -1,13 +1,15 @@
 """A Keras model of an encoder and a head, for data that yields `(x, y)`."""
 
-import warnings
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from softbench.common import PACKAGE
+from softbench.heads.inputs import with_masks
+from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
+from softbench.models.embedding import RowEmbedding
 from softbench.state import saved_arguments
 
 
@@ -17,6 +19,15 @@ class LabelledBatch(NamedTuple):
     inputs: Any
     labels: Any
     sample_weight: Any
+
+
+class MaskOf(keras.layers.Layer):
+    """The mask (...) that Keras has attached to hidden vectors (..., d), or all True."""
+
+    supports_masking = True  # it is asked about, not passed on
+
+    def call(self, hidden: Any, mask: Any = None) -> Any:
+        return ops.ones(ops.shape(hidden)[:-1], "bool") if mask is None else mask
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -85,41 +96,53 @@ class Classifier(keras.Model):
         losses = self.head(**encoded, labels=labels, sample_weight=weight, training=training)
         if training:
             return {}
-        outputs = {"losses": losses}
+        mask = MaskOf(autocast=False)(encoded["hidden"])
+        outputs = {"losses": losses, "weight": with_masks(weight, labels, mask)}
         if self.top_k:
             encoded.pop("example_ids", None)  # of training alone
             outputs["top_ids"] = self.head.top_k(**encoded, k=max(self.top_k))[1]
         return outputs
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
-        """As `keras.Model.fit`; labels given as an array are checked before the first step."""
-        self._check_labels(y)
+        """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
+        self._check_labels(y, kwargs.get("sample_weight"))
         return super().fit(x, y, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.evaluate`; labels given as an array are checked first."""
-        self._check_labels(y)
+        """As `keras.Model.evaluate`; labels and weights given as arrays are checked first."""
+        self._check_labels(y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, **kwargs)
 
-    def _check_labels(self, labels: Any) -> None:
+    def _check_labels(self, labels: Any, sample_weight: Any) -> None:
+        if hasattr(sample_weight, "dtype"):
+            check_weights(sample_weight)
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
-            self.head.check_label_values(labels)
+            self.head.check_label_values(labels, sample_weight)
 
-    def _warn_of_rows(self) -> None:
-        """Warn of what the compiled optimizer is told that row optimizers do not do."""
-        if all(getattr(part, "row_optimizer", None) is None for part in self._flatten_layers()):
+    def _check_optimizer(self) -> None:
+        """Raise a ValueError if the optimizer is told what row optimizers do not do."""
+        layers = list(self._flatten_layers())
+        if all(getattr(part, "row_optimizer", None) is None for part in layers):
             return
+        scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        if scaled and any(isinstance(part, RowEmbedding) for part in layers):
+            raise ValueError(
+                "`optimizer` must not be a LossScaleOptimizer beside a `RowEmbedding`: the scale "
+                "would stay in the gradient of its rows. Use 'mixed_bfloat16'. "
+                f"Received: optimizer={self.optimizer.name}"
+            )
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         for name in ("gradient_accumulation_steps", "use_ema"):
-            if getattr(optimizer, name, None):
-                warnings.warn(
+            value = getattr(optimizer, name, None)
+            if value:
+                raise ValueError(
                     f"`{name}` of the model's optimizer does not reach the rows that a "
-                    "`row_optimizer` updates: they move at every batch, and are not averaged.",
-                    stacklevel=2,
+                    "`row_optimizer` updates: they move at every batch, and are not averaged. Use "
+                    f"`row_optimizer=None`, or leave `{name}` out. Received: {name}={value}"
                 )
 
     def train_step(self, *args: Any) -> Any:
-        self._warn_of_rows()
+        self._check_optimizer()
         return super().train_step(*args[:-1], self._with_labels(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
@@ -138,11 +161,11 @@ class Classifier(keras.Model):
         results = {"loss": self._loss_tracker.result()}
         if "losses" not in y_pred:
             return results
-        nll, weight = ops.reshape(y_pred["losses"], (-1,)), x.sample_weight
-        if weight is not None:  # the head has multiplied its losses by the weights
-            weight = ops.reshape(ops.cast(weight, "float32"), (-1,))
-            counts = ops.not_equal(weight, 0)
-            nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
+        weight = ops.reshape(y_pred["weight"], (-1,))
+        counts = ops.not_equal(weight, 0)
+        # The head has multiplied its losses by the weights.
+        nll = ops.reshape(y_pred["losses"], (-1,))
+        nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
         self.perplexity.update_state(nll, weight)
         for metric in self.precisions:
             labels = ops.reshape(x.labels, (-1,))

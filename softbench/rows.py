@@ -21,11 +21,11 @@ from softbench.state import Arguments, saved_arguments
 class RowOptimizer:
     """Base class. A subclass names its slots and says how a touched row moves.
 
-    What the model's own optimizer is told does not reach these rows. Its `clipnorm`, `clipvalue`
-    and `global_clipnorm` neither clip nor count their gradient. Its loss scale does not multiply
-    their gradient, and a step that it skips is skipped here only if this gradient is not finite.
-    Its `use_ema` does not average them, and with its `gradient_accumulation_steps` they still move
-    at every batch.
+    What the model's own optimizer is told does not reach these rows, which have moved before the
+    gradient of the rest is known. Its `clipnorm`, `clipvalue` and `global_clipnorm` neither clip
+    nor count their gradient. Its loss scale does not multiply their gradient, so a step that it
+    skips because scaled gradients overflow is skipped here only if this gradient is not finite.
+    `use_ema` and `gradient_accumulation_steps` do not reach them; `Classifier` raises an error.
 
     Args:
         learning_rate: a positive float, or a `keras.optimizers.schedules.LearningRateSchedule`
@@ -33,33 +33,41 @@ class RowOptimizer:
         clipnorm: None, or the most that the norm of the gradient of one variable may be, over all
             rows that the batch touched; a larger one is scaled down to it, as by Keras.
         clipvalue: None, or the most that an entry of the gradient may be in absolute value.
+        global_clipnorm: as `clipnorm`, of one norm over kernel and bias together.
 
     Raises:
-        ValueError: if `learning_rate` is neither, if `clipnorm` or `clipvalue` is not positive, or
-            if both are given.
+        ValueError: if `learning_rate` is neither, if a limit is not positive, or if more than one
+            is given.
     """
 
-    arguments: Arguments = ("learning_rate", "clipnorm", "clipvalue")
+    arguments: Arguments = ("learning_rate", "clipnorm", "clipvalue", "global_clipnorm")
 
     def __init__(
         self,
         learning_rate: float | LearningRateSchedule,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
     ) -> None:
         if isinstance(learning_rate, dict):
             learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
         if not isinstance(learning_rate, LearningRateSchedule):
             check_number(0, exclusive=True, learning_rate=learning_rate)
-        limits = {"clipnorm": clipnorm, "clipvalue": clipvalue}
-        check_number(0, exclusive=True, **{k: v for k, v in limits.items() if v is not None})
-        if None not in limits.values():
+        limits = {
+            "clipnorm": clipnorm,
+            "clipvalue": clipvalue,
+            "global_clipnorm": global_clipnorm,
+        }
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        check_number(0, exclusive=True, **given)
+        if len(given) > 1:
             raise ValueError(
-                "Only one of `clipnorm` and `clipvalue` can be given. "
-                f"Received: clipnorm={clipnorm}, clipvalue={clipvalue}"
+                "Only one of `clipnorm`, `clipvalue` and `global_clipnorm` can be given. "
+                f"Received: {', '.join(f'{name}={limit}' for name, limit in given.items())}"
             )
         self.learning_rate = learning_rate
         self.clipnorm, self.clipvalue = clipnorm, clipvalue
+        self.global_clipnorm = global_clipnorm
         self.slots: dict[str, float] = {}  # name -> initial value of every entry
 
     def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
@@ -107,18 +115,20 @@ class RowOptimizer:
         if isinstance(rate, LearningRateSchedule):
             rate = rate(iterations)
         rate, step = ops.cast(rate, "float32"), ops.cast(iterations, "float32") + 1.0
+        gradients = self._clipped(gradients)
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
-            self.update(variable, own_slots, ids, self._clipped(gradient), rate, step)
+            self.update(variable, own_slots, ids, gradient, rate, step)
         iterations.assign_add(1)
 
-    def _clipped(self, gradient: Tensor) -> Tensor:
-        """The gradient (U, ...) of one variable, clipped as Keras clips it."""
-        if self.clipnorm is not None:
-            norm = ops.sqrt(ops.sum(ops.square(gradient)))
-            return gradient * (self.clipnorm / ops.maximum(norm, self.clipnorm))
+    def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        """The gradients (U, ...) of a table's variables, clipped as Keras clips them."""
         if self.clipvalue is not None:
-            return ops.clip(gradient, -self.clipvalue, self.clipvalue)
-        return gradient
+            return [ops.clip(g, -self.clipvalue, self.clipvalue) for g in gradients]
+        if self.clipnorm is not None:
+            return [_of_norm([g], self.clipnorm)[0] for g in gradients]
+        if self.global_clipnorm is not None:
+            return _of_norm(gradients, self.global_clipnorm)
+        return gradients
 
     def get_config(self) -> dict:
         return saved_arguments(self)
@@ -128,12 +138,18 @@ class RowOptimizer:
         return cls(**config)
 
 
+def _of_norm(arrays: list[Tensor], most: float) -> list[Tensor]:
+    """Arrays scaled down, if need be, to a norm of at most `most` over them all."""
+    norm = ops.sqrt(sum(ops.sum(ops.square(x)) for x in arrays))
+    return [x * (most / ops.maximum(norm, most)) for x in arrays]
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class RowSGD(RowOptimizer):
     """Stochastic gradient descent on the touched rows: c -= learning_rate * g.
 
     Equal to `keras.optimizers.SGD` on the dense gradient, whose other rows are zero. See
-    `RowOptimizer` for `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
+    `RowOptimizer` for clipping, and for what a Keras optimizer does not cover.
     """
 
     def __init__(
@@ -141,8 +157,9 @@ class RowSGD(RowOptimizer):
         learning_rate: float | LearningRateSchedule = 0.01,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
     ) -> None:
-        super().__init__(learning_rate, clipnorm, clipvalue)
+        super().__init__(learning_rate, clipnorm, clipvalue, global_clipnorm)
 
     def update(
         self,
@@ -168,7 +185,7 @@ class RowAdagrad(RowOptimizer):
     touch are about 1 / B^2. While their sum is far below `initial_accumulator_value` (0.1, as in
     Keras and TensorFlow), a step is learning_rate * g / sqrt(0.1): plain gradient descent, often at
     a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`. See
-    `RowOptimizer` for `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
+    `RowOptimizer` for clipping, and for what a Keras optimizer does not cover.
 
     Example:
         >>> optimizer = softbench.RowAdagrad(0.1)
@@ -187,8 +204,9 @@ class RowAdagrad(RowOptimizer):
         epsilon: float = 1e-7,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
     ) -> None:
-        super().__init__(learning_rate, clipnorm, clipvalue)
+        super().__init__(learning_rate, clipnorm, clipvalue, global_clipnorm)
         self.initial_accumulator_value = initial_accumulator_value
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
@@ -215,7 +233,7 @@ class RowAdam(RowOptimizer):
     where t counts all steps of the table. Equal to `keras.optimizers.Adam` as long as every row is
     touched at every step; a dense Adam also decays and applies the moments of untouched rows, which
     costs O(n d). This is the rule of TensorFlow Addons' LazyAdam. See `RowOptimizer` for
-    `clipnorm` and `clipvalue`, and for what a Keras optimizer does not cover.
+    clipping, and for what a Keras optimizer does not cover.
     """
 
     arguments = ("beta_1", "beta_2", "epsilon")
@@ -228,8 +246,9 @@ class RowAdam(RowOptimizer):
         epsilon: float = 1e-7,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
     ) -> None:
-        super().__init__(learning_rate, clipnorm, clipvalue)
+        super().__init__(learning_rate, clipnorm, clipvalue, global_clipnorm)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.slots = {"momentum": 0.0, "velocity": 0.0}
 

@@ -173,7 +173,11 @@ class ClassTable(keras.layers.Layer):
             check_one_replica("row_optimizer", remedy)
 
     def apply_row_gradients(
-        self, ids: Tensor, gradients: list[Tensor], on_change: Callable | None = None
+        self,
+        ids: Tensor,
+        gradients: list[Tensor],
+        on_change: Callable | None = None,
+        when: Tensor | None = None,
     ) -> None:
         """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
 
@@ -182,17 +186,19 @@ class ClassTable(keras.layers.Layer):
         (on JAX padded with n to min(N, n)) and their kernel rows (U, d).
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
-        slot, nothing that `on_change` keeps, and the step is not counted.
+        slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
+        False has the same effect.
         """
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
-        finite = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
-        ids, gradients = rows_when(finite, ids, gradients, self.units)
+        moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
+        moves = moves if when is None else ops.logical_and(moves, when)
+        ids, gradients = rows_when(moves, ids, gradients, self.units)
         old_rows = None if on_change is None else self.rows(ids)
         if old_rows is not None:
             gradients = read_first(old_rows, gradients)
         self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
-        self.iterations.assign_sub(ops.cast(ops.logical_not(finite), "int32"))
+        self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, ids, old_rows, self.rows(ids))
 

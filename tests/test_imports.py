@@ -18,6 +18,7 @@ PACKAGE = Path(softbench.__file__).parent
 ROOMS = (
     ("common", "commands"),
     ("ops",),
+    ("labels",),
     ("state", "partition", "losses", "metrics", "datasets"),
     ("rows",),
     ("table",),

@@ -9,6 +9,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
+from softbench.labels import check_values, safe_ids
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
 from softbench.state import add_state, check_one_replica
@@ -83,22 +84,26 @@ class AugmentReduce(SampledHead):
         sampler_inputs: Tensor | None = None,
         example_ids: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
         if labels is not None and training:
-            side["example_ids"] = self._flat_ids(example_ids, hidden)
-        return self._call(hidden, labels, sample_weight, training, **side)
+            side["example_ids"] = self._flat_ids(example_ids, hidden, weight)
+        return self._call(hidden, labels, weight, training, **side)
 
-    def _flat_ids(self, example_ids: Tensor | None, hidden: Tensor) -> Tensor:
+    def _flat_ids(
+        self, example_ids: Tensor | None, hidden: Tensor, sample_weight: Tensor | None
+    ) -> Tensor:
         if example_ids is None:
             raise ValueError(
                 "`example_ids` must be given in training: which examples these are. Received: None"
             )
         inputs.check_ids("example_ids", example_ids, hidden)
-        if is_concrete(example_ids):
-            inputs.check_values("example_ids", example_ids, self.num_examples)
-        return ops.reshape(ops.cast(example_ids, "int32"), (-1,))
+        check_values("example_ids", example_ids, self.num_examples, sample_weight)
+        return ops.reshape(example_ids, (-1,))
 
     def compute_output_spec(
         self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
@@ -117,9 +122,11 @@ class AugmentReduce(SampledHead):
     ) -> Tensor:
         """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
         check_one_replica("example_ids", "Use one replica, or the JAX backend.")
-        ids = ops.clip(example_ids, 0, self.num_examples - 1)
-        known = ops.equal(ids, example_ids)
-        counts = known if weight is None else ops.logical_and(known, ops.not_equal(weight, 0))
+        ids, known = safe_ids(example_ids, self.num_examples)
+        if weight is not None or not is_concrete(example_ids):
+            weight = inputs.counted(weight, known)
+            labels = inputs.from_present(labels, weight)
+        counts = known if weight is None else ops.not_equal(weight, 0)
         result = super().training_loss(hidden, labels, weight, features, ids=ids, counts=counts)
         return ops.where(known, result, float("nan"))
 
@@ -139,6 +146,11 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
-        counts = ops.logical_and(counts, ops.isfinite(state))  # an overflow would stay for ever
-        scatter_update(self.log_eta, ids, ops.where(counts, state, gather_rows(self.log_eta, ids)))
-        scatter_add(self.visits, ids, ops.cast(counts, "float32"))
+        # An overflow would stay for ever. An example that does not count writes what one that does
+        # writes: of two values for one id either could be kept.
+        counts = ops.logical_and(counts, ops.isfinite(state))
+        weight = ops.cast(counts, "float32")
+        ids = inputs.from_present(ids, weight)
+        value = ops.where(counts, state, gather_rows(self.log_eta, ids))
+        scatter_update(self.log_eta, ids, inputs.from_present(value, weight))
+        scatter_add(self.visits, ids, weight)

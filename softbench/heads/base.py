@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
+from softbench.labels import check_values, check_weights, safe_ids
 from softbench.ops import is_concrete
 from softbench.state import Arguments, saved_arguments
 from softbench.table import DENSE_CLASSES
@@ -26,8 +28,8 @@ class Head(keras.layers.Layer):
     the model's losses; `head(h, labels)` does the same with the exact negative log-likelihood, so
     `exp(mean)` is the perplexity.
 
-    Labels out of range raise an error where their values can be seen; inside a compiled step their
-    loss is NaN.
+    Labels are integers of any width. Those out of range raise an error where their values can be
+    seen (see `softbench.labels`); inside a compiled step their loss is NaN, and they train nothing.
 
     Shape letters: B batch (all leading dims), d features, n classes.
     """
@@ -37,6 +39,7 @@ class Head(keras.layers.Layer):
     def __init__(self, units: int, **kwargs: Any) -> None:
         # Scores cast to the compute dtype themselves; weights of examples stay as they are.
         super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
         check_positive(units=units)
         self.units = int(units)
 
@@ -44,12 +47,23 @@ class Head(keras.layers.Layer):
         inputs.check_hidden_shape(hidden_shape)
         self.width = hidden_shape[-1]
 
+    def __call__(self, hidden: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """As `call`; labels in an array or a list are checked before the backend converts them."""
+        if isinstance(labels, np.ndarray | list | tuple):
+            labels = np.asarray(labels)
+            weight = kwargs.get("sample_weight", args[0] if args else None)
+            mask = kwargs.get("hidden_mask", getattr(hidden, "_keras_mask", None))
+            self.check_label_values(labels, inputs.with_masks(weight, labels, mask))
+        return super().__call__(hidden, labels, *args, **kwargs)
+
     def call(
         self,
         hidden: Tensor,
         labels: Tensor | None = None,
         sample_weight: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """Scores, or losses when labels are given.
 
@@ -57,16 +71,23 @@ class Head(keras.layers.Layer):
             hidden: (..., d).
             labels: integers (...) in [0, n), or None.
             sample_weight: (...), or None; multiplies the losses, and the added mean is
-                sum(weight * loss) / sum(weight).
+                sum(weight * loss) / sum(weight). An example of weight 0 is not there: its loss is
+                0, whatever its label and its vector, and it moves no row and no statistic. Weights
+                must be finite and not negative, which a compiled step cannot check: see to it in
+                the data.
             training: True for the training loss, else the exact negative log-likelihood.
+            hidden_mask, labels_mask: bool (...), the masks that Keras attaches to a sequence and
+                passes by itself; where one is False the weight is 0.
 
         Returns:
             float32 (..., n) without labels, (...) with.
 
         Raises:
-            ValueError: if the shapes do not fit, or labels are not integers in [0, n).
+            ValueError: if the shapes do not fit, labels are not integers in [0, n), or a weight
+                that can be seen is negative or not finite.
         """
-        return self._call(hidden, labels, sample_weight, training)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
+        return self._call(hidden, labels, weight, training)
 
     def _call(
         self,
@@ -80,25 +101,33 @@ class Head(keras.layers.Layer):
         if labels is None:
             return ops.reshape(self.prediction_scores(flat, **side), (*leading, self.units))
         inputs.check_ids("labels", labels, hidden)
-        if is_concrete(labels):
-            self.check_label_values(labels)
         weight = inputs.flat_weight(sample_weight, labels)
-        flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
-        safe = ops.clip(flat_labels, 0, self.units - 1)
+        check_weights(sample_weight)
+        self.check_label_values(labels, sample_weight)
+        safe, valid = safe_ids(ops.reshape(labels, (-1,)), self.units)
+        counts = None  # all alike, where the values were seen
+        if weight is not None or not is_concrete(labels):
+            counts = inputs.counted(weight, valid)
+            safe = inputs.from_present(safe, counts)
+            flat = inputs.without_absent_nan(flat, counts)
         if training:
-            losses = self.training_loss(flat, safe, weight, **side)
+            losses = self.training_loss(flat, safe, counts, **side)
         else:
             losses = self.negative_log_likelihood(flat, safe, **side)
-        losses = ops.where(ops.equal(safe, flat_labels), losses, float("nan"))
+        losses = ops.where(valid, losses, float("nan"))
         if weight is not None:
-            losses = losses * ops.cast(weight, "float32")
-        self.add_loss(inputs.mean_of_weighted(losses, weight))
+            losses = ops.where(ops.not_equal(weight, 0), losses * weight, 0.0)
+        self.add_loss(inputs.mean_of_weighted(losses, counts))
         return ops.reshape(losses, leading)
 
     def training_loss(
         self, hidden: Tensor, labels: Tensor, weight: Tensor | None, **side: Tensor
     ) -> Tensor:
-        """Loss (B,) of hidden (B, d) and labels (B,); `weight` (B,) is not applied to it."""
+        """Loss (B,) of hidden (B, d) and labels (B,); `weight` (B,) is not applied to it.
+
+        The weight is 0 where a label was out of range, which a compiled step finds; None says that
+        all examples count alike.
+        """
         raise NotImplementedError
 
     def prediction_scores(
@@ -154,9 +183,12 @@ class Head(keras.layers.Layer):
         inputs.check_ids("labels", labels, hidden)
         return keras.KerasTensor(hidden.shape[:-1], "float32")
 
-    def check_label_values(self, labels: Any) -> None:
-        """Raise a ValueError unless concrete labels are integers in [0, n)."""
-        inputs.check_values("labels", labels, self.units)
+    def check_label_values(self, labels: Any, sample_weight: Any = None) -> None:
+        """Raise a ValueError unless labels are integers and, where concrete, in [0, n).
+
+        With weights of their shape, labels of weight 0 may be anything.
+        """
+        check_values("labels", labels, self.units, sample_weight)
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self)}

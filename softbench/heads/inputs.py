@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.labels import check_integers, fits
 
 
 def check_hidden(hidden: Tensor, width: int) -> None:
@@ -44,47 +44,66 @@ def check_features(name: str, features: Tensor, hidden: Tensor) -> None:
 
 
 def _check_leading(name: str, received: tuple, expected: tuple, how: str) -> None:
-    pairs = zip(expected, received, strict=False)
-    if len(expected) != len(received) or any(
-        a != b for a, b in pairs if a is not None and b is not None
-    ):
+    if not fits(received, expected):
         raise ValueError(
             f"`{name}` must have the shape of `hidden` {how}, {expected}. "
             f"Received shape: {received}"
         )
 
 
-def check_integers(name: str, ids: Any) -> None:
-    """Raise a ValueError unless ids have an integer type."""
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            f"`{name}` must be integers (a `keras.Input` of {name} needs dtype='int32'). "
-            f"Received dtype: {dtype}"
-        )
-
-
-def check_values(name: str, ids: Any, size: int) -> None:
-    """Raise a ValueError unless concrete ids are integers in [0, size)."""
-    check_integers(name, ids)
-    values = ops.convert_to_numpy(ids)
-    if values.size and (values.min() < 0 or values.max() >= size):
-        raise ValueError(
-            f"`{name}` must be in [0, {size}). "
-            f"Received values from {values.min()} to {values.max()}"
-        )
-
-
 def flat_weight(sample_weight: Tensor | None, labels: Tensor) -> Tensor | None:
-    """`sample_weight` (B,), or None; a ValueError unless it has the rank of labels."""
+    """`sample_weight` float32 (B,), or None; a ValueError unless it has the shape of labels."""
     if sample_weight is None:
         return None
-    if len(sample_weight.shape) != len(labels.shape):
+    received, expected = tuple(sample_weight.shape), tuple(labels.shape)
+    if not fits(received, expected):
         raise ValueError(
-            "`sample_weight` must have the shape of `labels`, "
-            f"{tuple(labels.shape)}. Received shape: {tuple(sample_weight.shape)}"
+            f"`sample_weight` must have the shape of `labels`, {expected}. "
+            f"Received shape: {received}"
         )
-    return ops.reshape(sample_weight, (-1,))
+    return ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
+
+
+def with_masks(sample_weight: Tensor | None, labels: Any, *masks: Tensor | None) -> Tensor | None:
+    """`sample_weight` (...), or ones, and 0 where a mask (...) is False; None without any."""
+    for mask in masks:
+        if labels is None or mask is None:
+            continue
+        received, expected = tuple(mask.shape), tuple(labels.shape)
+        if not fits(received, expected):
+            raise ValueError(
+                "The Keras mask of `hidden` or `labels` must have the shape of `labels`, "
+                f"{expected}. Received shape: {received}"
+            )
+        own = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")
+        sample_weight = ops.where(ops.cast(mask, "bool"), own, 0.0)
+    return sample_weight
+
+
+def counted(weight: Tensor | None, valid: Tensor) -> Tensor:
+    """float32 (B,): the weights, or ones, and 0 where an example is not `valid`."""
+    return ops.where(valid, 1.0 if weight is None else weight, 0.0)
+
+
+def from_present(x: Tensor, weight: Tensor | None) -> Tensor:
+    """`x` (B, ...), where examples of weight 0 have the entries of the first one that counts.
+
+    So that what they look up is looked up anyway, and no row moves because of them.
+    """
+    if weight is None:
+        return x
+    present = ops.not_equal(weight, 0)
+    own = ops.take(x, ops.argmax(ops.cast(present, "int32")), axis=0)
+    return ops.where(ops.reshape(present, (-1,) + (1,) * (len(x.shape) - 1)), x, own)
+
+
+def without_absent_nan(hidden: Tensor, weight: Tensor) -> Tensor:
+    """`hidden` (B, d) or features (B, v), with 0 for what is not finite in examples of weight 0.
+
+    0 * NaN is NaN: a loss of 0 alone would not keep it from the gradient of the rows.
+    """
+    kept = ops.logical_or(ops.expand_dims(ops.not_equal(weight, 0), -1), ops.isfinite(hidden))
+    return ops.where(kept, hidden, ops.zeros_like(hidden))
 
 
 def flat_vectors(x: Tensor) -> Tensor:
@@ -96,5 +115,5 @@ def mean_of_weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
     """sum(losses) / sum(weight) of losses already multiplied by their weights; 0 if all are 0."""
     if weight is None:
         return ops.mean(losses)
-    total = ops.sum(ops.cast(weight, "float32"))
+    total = ops.sum(weight)
     return ops.sum(losses) / ops.where(total > 0, total, 1.0)

@@ -29,7 +29,7 @@ def row_losses(
         table: of n rows.
         id_sets: integers in [0, n), of any shapes.
         function: rows, one list [kernel rows, biases] for each set -> losses (B,), and anything.
-        weight: (B,) or None, of the mean.
+        weight: (B,) or None, of the mean; if all of it is 0, no row moves.
         on_change: see `ClassTable.apply_row_gradients`.
 
     Returns:
@@ -52,6 +52,7 @@ def row_losses(
         _joined(id_sets, ()),
         [ops.stop_gradient(_joined(v, v[0].shape[len(id_sets[0].shape) :])) for v in by_variable],
         on_change=on_change,
+        when=None if weight is None else ops.any(ops.not_equal(weight, 0)),
     )
     return result
 

@@ -63,10 +63,13 @@ class SampledHead(TableHead):
         sample_weight: Tensor | None = None,
         sampler_inputs: Tensor | None = None,
         training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        labels_mask: Tensor | None = None,
     ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
-        return self._call(hidden, labels, sample_weight, training, **side)
+        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
+        return self._call(hidden, labels, weight, training, **side)
 
     def top_k(
         self, hidden: Tensor, k: int, sampler_inputs: Tensor | None = None
@@ -91,12 +94,20 @@ class SampledHead(TableHead):
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
-    def draw(self, features: Tensor, labels: Tensor) -> list[Samples]:
-        """The sets of classes that this step's objective compares the label with."""
-        return [
-            self.sampler.sample(self.table, features, size, labels, self.exclude_labels)
+    def draw(self, features: Tensor, labels: Tensor, weight: Tensor | None = None) -> list[Samples]:
+        """The sets of classes that this step's objective compares the label with.
+
+        Examples of weight 0 get the draws of one that counts.
+        """
+        extra = {}
+        if weight is not None and self.sampler.uses_present:
+            extra["present"] = ops.not_equal(weight, 0)
+        arguments = (labels, self.exclude_labels)
+        draws = [
+            self.sampler.sample(self.table, features, size, *arguments, **extra)
             for size in self.set_sizes
         ]
+        return draws if weight is None else [_of_present(draw, weight) for draw in draws]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -118,7 +129,10 @@ class SampledHead(TableHead):
         **side: Tensor,
     ) -> Tensor:
         """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
-        draws = self.draw(ops.stop_gradient(hidden if features is None else features), labels)
+        if features is not None and weight is not None:
+            features = inputs.without_absent_nan(features, weight)
+        features = ops.stop_gradient(hidden if features is None else features)
+        draws = self.draw(features, labels, weight)
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             return self._losses_and_state(hidden, labels, draws, rows, **side)
@@ -169,3 +183,13 @@ class SampledHead(TableHead):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+
+
+def _of_present(draw: Samples, weight: Tensor) -> Samples:
+    """The draws, with those of the first example that counts for examples of weight 0."""
+    ids, count, true = draw
+    if len(ids.shape) == 2:
+        ids = inputs.from_present(ids, weight)
+    if len(count.shape) == 2:
+        count = inputs.from_present(count, weight)
+    return Samples(ids, count, None if true is None else inputs.from_present(true, weight))

@@ -3,9 +3,11 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
+from softbench.labels import check_values, check_weights, fits, safe_ids
 
 
 class WeightedMean(keras.metrics.Metric):
@@ -28,7 +30,11 @@ class WeightedMean(keras.metrics.Metric):
         total.assign(new)
 
     def _update_mean(self, values: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds values of any shape; entries of weight 0 count nothing, not even when NaN."""
+        """Adds values of any shape; entries of weight 0 count nothing, not even when NaN.
+
+        Weights must be finite and not negative: a ValueError where they can be seen.
+        """
+        check_weights(sample_weight)
         values = ops.cast(values, self.dtype)
         if sample_weight is None:
             weight = ops.ones_like(values)
@@ -87,12 +93,27 @@ class ScorePerplexity(Perplexity):
     """Perplexity of integer labels `(...)` under `log_softmax` of scores `(..., n)`.
 
     `update_state(y_true, y_pred, sample_weight=None)`, so it works in `compile(metrics=[...])`.
+    In a compiled step a label out of range makes the result NaN, as a score that is NaN does.
+
+    Raises:
+        ValueError: if `y_true` are not integers of that shape (or (..., 1)) or, where they can be
+            seen, not in [0, n).
     """
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         scores = ops.cast(y_pred, self.dtype)
-        labels = ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
+        expected = tuple(scores.shape[:-1])
+        received = tuple(y_true.shape) if hasattr(y_true, "shape") else np.shape(y_true)
+        if not (fits(received, expected) or fits(received, (*expected, 1))):
+            raise ValueError(
+                f"`y_true` must be one class id for each row of scores, of shape {expected} (no "
+                f"one-hot vectors). Received shape: {received}"
+            )
+        check_values("y_true", y_true, scores.shape[-1], sample_weight)
+        labels, valid = safe_ids(y_true, scores.shape[-1])
+        labels, valid = (ops.reshape(x, ops.shape(scores)[:-1]) for x in (labels, valid))
         own = ops.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
-        self._update_mean(ops.logsumexp(scores, axis=-1) - own, sample_weight)
+        nll = ops.where(valid, ops.logsumexp(scores, axis=-1) - own, float("nan"))
+        self._update_mean(nll, sample_weight)

@@ -13,7 +13,9 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
+from softbench.labels import check_values, check_weights, safe_ids
 from softbench.metrics.likelihood import WeightedMean
+from softbench.ops import is_concrete
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -21,13 +23,16 @@ class PrecisionAtK(WeightedMean):
     """Precision@k, `(labels among the first k) / k`, averaged over examples.
 
     `update_state(y_true, y_pred, sample_weight=None)`:
-        y_true: int `(B,)` one label each, or int `(B, R)` label ids padded with -1; with
-            `dense_labels=True`, `(B, n)` non-zero where the class is a label.
-        y_pred: int `(B, K)` ranked ids, K >= k (from `head.top_k`), or float `(B, n)` scores.
+        y_true: integers `(B,)`, one label each, or `(B, R)`, label ids padded with -1; with
+            `dense_labels=True`, `(B, n)` non-zero where the class is a label. In a compiled step an
+            id out of range makes the result NaN.
+        y_pred: int `(B, K)` ranked ids, K >= k (from `head.top_k`), or float `(B, n)` scores. A
+            score that is NaN ranks last and is never a hit.
         sample_weight: `(B,)`.
 
     Raises:
-        ValueError: if `k` is not an integer of at least 1, or `y_pred` has fewer than k columns.
+        ValueError: if `k` is not an integer of at least 1, `y_pred` has fewer than k columns, or
+            `y_true` is not as said.
 
     Example:
         >>> metric = softbench.metrics.PrecisionAtK(k=2)
@@ -47,30 +52,41 @@ class PrecisionAtK(WeightedMean):
         self.k, self.dense_labels = int(k), dense_labels
         super().__init__(name or f"precision_at_{k}", dtype)
 
-    def _ranked_hits(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the first k ids `(B, k)` and whether each is a label `(B, k)`."""
-        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+    def _labels_and_hits(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None, size: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Labels `(B, R)` or `(B, n)`, first ids and hits `(B, k)`, and whether `(B,)` are valid.
+
+        An id of -1 is padding; an example is not valid if one of its labels is out of range.
+        """
+        y_pred = ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) != 2 or y_pred.shape[1] < self.k:
             raise ValueError(
                 f"`y_pred` must have shape (batch, at least {self.k}). "
                 f"Received: shape={tuple(y_pred.shape)}"
             )
-        if "int" in keras.backend.standardize_dtype(y_pred.dtype):
-            ids = y_pred[:, : self.k]
+        ranked = "int" in keras.backend.standardize_dtype(y_pred.dtype)
+        if ranked:
+            ids = ops.cast(y_pred[:, : self.k], "int32")
+            known = ops.ones_like(ids, dtype="bool")
         else:
-            ids = ops.top_k(y_pred, self.k)[1]
+            size, unknown = y_pred.shape[1], ops.isnan(y_pred)
+            ids = ops.top_k(ops.where(unknown, -float("inf"), y_pred), self.k)[1]
+            known = ops.logical_not(ops.take_along_axis(unknown, ids, axis=1))
         if self.dense_labels:
-            return ids, ops.not_equal(ops.take_along_axis(y_true, ids, axis=1), 0)
-        if len(y_true.shape) == 1:
-            y_true = y_true[:, None]
-        matches = ops.equal(ops.cast(y_true, ids.dtype)[:, None, :], ids[:, :, None])
-        return ids, ops.any(matches, axis=-1)
+            labels, valid = _dense_labels(y_true, size), ops.ones_like(ids[:, 0], dtype="bool")
+            hits = ops.not_equal(ops.take_along_axis(labels, ids, axis=1), 0)
+        else:
+            labels, valid = _label_ids(y_true, size, sample_weight)
+            hits = ops.any(ops.equal(labels[:, None, :], ids[:, :, None]), axis=-1)
+        return labels, ids, ops.logical_and(hits, known), valid
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        _, hits = self._ranked_hits(y_true, y_pred)
-        self._update_mean(ops.mean(ops.cast(hits, self.dtype), axis=-1), sample_weight)
+        _, _, hits, valid = self._labels_and_hits(y_true, y_pred, sample_weight)
+        found = ops.mean(ops.cast(hits, self.dtype), axis=-1)
+        self._update_mean(ops.where(valid, found, float("nan")), sample_weight)
 
     def get_config(self) -> dict:
         return {**super().get_config(), "k": self.k, "dense_labels": self.dense_labels}
@@ -105,19 +121,56 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        ids, hits = self._ranked_hits(y_true, y_pred)
+        size = len(self.inverse_propensity)
+        labels, ids, hits, valid = self._labels_and_hits(y_true, y_pred, sample_weight, size)
         weight = ops.cast(ops.convert_to_tensor(self.inverse_propensity), self.dtype)
         gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)
-        labels = ops.convert_to_tensor(y_true)
         if self.dense_labels:
             own = ops.where(ops.not_equal(labels, 0), weight[None, :], 0.0)
         else:
-            labels = labels[:, None] if len(labels.shape) == 1 else labels
             own = ops.where(labels >= 0, ops.take(weight, ops.maximum(labels, 0)), 0.0)
         best = ops.sum(ops.top_k(own, min(self.k, own.shape[-1]))[0], axis=-1)
-        sample = 1.0 if sample_weight is None else ops.cast(sample_weight, self.dtype)
-        self._add(0, ops.sum(gain * sample))
-        self._add(2, ops.sum(best * sample))
+        gain = ops.where(valid, gain, float("nan"))
+        if sample_weight is not None:
+            check_weights(sample_weight)
+            sample = ops.cast(ops.convert_to_tensor(sample_weight), self.dtype)
+            gain, best = (ops.where(sample > 0, x * sample, 0.0) for x in (gain, best))
+        self._add(0, ops.sum(gain))
+        self._add(2, ops.sum(best))
 
     def get_config(self) -> dict:
         return {**super().get_config(), "inverse_propensity": self.inverse_propensity.tolist()}
+
+
+def _label_ids(
+    y_true: Tensor, size: int | None, sample_weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Label ids int32 `(B, R)`, -1 for padding, and whether those of an example are in range."""
+    shape = tuple(y_true.shape if hasattr(y_true, "shape") else np.shape(y_true))
+    first = -1 if len(shape) == 2 else 0
+    if len(shape) not in (1, 2) or (shape[1:] != (1,) and shape[1:] == (size,)):
+        raise ValueError(
+            "`y_true` must be label ids, (batch,) or (batch, labels), or with dense_labels=True "
+            f"one-hot or multi-hot vectors (batch, classes). Received: shape={shape}"
+        )
+    check_values("y_true", y_true, size, sample_weight, first)
+    if len(shape) == 2 and is_concrete(y_true):
+        ordered = np.sort(ops.convert_to_numpy(y_true), axis=-1)
+        if np.any((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)):
+            raise ValueError(
+                "`y_true` must be distinct label ids padded with -1; one-hot or multi-hot vectors "
+                "need dense_labels=True. Received: a row that has an id twice"
+            )
+    ids, valid = safe_ids(y_true, size, first)
+    return (ids, ops.all(valid, axis=-1)) if len(shape) == 2 else (ids[:, None], valid)
+
+
+def _dense_labels(y_true: Tensor, size: int | None) -> Tensor:
+    """`y_true` `(B, n)`, or a ValueError if it is not of that shape."""
+    y_true = ops.convert_to_tensor(y_true)
+    if len(y_true.shape) != 2 or (size is not None and y_true.shape[1] != size):
+        raise ValueError(
+            f"`y_true` must have shape (batch, {size or 'classes'}) with dense_labels=True. "
+            f"Received: shape={tuple(y_true.shape)}"
+        )
+    return y_true

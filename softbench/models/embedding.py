@@ -9,7 +9,7 @@ import keras
 from keras import layers, ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
-from softbench.ops import read, rows_when
+from softbench.ops import read
 from softbench.rows import RowOptimizer
 from softbench.table import ClassTable
 
@@ -107,14 +107,9 @@ class RowEmbedding(layers.Layer):
 
     def update_rows(self) -> None:
         """Makes the update of the last training batch, unless it has been made."""
-        pending = read(self.pending)
-        updates = self.table.iterations
-        before = read(updates)
         ids = ops.reshape(read(self.last_ids), (-1,))
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
-        ids, gradients = rows_when(pending > 0, ids, [gradient], self.num_rows)
-        self.table.apply_row_gradients(ids, gradients)
-        updates.assign(ops.where(pending > 0, read(updates), before))
+        self.table.apply_row_gradients(ids, [gradient], when=read(self.pending) > 0)
         self.pending.assign(0)
 
     def compute_output_shape(self, ids_shape: tuple) -> tuple:

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.labels import check_integers, check_values, safe_ids
 from softbench.state import Arguments, saved_arguments
 
 
@@ -46,11 +47,14 @@ class Sampler(keras.layers.Layer):
             the class table), "tree" (features that a tree was fitted to), "batch" (the labels of
             the batch), "exact" (all scores), or "mixed". Every registered class sets it.
         unique: whether draws are without replacement, and q is the probability of being drawn.
+        uses_present: whether the draws depend on which examples are there (weight not 0), so that
+            `_draw` and `log_expected_count` take `present`, bool (B,).
     """
 
     kind: str
     arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
     unique = False
+    uses_present = False
 
     def __init__(self, share_draws: bool = False, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -77,6 +81,7 @@ class Sampler(keras.layers.Layer):
         num_sampled: int,
         labels: Tensor | None = None,
         exclude_labels: bool = True,
+        present: Tensor | None = None,
     ) -> Samples:
         """Draw classes, with their log expected counts.
 
@@ -84,18 +89,35 @@ class Sampler(keras.layers.Layer):
             table: the head's `ClassTable`.
             hidden: (B, d).
             num_sampled: m.
-            labels: int (B,) or None. With labels, a per-example sampler draws from the other
+            labels: integers (B,) or None. With labels, a per-example sampler draws from the other
                 classes; `exclude_labels=False` makes it draw from all n and report the labels'
                 own log expected count. Without labels it draws from all n.
 
+            present: bool (B,) or None: which examples are there, for a sampler with `uses_present`.
+
         Returns:
-            `Samples`.
+            `Samples`. In a compiled step, the expected count of a label out of range is NaN.
+
+        Raises:
+            ValueError: if labels are not integers or, where they can be seen, not in [0, n).
         """
         self._check_built(table, num_sampled)
-        labels = None if labels is None else ops.cast(labels, "int32")
-        if labels is not None and exclude_labels and self.per_example:
-            return self._draw(table, hidden, num_sampled, labels, None)
-        return self._draw(table, hidden, num_sampled, None, labels)
+        if labels is None:
+            return self._draw(table, hidden, num_sampled, None, None)
+        extra = {} if present is None or not self.uses_present else {"present": present}
+        labels, valid = self._safe_labels(labels, present)
+        if exclude_labels and self.per_example:
+            return self._draw(table, hidden, num_sampled, labels, None, **extra)
+        found = self._draw(table, hidden, num_sampled, None, labels, **extra)
+        true = found.true_log_expected_count
+        if true is not None:
+            true = ops.where(valid, true, float("nan"))
+        return Samples(found.ids, found.log_expected_count, true)
+
+    def _safe_labels(self, labels: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Labels as int32, 0 where out of range, and whether they are in range."""
+        check_values("labels", labels, self.units, present)
+        return safe_ids(labels, self.units)
 
     def _draw(
         self,
@@ -118,9 +140,12 @@ class Sampler(keras.layers.Layer):
         where the label itself has log q = -inf.
         """
         self._check_built(table)
+        if ids is not None:
+            check_integers("ids", ids)
+            ids = ops.cast(ids, "int32")
         if labels is None or self.share_draws:
             return self._log_prob(table, hidden, ids, None)
-        return self._log_prob(table, hidden, ids, ops.cast(labels, "int32"))
+        return self._log_prob(table, hidden, ids, self._safe_labels(labels)[0])
 
     def _log_prob(
         self, table: Any, hidden: Tensor, ids: Tensor | None, excluded: Tensor | None

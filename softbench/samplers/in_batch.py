@@ -19,7 +19,9 @@ class InBatch(Sampler):
 
     Of the k = min(m, B) chosen positions, (B - 1) / B * k are expected to be another example's, and
     each holds class i with probability p_i: E[count_i] = k (B - 1) / B * p_i (the correction of
-    Yi et al. 2019 with its constant kept). The head masks an example's own label.
+    Yi et al. 2019 with its constant kept). The head masks an example's own label. Examples of
+    weight 0 are not of the batch: B is the number of the others, which are chosen first, and draws
+    beyond these have log E[count] = -inf.
 
     Args:
         counts: class counts that give p. None estimates p from the labels seen in
@@ -28,6 +30,7 @@ class InBatch(Sampler):
     """
 
     kind = "batch"
+    uses_present = True
     arguments = ("counts", "smoothing")
 
     def __init__(
@@ -63,24 +66,35 @@ class InBatch(Sampler):
         total = ops.cast(read(self.seen_total), "float32") + self.smoothing * self.units
         return ops.log(seen / total)
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
+    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
         if labels is None:
             raise ValueError("`labels` must be given: they are the negatives. Received: None")
         batch = ops.shape(labels)[0]
         keys = keras.random.uniform((batch,), seed=self.seed_generator)
-        ids = ops.take(labels, ops.argsort(keys)[:num_sampled], axis=0)
+        present = ops.ones_like(labels, dtype="bool") if present is None else present
+        chosen = ops.argsort(ops.where(present, keys, 2.0))[:num_sampled]
+        ids = ops.take(labels, chosen, axis=0)
         if self.counts is None:
             check_one_replica("in_batch", "Give its class counts as `counts`.")
-            scatter_add(self.seen, labels, ops.ones_like(labels))
-            self.seen_total.assign_add(ops.cast(batch, "int32"))
-        log_size = self.log_size(labels, num_sampled)
-        return Samples(ids, self._log_p(ids) + log_size, self._log_p(labels) + log_size)
+            ones = ops.cast(present, "int32")
+            scatter_add(self.seen, labels, ones)
+            self.seen_total.assign_add(ops.sum(ones))
+        log_size = self.log_size(labels, num_sampled, present)
+        count = ops.where(ops.take(present, chosen), self._log_p(ids) + log_size, -float("inf"))
+        return Samples(ids, count, self._log_p(labels) + log_size)
 
-    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor:
-        batch = ops.cast(ops.shape(hidden)[0], "float32")
+    def log_size(self, hidden: Tensor, num_sampled: int, present: Tensor | None = None) -> Tensor:
+        if present is None:
+            batch = ops.cast(ops.shape(hidden)[0], "float32")
+        else:
+            batch = ops.maximum(ops.sum(ops.cast(present, "float32")), 1.0)
         size = ops.minimum(batch, float(num_sampled))
         # A batch of one has no others: its only draw is masked, whatever its count.
         return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
+
+    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
+        log_q = self.log_prob(table, hidden, ids, labels)
+        return log_q + self.log_size(hidden, num_sampled, present)
 
     def _log_prob(self, table, hidden, ids, excluded):
         return self._log_p(all_ids(self.units, hidden) if ids is None else ids)

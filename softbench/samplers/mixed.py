@@ -86,15 +86,20 @@ class Mixed(Sampler):
     def _parts(self, num_sampled: int) -> list[tuple[Sampler, int]]:
         return list(zip((self.first, self.second), self.sizes(num_sampled), strict=True))
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
+    @property
+    def uses_present(self) -> bool:
+        return self.first.uses_present or self.second.uses_present
+
+    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
         (first, size1), (second, size2) = self._parts(num_sampled)
         asked = (labels, False) if excluded is None else (excluded, True)
-        one = first.sample(table, hidden, size1, *asked)
-        two = second.sample(table, hidden, size2, *asked)
-        other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded)
-        other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded)
-        count1 = ops.logaddexp(one.log_expected_count, other1)
-        count2 = ops.logaddexp(two.log_expected_count, other2)
+        extra1, extra2 = _extra(first, present), _extra(second, present)
+        one = first.sample(table, hidden, size1, *asked, **extra1)
+        two = second.sample(table, hidden, size2, *asked, **extra2)
+        other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded, **extra2)
+        other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded, **extra1)
+        count1 = _added(one.log_expected_count, other1)
+        count2 = _added(two.log_expected_count, other2)
         true = None
         if one.true_log_expected_count is not None:
             true = ops.logaddexp(one.true_log_expected_count, two.true_log_expected_count)
@@ -108,9 +113,12 @@ class Mixed(Sampler):
         num_sampled: int,
         ids: Tensor | None = None,
         labels: Tensor | None = None,
+        present: Tensor | None = None,
     ) -> Tensor:
-        parts = self._parts(num_sampled)
-        counts = [s.log_expected_count(table, hidden, size, ids, labels) for s, size in parts]
+        counts = [
+            part.log_expected_count(table, hidden, size, ids, labels, **_extra(part, present))
+            for part, size in self._parts(num_sampled)
+        ]
         return ops.logaddexp(*counts)
 
     def _log_prob(self, table, hidden, ids, excluded):
@@ -136,3 +144,13 @@ class Mixed(Sampler):
     def get_config(self) -> dict:
         parts = {"first": serialize(self.first), "second": serialize(self.second)}
         return {**super().get_config(), **parts}
+
+
+def _extra(part: Sampler, present: Tensor | None) -> dict:
+    """What a part is asked with besides the arguments that all samplers take."""
+    return {"present": present} if present is not None and part.uses_present else {}
+
+
+def _added(own: Tensor, other: Tensor) -> Tensor:
+    """log(e^own + e^other) of draws; -inf stays: such a draw does not count."""
+    return ops.where(ops.equal(own, -float("inf")), own, ops.logaddexp(own, other))

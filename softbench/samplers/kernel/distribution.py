@@ -7,6 +7,10 @@ estimated mass of the node, w its prior weight, mean = (sum of |M|) / (sum of w)
 Where all M are positive and the floor does not bind, the product is phi(h).phi(c_i) / Z (Rawat et
 al. 2019, section 3.1). Whatever it is, draws and probabilities are computed from the same shares.
 
+A label that is left out is taken off the masses of its nodes. Where it was all but `ROUNDING` of
+one, what is left is rounding, of which no two computations agree: such a node gets the mean of its
+siblings, by weight.
+
 Shape letters: R rows of queries (the batch, or 1 for its mixture), B batch, m samples, K nodes or
 classes asked for, D length of a feature vector, b classes in a leaf block, n classes.
 """
@@ -26,6 +30,7 @@ from softbench.samplers.sum_tree import choose, draw, take_entries
 # Numbers that the rows of a part of a batch read on a step of their way down, by whether it is on a
 # CPU: as many as a cache holds, or else as memory can spare.
 PART = {True: 2**20, False: 2**28}
+ROUNDING = 2.0**-18
 
 
 class Query(NamedTuple):
@@ -55,10 +60,17 @@ def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Te
     if floor == 0:
         positive = ops.maximum(mass, 0.0)
     else:
-        total = ops.sum(weight, axis=-1, keepdims=True)
-        mean = ops.sum(ops.abs(mass), axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
-        positive = ops.maximum(mass, (floor * mean) * weight)
+        positive = ops.maximum(mass, (floor * _mean_mass(mass, weight)) * weight)
     return ops.where(ops.sum(positive, axis=-1, keepdims=True) > 0, positive, weight)
+
+
+def _mean_mass(mass: Tensor, weight: Tensor, where: Tensor | None = None) -> Tensor:
+    """(sum of |mass|) / (sum of weight) (..., 1) over siblings (..., K), of those in `where`."""
+    mass = ops.abs(mass)
+    if where is not None:
+        mass, weight = ops.where(where, mass, 0.0), ops.where(where, weight, 0.0)
+    total = ops.sum(weight, axis=-1, keepdims=True)
+    return ops.sum(mass, axis=-1, keepdims=True) / ops.where(total > 0, total, 1.0)
 
 
 def largest_divisor(number: int, limit: int) -> int:
@@ -103,8 +115,10 @@ class KernelDistribution(NamedTuple):
             own = ops.reshape(query.own, ops.shape(label))
             inside = ops.equal(nodes, label // self.blocks.spans[level])
             prior = ops.where(inside, self.weights.prior(label), 0.0)
-            mass = mass - ops.where(inside, own, 0.0)
             weight, count = weight - prior, count - ops.cast(prior > 0, "float32")
+            mass = mass - ops.where(inside, own, 0.0)
+            lost = ops.logical_and(inside, ops.abs(mass) < ROUNDING * ops.abs(own))
+            mass = ops.where(lost, weight * _mean_mass(mass, weight, ops.logical_not(lost)), mass)
         return clamped(mass, weight, count > 0.5, self.floor)
 
     def top(self, query: Query) -> Tensor:
