@@ -262,7 +262,7 @@ def kernel_reference(sampler, table, hidden, labels=None):
 
 
 def codebook_reference(sampler, table, hidden, labels=None):
-    """q (B, n) in float64 of a codebook sampler, from its codewords and the cells of the classes."""
+    """q (B, n) in float64 of a codebook sampler, from its codewords and the classes' cells."""
     config, cells = sampler.get_config(), sampler.cells
     hidden, rows = np.asarray(hidden, float), to_numpy(table.kernel).astype(float)
     bias = np.zeros(len(rows)) if table.bias is None else to_numpy(table.bias).astype(float)

@@ -150,7 +150,7 @@ def test_the_weights_decide():
 
 
 def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
-    """Priority sampling: sums over the chosen classes are unbiased; the heavy ones are always in."""
+    """Priority sampling: sums over the chosen are unbiased; the heavy ones are always in."""
     weight = np.concatenate([np.full(5, 500.0), np.linspace(0.5, 1.5, 195)]).astype("float32")
     sums, rng = [], np.random.default_rng(0)
     for _ in range(200):

@@ -132,7 +132,7 @@ def seeds(points: Tensor, weight: Tensor, uniform: Tensor) -> Tensor:
 
 
 def lloyd(points: Tensor, weight: Tensor, uniform: Tensor) -> Tensor:
-    """Codewords (K, d) of points (N, d): weighted k-means from `seeds`, by random numbers (K, T)."""
+    """Codewords (K, d) of points (N, d): weighted k-means from `seeds` by `uniform` (K, T)."""
     size = uniform.shape[0]
 
     def step(_: Tensor, codewords: Tensor) -> Tensor:

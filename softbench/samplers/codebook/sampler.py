@@ -1,11 +1,10 @@
-"""Draws from a codebook of the class vectors, which follows the table."""
+"""Draws in proportion to the exponential of codewords' scores, at a cost that n does not change."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from softbench.common import (
@@ -15,34 +14,69 @@ from softbench.common import (
     check_length,
     check_number,
     check_positive,
-    count_weights,
 )
-from softbench.ops import (
-    assign_when,
-    gather_rows,
-    is_concrete,
-    read,
-    run,
-    scatter_add,
-    scatter_update,
-)
-from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.base import Samples, check_width
 from softbench.samplers.codebook import fit
-from softbench.samplers.codebook.cells import Cells, laid_out
 from softbench.samplers.codebook.distribution import CodebookDistribution
-from softbench.samplers.kernel.class_weights import LARGEST_BIAS
-from softbench.samplers.training_step import is_counted
-from softbench.state import Arguments, add_constant, add_state, check_one_replica
-
-SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
-SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer
+from softbench.samplers.codebook.follow import FollowingCodebook
+from softbench.state import Arguments
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class Codebook(Sampler):
-    """q(i | h) proportional to w_i exp(s(h, c1[k1(i)]) + s(h, c2[k2(i)])).
+class Codebook(FollowingCodebook):
+    """q(i | h) = w_i exp(s(h, c1[k1(i)]) + s(h, c2[k2(i)])) / Z(h), of c_i ~ c1[k1] + c2[k2].
 
-    TODO
+    The class vectors are quantised by two codebooks of K codewords each, by k-means weighted with
+    the class counts: the cells of frequent classes are small, which is where the softmax has its
+    mass. (`counts_power=0` weighs all alike, as the MIDX samplers of arXiv 2501.08563 do: the uniform
+    one without a prior, the popularity one with the counts as `prior`.) Scores are the table's,
+    <h, c> / temperature, of normalised vectors where the table normalises;
+    w_i = prior_i^prior_power e^(b_i), both left out where there is none.
+
+    With W[k1, k2] the sum of w over a cell, E1 = exp(s(h, c1)) and E2 = exp(s(h, c2)),
+    Z = sum_k1 E1 (E2 W^T): one (B, K) x (K, K) product, whatever n is. A draw finds k1, then k2,
+    then a class of the cell by w. Draws leave the label out exactly: its own mass is not in W. With
+    `share_draws` the batch shares m draws of its mixture q_bar(i) = 1/B sum_b q(i | h_b), whose
+    cells have the masses W ((E1 / Z)^T E2) / B. `log_prob` is exact for the codebook in use,
+    however old it is. A score of a codeword that is 30 or more below the best of its codebook
+    counts as 30 below: see `CodebookDistribution`.
+
+    Cost: O(B K (d + K)) and O(log n) for a draw. Memory: three or four int32 for each class
+    (six or seven with weights), and with a `row_optimizer` one more.
+
+    How it follows the table. A full fit when built: k-means++ with candidates and Lloyd passes, on
+    all or on 256 K classes. With a `row_optimizer` the codewords stay, in each step, the means of
+    the rows of their cells, in O(touched rows * d); cells are looked for again for 1,024 classes a
+    step in turn, and come into use together when all had their turn. Otherwise every
+    `refresh_every`-th training step makes one Lloyd pass over all classes, O(n K d), and computes
+    the weights afresh. `refresh(table)`, another full fit, is for a table that was assigned by
+    hand.
+
+    Args:
+        num_codewords: K; with fewer classes, their number.
+        quantizer: "residual": the second codebook is of what the first leaves over; "product": one
+            codebook for either half of the features; "single": one codebook alone, K cells.
+        within_cell: "weights": by w_i; "exact": the class is drawn anew from the softmax of the
+            scores in its window of `window` classes, successive ones in the order of the cells:
+            closer to the softmax, for `window` rows a draw (or all n scores, where that is less).
+        window: see `within_cell`.
+        counts: of the classes (n,), the weights of the k-means. None: those of the labels that
+            training has seen, which are 0 when it is built.
+        counts_power: of the counts. 0 for an unweighted k-means.
+        prior: counts of the classes (n,), or None for 1. A class with count 0 is never drawn.
+        prior_power: of the prior.
+        refresh_every: training steps between passes under an ordinary optimizer.
+        share_draws, seed: as for every sampler; the seed is that of the k-means too.
+
+    Raises:
+        ValueError: if an argument is not in its range, the counts do not fit the table, its rows
+            are not finite, or its scores are absolute values (not sums over codewords).
+
+    Example:
+        >>> config = {"num_codewords": 4, "counts": [5, 3, 1, 1, 1, 1]}
+        >>> head = softbench.SampledSoftmax(6, {"class_name": "codebook", "config": config}, 2)
+        >>> head.sampler.num_codewords
+        4
     """
 
     kind = "codebook"
@@ -92,22 +126,12 @@ class Codebook(Sampler):
         self.prior_power = prior_power
         self.refresh_every = int(refresh_every)
 
-    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
-        super().build(table_shape, num_sampled, table)
-        self._check_table(table_shape, table)
-        self._add_counts()
-        self.prior_weights = None
-        if self.prior is not None:
-            check_length(self.prior, self.units, "prior")
-            weights = count_weights(self.prior, self.prior_power)
-            self.prior_weights = add_constant(self, "prior", weights)
-        self._add_followers(table)
-        if table.row_optimizer is None:
-            self.steps = add_state(self, "steps", dtype="int32")
-        else:
-            self.cursor = add_state(self, "cursor", dtype="int32")
+    @property
+    def uses_present(self) -> bool:
+        """Labels of examples that are not there are not counted."""
+        return self.counts is None and self.counts_power > 0
 
-    def _check_table(self, table_shape: tuple, table: Any) -> None:
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         if table is None:
             raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
         if table.absolute:
@@ -120,190 +144,10 @@ class Codebook(Sampler):
                 "`quantizer='product'` needs a table of two features or more; use 'residual'. "
                 f"Received shape: {tuple(table_shape)}"
             )
-
-    def _add_counts(self) -> None:
-        """What the weights of the k-means are made from: the counts, or the labels seen so far."""
-        self.seen = self.fixed_importance = None
-        weights = np.ones(self.units)
-        if self.counts is not None:
-            check_length(self.counts, self.units)
-            weights = count_weights(self.counts, self.counts_power)
-        elif self.counts_power > 0:
-            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
-            return
-        weights = np.maximum(weights / weights.mean(), SMALLEST_WEIGHT)
-        self.fixed_importance = add_constant(self, "fixed_importance", weights)
-
-    def _add_followers(self, table: Any) -> None:
-        """The variables that are computed from the table, from a full fit at first."""
-        fitted: dict[str, Tensor] = {}
-
-        def initial(name: str) -> Callable:
-            def initializer(shape: tuple, dtype: Any = None) -> Tensor:
-                if name not in fitted:
-                    fitted.update(self._fitted(table))
-                return fitted.pop(name)
-
-            return initializer
-
-        def add(name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
-            return add_state(self, name, shape, initial(name), dtype)
-
-        first, second = self._codebook_shapes(table.kernel.shape[-1])
-        weighted = self.prior is not None or table.bias is not None
-        self.cells = Cells(self.units, first[0] * second[0], weighted)
-        self.codewords = fit.Codewords(add("first", first), add("second", second))
-        own = list(self.codewords)
-        if table.row_optimizer is not None:
-            cells = add("cell_mass", (first[0], second[0]))
-            self.sums = fit.Statistics(add("first_sums", first), add("second_sums", second), cells)
-            self.next_cell = add("next_cell", (self.units,), "int32")
-            own += [*self.sums, self.next_cell]
-            self.applied = self.fixed_importance
-            if self.seen is not None:
-                self.applied = add("applied", (self.units,))
-                own.append(self.applied)
-        self.cells.build(initial)
-        self.followers = {v.name: v for v in [*own, *self.cells.weights]}
-
-    def _codebook_shapes(self, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        size = min(self.num_codewords, self.units)
-        if self.quantizer == "single":
-            return (size, width), (1, width)
-        if self.quantizer == "residual":
-            return (size, width), (size, width)
-        return (size, (width + 1) // 2), (size, width // 2)
-
-    def _weights(self, table: Any) -> Tensor | None:
-        """w (n,) by the bias of now, or None if all are equal."""
-        if not self.cells.weighted:
-            return None
-        weights = ops.ones((self.units,), "float32")
-        if self.prior is not None:
-            weights = read(self.prior_weights)
-        if table.bias is None:
-            return weights
-        bias = ops.cast(read(table.bias), "float32")
-        return weights * ops.exp(ops.clip(bias, -LARGEST_BIAS, LARGEST_BIAS))
-
-    def _importance(self) -> Tensor:
-        """a (n,), the weights of the k-means by what is known now."""
-        if self.seen is None:
-            return read(self.fixed_importance)
-        seen = ops.cast(read(self.seen), "float32")
-        weights = ops.where(seen > 0, ops.maximum(seen, 1.0) ** self.counts_power, 0.0)
-        mean = ops.mean(weights)
-        return ops.where(mean > 0, ops.maximum(weights / mean, SMALLEST_WEIGHT), 1.0)
-
-    def _rows(self, table: Any) -> fit.Rows:
-        return lambda ids: table.normalized(table.rows(ids))
-
-    def _fitted(self, table: Any) -> dict[str, Tensor]:
-        """All followers, of a full fit."""
-        self._check_rows(table)
-        size = self._codebook_shapes(1)[0][0]
-        uniform = keras.random.uniform((2, size, fit.CANDIDATES), seed=self.seed or 0)
-        priority = None
-        if self.units > fit.POINTS * size:
-            priority = keras.random.uniform((self.units,), 1e-6, 1.0, seed=self.seed or 0)
-        weight, options = self._importance(), {"normalize": bool(table.normalize)}
-        words, cell, sums = run(
-            fit.fit,
-            read(table.kernel),
-            weight,
-            uniform,
-            priority,
-            quantizer=self.quantizer,
-            **options,
-        )
-        return self._laid_out(table, words, cell, sums, weight)
-
-    def _passed(self, table: Any, codewords: fit.Codewords) -> dict[str, Tensor]:
-        """All followers after one Lloyd pass over all classes."""
-        weight = self._importance()
-        cell, sums = fit.assign_all(self._rows(table), weight, codewords, self.quantizer)
-        return self._laid_out(table, codewords, cell, sums, weight)
-
-    def _laid_out(
-        self, table: Any, old: fit.Codewords, cell: Tensor, sums: fit.Statistics, weight: Tensor
-    ) -> dict[str, Tensor]:
-        """All followers of classes in the cells `cell` (n,)."""
-        found = fit.means(sums, old, self.quantizer)._asdict()
-        found |= run(laid_out, cell, self._weights(table), size=self.cells.size)
-        if table.row_optimizer is None:
-            return found
-        found |= {"first_sums": sums.first, "second_sums": sums.second, "cell_mass": sums.mass}
-        # JAX's `fit` donates its state: no two variables may share an array.
-        return found | {"next_cell": cell + 0, "applied": weight}
-
-    def _check_rows(self, table: Any) -> None:
-        kernel = read(table.kernel)
-        if is_concrete(kernel) and not bool(ops.all(ops.isfinite(kernel))):
-            raise ValueError(
-                "`table` must have finite rows for a codebook to be fitted to. Received: a kernel "
-                "with NaN or infinite entries"
-            )
-
-    def refresh(self, table: Any) -> None:
-        """A full fit to the table of now."""
-        self._check_built(table)
-        found = self._fitted(table)
-        for name, variable in self.followers.items():
-            variable.assign(found[name])
-
-    def _count_step(self, table: Any, labels: Tensor | None) -> None:
-        """Count the labels (B,) seen; under an ordinary optimizer, a Lloyd pass at its turn."""
-        if self.seen is not None and labels is not None:
-            check_one_replica("codebook", "Give its class counts as `counts`.")
-            scatter_add(self.seen, labels, ops.ones_like(labels))
-        if table.row_optimizer is not None or is_counted(self):
-            return
-        step = read(self.steps)
-        due = ops.equal(ops.mod(step, self.refresh_every), 0)
-        words = fit.Codewords(*(read(v) for v in self.codewords))
-        self._assign_when(due, lambda: self._passed(table, words))
-        self.steps.assign(step + 1)
-
-    def _assign_when(self, due: Tensor, compute: Callable) -> None:
-        def values() -> list[Tensor]:
-            found = compute()
-            return [found[name] for name in self.followers]
-
-        assign_when(due, list(self.followers.values()), values)
-
-    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
-        if table.row_optimizer is None:
-            return
-        safe = ops.minimum(ids, self.units - 1)
-        weight = ops.where(ids < self.units, gather_rows(self.applied, safe), 0.0)
-        moved = table.normalized(new_rows) - table.normalized(old_rows)
-        sizes = self.codewords.first.shape[0], self.codewords.second.shape[0]
-        cell = gather_rows(self.cells.cell, safe)
-        change = fit.statistics(moved, weight, cell, sizes, self.quantizer)
-        self.sums.first.assign_add(change.first)
-        if self.quantizer != "single":
-            self.sums.second.assign_add(change.second)
-        sums = fit.Statistics(*(read(v) for v in self.sums))
-        words = fit.means(sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer)
-        for variable, value in zip(self.codewords, words, strict=True):
-            variable.assign(value)
-        self._renew_share(table, words)
-
-    def _renew_share(self, table: Any, words: fit.Codewords) -> None:
-        """Find the nearest codewords of the next classes; put all in use when each had its turn."""
-        size = min(SHARE, self.units)
-        cursor = read(self.cursor)
-        ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
-        cell = fit.encode(self._rows(table)(ids), words, self.quantizer)
-        scatter_update(self.next_cell, ids, cell)
-        due = cursor + size >= self.units
-        self._assign_when(due, lambda: self._renewed(table, words))
-        self.cursor.assign(ops.mod(cursor + size, self.units))
-
-    def _renewed(self, table: Any, words: fit.Codewords) -> dict[str, Tensor]:
-        cell, weight = read(self.next_cell), self._importance()
-        sums = fit.all_statistics(self._rows(table), weight, cell, words, self.quantizer)
-        return self._laid_out(table, words, cell, sums, weight)
+        for name in ("counts", "prior"):
+            if getattr(self, name) is not None:
+                check_length(getattr(self, name), table_shape[0], name)
+        super().build(table_shape, num_sampled, table)
 
     def _distribution(self, table: Any) -> CodebookDistribution:
         exact = self.within_cell == "exact"
@@ -315,8 +159,9 @@ class Codebook(Sampler):
             min(self.window, self.units) if exact else None,
         )
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
-        self._count_step(table, labels if excluded is None else excluded)
+    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
+        self._count_labels(labels if excluded is None else excluded, present)
+        self._refresh_when_due(table)
         check_width(table, hidden)
         q, log_size, true = self._distribution(table), math.log(num_sampled), None
         query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
@@ -338,6 +183,9 @@ class Codebook(Sampler):
         if not self.share_draws:
             return q.log_prob(query, ids)
         return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+
+    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
+        return super().log_expected_count(table, hidden, num_sampled, ids, labels)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
