@@ -86,7 +86,8 @@ class Cells(keras.layers.Layer):
 
         self.cell, self.order = add("cell", self.units), add("order", self.units)
         self.place, self.bounds = add("place", self.units), add("bounds", self.size + 1)
-        self.starts, self.levels = None, []
+        self.starts: keras.Variable | None = None
+        self.levels: list[keras.Variable] = []
         if self.weighted:
             self.starts, groups = add("starts", self.units + 1), self.units + 1
             while not self.levels or groups > 1:

@@ -177,6 +177,7 @@ class CodebookDistribution(NamedTuple):
             cell = draw(ops.reshape(masses, (1, -1)), num_sampled, seed)
             k1, k2 = cell // width, ops.mod(cell, width)
         else:
+            assert query.groups is not None
             place = descend(query.groups, count * (width // group), num_sampled, seed)
             masses = self.children(query.weight, query.second, place, query.labels)
             child = choose(masses, keras.random.uniform(ops.shape(place), seed=seed))[0]
@@ -224,7 +225,7 @@ class CodebookDistribution(NamedTuple):
         """Scores (B, N) of ids (N,), or (B, N) with repetitions, without holding (B, N, d)."""
         if len(ids.shape) == 1:
             return self.table.scores(hidden, ids)
-        if self.table.units <= DENSE * ids.shape[1]:
+        if self.table.units <= DENSE * (ids.shape[1] or 0):
             return ops.take_along_axis(self.table.scores(hidden), ids, axis=-1)
 
         def one(pair: tuple[Tensor, Tensor]) -> Tensor:

@@ -28,9 +28,9 @@ class Codebook(FollowingCodebook):
 
     The class vectors are quantised by two codebooks of K codewords each, by k-means weighted with
     the class counts: the cells of frequent classes are small, which is where the softmax has its
-    mass. (`counts_power=0` weighs all alike, as the MIDX samplers of arXiv 2501.08563 do: the uniform
-    one without a prior, the popularity one with the counts as `prior`.) Scores are the table's,
-    <h, c> / temperature, of normalised vectors where the table normalises;
+    mass. (`counts_power=0` weighs all alike, as the MIDX samplers of arXiv 2501.08563 do: uniform
+    within a cell without a prior, by popularity with the counts as `prior`.) Scores are the
+    table's, <h, c> / temperature, of normalised vectors where the table normalises;
     w_i = prior_i^prior_power e^(b_i), both left out where there is none.
 
     With W[k1, k2] the sum of w over a cell, E1 = exp(s(h, c1)) and E2 = exp(s(h, c2)),
