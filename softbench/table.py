@@ -120,9 +120,9 @@ class ClassTable(keras.layers.Layer):
             float32 (B, m).
         """
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
-        hidden = _l2_normalize(hidden) if self.normalize else hidden
+        hidden = l2_normalize(hidden) if self.normalize else hidden
         if len(rows.shape) == 3:
-            rows = _l2_normalize(rows) if self.normalize else rows
+            rows = l2_normalize(rows) if self.normalize else rows
             groups = rows.shape[0]
             if groups is not None and groups != hidden.shape[0]:
                 return self._group_logits(hidden, rows, bias)
@@ -153,11 +153,11 @@ class ClassTable(keras.layers.Layer):
     def normalized(self, x: Tensor) -> Tensor:
         """Hidden vectors or rows as the scores compare them: float32, of norm 1 if `normalize`."""
         x = ops.cast(x, "float32")
-        return _l2_normalize(x) if self.normalize else x
+        return l2_normalize(x) if self.normalize else x
 
     def _prepare(self, hidden: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
-        return (_l2_normalize(hidden), _l2_normalize(rows)) if self.normalize else (hidden, rows)
+        return (l2_normalize(hidden), l2_normalize(rows)) if self.normalize else (hidden, rows)
 
     def _finish(self, inner: Tensor, bias: Tensor | None) -> Tensor:
         scores = ops.cast(inner, "float32")
@@ -225,7 +225,7 @@ class ClassTable(keras.layers.Layer):
         return {**super().get_config(), **saved_arguments(self)}
 
 
-def _l2_normalize(x: Tensor) -> Tensor:
+def l2_normalize(x: Tensor) -> Tensor:
     """x / |x| along the last axis; a zero row stays zero."""
     return ops.cast(ops.cast(x, "float32") * _inverse_norm(x), x.dtype)
 

@@ -272,6 +272,34 @@ def kernel_reference(sampler, table, hidden, labels=None):
     )
 
 
+def codebook_reference(sampler, table, hidden, labels=None):
+    """q (B, n) in float64 of a codebook sampler, from its codewords and the classes' cells."""
+    config, cells = sampler.get_config(), sampler.cells
+    hidden, rows = np.asarray(hidden, float), to_numpy(table.kernel).astype(float)
+    bias = np.zeros(len(rows)) if table.bias is None else to_numpy(table.bias).astype(float)
+    counts = np.ones(len(rows)) if config["prior"] is None else np.array(config["prior"])
+    weight = np.where(counts > 0, (counts / counts.max()) ** config["prior_power"], 0.0)
+    scores = reference.scores(hidden, rows, bias, table.normalize, table.temperature)
+    if table.normalize:
+        norms = np.linalg.norm(hidden, axis=-1, keepdims=True)
+        hidden = hidden / np.where(norms > 0, norms, 1.0)
+    first, second = (to_numpy(v).astype(float) for v in sampler.codewords)
+    start = first.shape[1] if config["quantizer"] == "product" else 0
+    parts = hidden[:, : first.shape[1]], hidden[:, start:]
+    cell = np.stack(np.divmod(to_numpy(cells.cell), len(second)), axis=1)
+    return reference.codebook_distribution(
+        parts[0] @ first.T / table.temperature,
+        parts[1] @ second.T / table.temperature,
+        cell,
+        weight * np.exp(bias),
+        to_numpy(cells.order),
+        config["window"] if config["within_cell"] == "exact" else None,
+        None if sampler.share_draws else labels,
+        scores,
+        sampler.share_draws,
+    )
+
+
 def assert_drawn_from(ids, q):
     """Chi-square of ids (m,) against q (n,), with rare classes put together."""
     observed = np.bincount(ids, minlength=len(q))

@@ -417,6 +417,36 @@ def kernel_distribution(
     return q
 
 
+def codebook_distribution(
+    first, second, cell, weight, order=None, window=None, labels=None, scores=None, shared=False
+):
+    """q (B, n) of the codebook sampler, or (1, n) if shared.
+
+    first (B, K1), second (B, K2): scores of the codewords, relative to the largest of a codeword
+    that has classes, and never below -30. cell (n, 2), weight (n,). With `window`, the class is
+    drawn among those of its window of `order` (n,) by the softmax of scores (B, n).
+    """
+    parts = []
+    for part, own in zip((first, second), cell.T, strict=True):
+        used = np.isin(np.arange(part.shape[1]), own[weight > 0])
+        peak = np.max(np.where(used, part, -np.inf), axis=1, keepdims=True)
+        parts.append(np.maximum(part - peak, -30.0)[:, own])
+    mass = weight * np.exp(parts[0] + parts[1])
+    if labels is not None:
+        mass = np.where(np.arange(len(cell)) == labels[:, None], 0.0, mass)
+    total = mass.sum(-1, keepdims=True)
+    q = mass / np.where(total > 0, total, 1.0)
+    if window is not None:
+        for start in range(0, len(order), window):
+            ids = order[start : start + window]
+            peak = scores[:, ids].max(-1, keepdims=True)
+            softmax_of = np.where(q[:, ids] > 0, np.exp(scores[:, ids] - peak), 0.0)
+            below = softmax_of.sum(-1, keepdims=True)
+            share = softmax_of / np.where(below > 0, below, 1.0)
+            q[:, ids] = q[:, ids].sum(-1, keepdims=True) * share
+    return q.mean(0, keepdims=True) if shared else q
+
+
 def log_sigmoid(z):
     return -softplus(-np.asarray(z, np.float64))
 

@@ -10,7 +10,15 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, SIGNIFICANCE, assert_drawn_from, compiled, kernel_reference, to_numpy
+from conftest import (
+    BACKEND,
+    SIGNIFICANCE,
+    assert_drawn_from,
+    codebook_reference,
+    compiled,
+    kernel_reference,
+    to_numpy,
+)
 from scipy import stats
 
 from softbench import ClassTable, SampledSoftmax, samplers
@@ -46,12 +54,19 @@ KERNEL_SIZES = {
     "sorf-shared": [7],
     "positive-per_example": [7],
 }
+FOLLOWING = {**dict.fromkeys(KERNELS, kernel_reference), "codebook": codebook_reference}
 MIXED = {"first": "uniform", "second": "exp"}
 # registry name -> variant -> arguments
 CASES = {
     "adversarial": {
         "per_example": {"num_components": 3},
         "shared": {"num_components": 3, "share_draws": True},
+    },
+    "codebook": {
+        "per_example": {"num_codewords": 20},
+        "shared": {"num_codewords": 4, "share_draws": True},
+        "exact_per_example": {"num_codewords": 3, "within_cell": "exact", "window": 4},
+        "exact_shared": {"within_cell": "exact", "window": 8, "share_draws": True},
     },
     "uniform": STATIC,
     "log_uniform": STATIC,
@@ -70,6 +85,8 @@ UNIQUE = [case for case in DRAWN if case.endswith("unique")]
 def sizes(case):
     if case.split("-")[0] in KERNELS:
         return KERNEL_SIZES.get(case, [33])
+    if case.startswith("codebook"):
+        return [1, 3, 33] if case == "codebook-per_example" else [33]
     if case == "adversarial-per_example":
         return [1, 2, 3, 5, 8, 33]
     if case == "mixed-per_example":
@@ -85,11 +102,12 @@ WHOLE = [
     for case in EVERY
     if case.split("-")[0] not in KERNELS or case in ("rff-per_example", "positive-shared")
 ]
+WHOLE = [case for case in WHOLE if not case.startswith("codebook-exact")]
 # One of each registry name, and the other kinds: eager calls are slow to compile on JAX.
 EAGER = [case for case in WHOLE if not case.endswith("shared") or case == "exp-shared"]
 EAGER = [case for case in EAGER if case not in ("uniform-unique", "log_uniform-unique")]
 if BACKEND == "jax":
-    EAGER.remove("rff-per_example")
+    EAGER = [case for case in EAGER if case not in ("rff-per_example", "codebook-per_example")]
 
 
 def test_every_registered_sampler_is_tested():
@@ -101,6 +119,7 @@ def test_kind(name):
     """What q depends on, which every sampler states: the base class has no value for it."""
     assert not hasattr(samplers.Sampler, "kind")
     kinds = {"adversarial": "tree", "exp": "exact", "in_batch": "batch", "mixed": "mixed"}
+    kinds["codebook"] = "codebook"
     kinds |= dict.fromkeys(KERNELS, "kernel")
     assert REGISTRY[name].kind == kinds.get(name, "static")
     # Records of schema 1 have no kinds: the table for them has the samplers of then.
@@ -131,6 +150,8 @@ def make(case, n, seed=11):
         return tree.fit(*tree_points(n), n, verbose=0)
     if name == "unigram":
         config.update(counts=class_counts(n).tolist(), power=0.75)
+    if name == "codebook":
+        config.update(prior=class_counts(n).tolist(), prior_power=0.5, counts_power=0.0)
     if name == "in_batch" and variant == "counts":
         config.update(counts=(class_counts(n) + 1).tolist())
     return samplers.get({"class_name": name, "config": config})
@@ -167,7 +188,7 @@ def static_distribution(name, n):
 
 @functools.cache
 def kernel_sampler(case, n):
-    """A kernel sampler and its table, built once for the draws and for the distribution."""
+    """A sampler that follows the table, and this, built once for draws and distribution."""
     sampler, table = make(case, n), make_table(n)
     sampler.build((n, D), DRAWS, table)
     return sampler, table
@@ -185,8 +206,8 @@ def distribution(case, n, labels=None):
     name, variant = case.split("-")
     if name == "mixed":  # half of the draws each
         return 0.5 * sum(distribution(f"{part}-{variant}", n, labels) for part in MIXED.values())
-    if name in KERNELS:
-        q = kernel_reference(*kernel_sampler(case, n), batch(n)[0], labels)
+    if name in FOLLOWING:
+        q = FOLLOWING[name](*kernel_sampler(case, n), batch(n)[0], labels)
         return np.broadcast_to(q, (B, n))
     if name == "adversarial":
         return reference.tree_distribution(
@@ -216,7 +237,7 @@ def distribution(case, n, labels=None):
 def drawn(case, n, xla=False):
     """Samples and log probabilities of one compiled call: free, all classes, others."""
     size = number_drawn(case, n)
-    if case.split("-")[0] in KERNELS:
+    if case.split("-")[0] in FOLLOWING:
         sampler, table = kernel_sampler(case, n)
     else:
         sampler, table = make(case, n), make_table(n)

@@ -9,7 +9,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
-from softbench.samplers.kernel.sampler import one_training_step
+from softbench.samplers.training_step import one_training_step
 
 OBJECTIVES = ("binary", "ranking")
 

@@ -4,8 +4,10 @@ Shape letters: B batch, d features, n classes, m samples, N row ids with duplica
 without.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +91,19 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
     values = jax.lax.cond(condition, lambda: list(compute()), lambda: present)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+@functools.cache
+def _jitted(function: Callable, static: tuple[str, ...]) -> Callable:
+    return jax.jit(function, static_argnames=static)
+
+
+def run(function: Callable, *arrays: Tensor | None, **static: Any) -> Any:
+    """`function(*arrays, **static)`, compiled as a whole: eager loops would be compiled each time.
+
+    It must be a function of a module, whose compiled forms are kept.
+    """
+    return _jitted(function, tuple(static))(*arrays, **static)
 
 
 def rows_when(

@@ -6,6 +6,7 @@ without.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -82,6 +83,11 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
         return tf.constant(True)
 
     tf.cond(condition, assign, lambda: tf.constant(False))
+
+
+def run(function: Callable, *arrays: Tensor | None, **static: Any) -> Any:
+    """`function(*arrays, **static)`; on JAX compiled as a whole."""
+    return function(*arrays, **static)
 
 
 def rows_when(

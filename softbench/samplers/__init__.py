@@ -1,6 +1,7 @@
 """The samplers, and the line that registers each by name."""
 
 from softbench.samplers.base import Sampler, Samples
+from softbench.samplers.codebook.sampler import Codebook
 from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.kernel.maclaurin import RandomMaclaurinKernel
@@ -18,6 +19,7 @@ from softbench.samplers.unigram import Unigram
 
 REGISTRY |= {
     "adversarial": AdversarialTree,
+    "codebook": Codebook,
     "exp": Exp,
     "in_batch": InBatch,
     "log_uniform": LogUniform,

@@ -47,7 +47,8 @@ class Sampler(keras.layers.Layer):
     Attributes:
         kind: what q depends on: "static" (on nothing), "kernel" (the example and sums that follow
             the class table), "tree" (features that a tree was fitted to), "batch" (the labels of
-            the batch), "exact" (all scores), or "mixed". Every registered class sets it.
+            the batch), "exact" (all scores), "codebook" (the example and codewords that follow the
+            class table), or "mixed". Every registered class sets it.
         unique: whether draws are without replacement, and q is the probability of being drawn.
         uses_present: whether the draws depend on which examples are there (weight not 0), so that
             `_draw` and `log_expected_count` take `present`, bool (B,).

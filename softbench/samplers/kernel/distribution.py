@@ -162,7 +162,7 @@ class KernelDistribution(NamedTuple):
             return clamped(mass, prior, available, self.floor)
         scores = ops.stop_gradient(self.table.scores(query.hidden, safe))
         scores = ops.reshape(scores, (ops.shape(scores)[0], -1, self.block_size))
-        softmax = _masked_softmax(scores, available)
+        softmax = masked_softmax(scores, available)
         return softmax if query.members is None else self._mixed(query, leaves, softmax)
 
     def _mixed(self, query: Query, leaves: Tensor, softmax: Tensor) -> Tensor:
@@ -287,7 +287,7 @@ def _share_of(masses: Tensor, child: Tensor) -> Tensor:
     return ops.squeeze(share, -1)
 
 
-def _masked_softmax(scores: Tensor, available: Tensor) -> Tensor:
+def masked_softmax(scores: Tensor, available: Tensor) -> Tensor:
     """Softmax over the last axis of what is available; zero elsewhere."""
     scores = ops.where(available, scores, -float("inf"))
     peak = ops.max(scores, axis=-1, keepdims=True)

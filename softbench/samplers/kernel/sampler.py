@@ -2,9 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,23 +23,11 @@ from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.distribution import KernelDistribution, Query
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
+from softbench.samplers.training_step import is_counted
 from softbench.state import Arguments, add_state
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
-
-# The samplers, by `id`, that have counted the training step which is being computed.
-_counted: ContextVar[set[int] | None] = ContextVar("counted", default=None)
-
-
-@contextmanager
-def one_training_step() -> Iterator[None]:
-    """Within it, a kernel sampler counts one training step however often it draws."""
-    token = _counted.set(set())
-    try:
-        yield
-    finally:
-        _counted.reset(token)
 
 
 class KernelSampler(Sampler):
@@ -196,11 +182,8 @@ class KernelSampler(Sampler):
 
     def _refresh_when_due(self, table: Any) -> None:
         """Count a training step under an ordinary optimizer, and refresh at its turn."""
-        counted = _counted.get()
-        if table.row_optimizer is not None or (counted is not None and id(self) in counted):
+        if table.row_optimizer is not None or is_counted(self):
             return
-        if counted is not None:
-            counted.add(id(self))
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         self._before_refresh(due)

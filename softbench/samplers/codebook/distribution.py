@@ -1,0 +1,256 @@
+"""The distribution of the codebook sampler: a cell by its codewords, then a class within it.
+
+q(i | h) = W[k1, k2] E1[k1] E2[k2] / Z w_i / W[k1, k2] with E1 = exp(s(h, c1)), E2 = exp(s(h, c2)),
+(k1, k2) the cell of i, w_i its weight, W the sum of w over a cell, and Z = sum_k1 E1 (E2 W^T).
+The scores of a codebook are taken relative to their largest, and raised to `LOWEST` where they are
+below it, so that every cell with classes has a mass that float32 can hold.
+
+Within k1 the second codewords are joined in groups of 16: the masses of all groups are one product
+of E2 and W, a draw goes down to one of them, and compares 16 cells.
+
+With `window` L, the class is drawn anew among the L classes of its window (L successive ones by
+cell) from their softmax: q(i | h) = (q of the window) softmax_window(i).
+
+Shape letters: R rows of queries (the batch, or 1 for its mixture), B batch, m samples, K1 and K2
+codewords (K2 a multiple of g), g in a group, G = K2 / g groups, C = K1 K2 cells, L window,
+n classes, V windows asked for.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from softbench.common import Tensor
+from softbench.ops import gather_rows, matmul_transposed, read
+from softbench.samplers.codebook.cells import Cells
+from softbench.samplers.kernel.distribution import masked_softmax
+from softbench.samplers.sum_tree import choose, descend, draw, partial_sums, take_entries
+
+LOWEST = -30.0
+GROUP = 16
+DENSE = 4  # all classes are scored where they are at most so many times those asked for
+
+
+class Query(NamedTuple):
+    """What the distribution is asked about.
+
+    Attributes:
+        hidden: (B, d) as the head got it.
+        first, second: (B, K1), (B, K2), log E1 / Z and log E2.
+        weight: integer W (K1 G, g), 0 in the padding.
+        groups: the `partial_sums` of the masses (B, G K1) of the groups; None for a mixture.
+        labels: int32 (B, 1) of classes to leave out, or None.
+        mixture: log (K1, K2) of the batch's mean of E1 E2 / Z, or None.
+    """
+
+    hidden: Tensor
+    first: Tensor
+    second: Tensor
+    weight: Tensor
+    groups: list[Tensor] | None = None
+    labels: Tensor | None = None
+    mixture: Tensor | None = None
+
+
+class CodebookDistribution(NamedTuple):
+    """Masses, draws and log-probabilities for one codebook.
+
+    Attributes:
+        table: the `ClassTable`.
+        cells: the `Cells`; their numbers count k2 up to K2, unpadded.
+        codewords: the pair of variables, of "single" only the first.
+        split: hidden (B, d) -> what either codebook is compared with.
+        window: L, or None.
+    """
+
+    table: Any
+    cells: Cells
+    codewords: tuple
+    split: Any
+    window: int | None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """K1, K2 as the cells count it, and g."""
+        second = self.codewords[1].shape[0]
+        return self.codewords[0].shape[0], second, min(GROUP, second)
+
+    def cell_masses(self) -> Tensor:
+        """Integer W (K1 G, g), 0 in the padding."""
+        first, second, group = self.sizes
+        masses = ops.reshape(self.cells.masses(), (first, second))
+        masses = ops.pad(masses, ((0, 0), (0, -second % group)))
+        return ops.reshape(masses, (-1, group))
+
+    def log_weights(self, hidden: Tensor, integer: Tensor) -> tuple[Tensor, Tensor]:
+        """log E1 (B, K1) and log E2 (B, K2)."""
+        first, second, _ = self.sizes
+        by_cell = ops.reshape(integer, (first, -1))
+        used = ops.any(by_cell > 0, axis=1), ops.any(by_cell > 0, axis=0)[:second]
+        padding = by_cell.shape[1] - second
+        parts = self.split(self.table.normalized(hidden))
+        found = []
+        for part, codewords, own in zip(parts, self.codewords, used, strict=True):
+            scores = matmul_transposed(part, read(codewords)) / self.table.temperature
+            # A codeword without classes must not set the scale.
+            scores = ops.where(own, scores, -float("inf"))
+            scores = scores - ops.max(scores, axis=-1, keepdims=True)
+            found.append(ops.maximum(scores, LOWEST))
+        found[1] = ops.pad(found[1], ((0, 0), (0, padding)), constant_values=LOWEST)
+        return found[0], found[1]
+
+    def query(self, hidden: Tensor, labels: Tensor | None, shared: bool) -> Query:
+        """Of hidden (B, d), with labels (B,) to leave out or None, or of the batch's mixture."""
+        count, _, group = self.sizes
+        integer = self.cell_masses()
+        first, second = self.log_weights(hidden, integer)
+        weight = ops.cast(integer, "float32")
+        if shared:
+            masses = matmul_transposed(ops.exp(second), ops.reshape(weight, (count, -1)))
+            total = ops.sum(masses * ops.exp(first), axis=-1, keepdims=True)
+            first = first - ops.log(total)
+            mean = ops.matmul(ops.transpose(ops.exp(first)), ops.exp(second))
+            mean = mean / ops.cast(ops.shape(first)[0], "float32")
+            return Query(hidden, first, second, integer, mixture=ops.log(mean))
+        weight = ops.reshape(weight, (count, -1, group))
+        grouped = ops.reshape(ops.exp(second), (-1, weight.shape[1], group))
+        # (G, B, g) x (G, g, K1)
+        masses = ops.matmul(ops.transpose(grouped, (1, 0, 2)), ops.transpose(weight, (1, 2, 0)))
+        masses = ops.reshape(ops.transpose(masses, (1, 0, 2)), (-1, weight.shape[1] * count))
+        if labels is not None:
+            labels = ops.expand_dims(labels, -1)
+            masses = self.without(labels, masses, integer, second)
+        groups = partial_sums(masses * ops.tile(ops.exp(first), (1, weight.shape[1])))
+        total = ops.sum(groups[0], axis=-1)
+        first = first - ops.log(ops.where(total > 0, total, 1.0))
+        return Query(hidden, first, second, integer, groups, labels)
+
+    def without(self, labels: Tensor, masses: Tensor, integer: Tensor, second: Tensor) -> Tensor:
+        """The masses of the groups (B, G K1), that of each label's group summed without it."""
+        count, second_size, group = self.sizes
+        cell = gather_rows(self.cells.cell, labels)
+        place = ops.mod(cell, second_size) // group * count + cell // second_size
+        rest = ops.sum(self.children(integer, second, place, labels), axis=-1)
+        here = ops.equal(ops.arange(masses.shape[-1], dtype="int32"), place)
+        return ops.where(here, rest, masses)
+
+    def children(
+        self, integer: Tensor, second: Tensor, place: Tensor, labels: Tensor | None
+    ) -> Tensor:
+        """W E2 (B, m, g) of the cells in the groups at `place` (B, m), without the labels."""
+        count, second_size, group = self.sizes
+        part, k1 = place // count, ops.mod(place, count)
+        weight = ops.take(integer, k1 * (second.shape[1] // group) + part, axis=0)
+        if labels is not None:
+            number = k1 * second_size + part * group
+            number = ops.expand_dims(number, -1) + ops.arange(group, dtype="int32")
+            own = ops.expand_dims(gather_rows(self.cells.cell, labels), -1)
+            width = ops.expand_dims(self.cells.width(gather_rows(self.cells.place, labels)), -1)
+            weight = weight - ops.where(ops.equal(number, own), width, 0)
+        factor = take_entries(
+            ops.reshape(ops.exp(second), (-1, second.shape[1] // group, group)), part
+        )
+        return ops.cast(weight, "float32") * factor
+
+    def log_mass(self, query: Query, places: Tensor) -> Tensor:
+        """log q (R, N) of the classes at `places` (R, N) in the order of the cells, by weight."""
+        ids, size = gather_rows(self.cells.order, places), self.sizes[1]
+        cell = gather_rows(self.cells.cell, ids)
+        k1, k2 = cell // size, ops.mod(cell, size)
+        if query.mixture is None:
+            found = take_entries(query.first, k1) + take_entries(query.second, k2)
+        else:
+            found = ops.take(query.mixture, k1 * query.second.shape[1] + k2)
+        found = found + ops.log(ops.cast(self.cells.width(places), "float32"))
+        if query.labels is None:
+            return found
+        return ops.where(ops.equal(ids, query.labels), -float("inf"), found)
+
+    def draw_places(self, query: Query, num_sampled: int, seed: Any) -> Tensor:
+        """Places (R, m) in the order of the cells, by weight."""
+        count, second_size, group = self.sizes
+        width = query.second.shape[1]
+        if query.mixture is not None:
+            masses = ops.exp(query.mixture)
+            masses = masses * ops.cast(ops.reshape(query.weight, (count, width)), "float32")
+            cell = draw(ops.reshape(masses, (1, -1)), num_sampled, seed)
+            k1, k2 = cell // width, ops.mod(cell, width)
+        else:
+            assert query.groups is not None
+            place = descend(query.groups, count * (width // group), num_sampled, seed)
+            masses = self.children(query.weight, query.second, place, query.labels)
+            child = choose(masses, keras.random.uniform(ops.shape(place), seed=seed))[0]
+            k1, k2 = ops.mod(place, count), place // count * group + child
+        cell = k1 * second_size + ops.minimum(k2, second_size - 1)
+        return self.cells.draw(cell, query.labels, seed.next())
+
+    def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        """Classes (R, m), and log q of each."""
+        places = self.draw_places(query, num_sampled, seed)
+        if self.window is None:
+            log_q = self.log_mass(query, places)
+        else:
+            windows = places // self.window
+            masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
+            child = choose(masses, keras.random.uniform(ops.shape(places), seed=seed))[0]
+            places = ops.minimum(windows * self.window + child, self.table.units - 1)
+            log_q = ops.log(ops.take_along_axis(masses, ops.expand_dims(child, -1), axis=-1))
+            log_q = ops.squeeze(log_q, -1)
+        ids = gather_rows(self.cells.order, places)
+        if query.labels is not None:  # where no other class can be drawn, the label is
+            ids = ops.where(ops.isfinite(log_q), ids, query.labels)
+        return ids, log_q
+
+    def in_windows(self, query: Query, windows: Tensor) -> Tensor:
+        """q (R, V, L) of the classes of `windows`: (V,) for all rows, or (B, V).
+
+        The mass that the cells give to a window, times the softmax of the scores within it.
+        """
+        size, units = self.window, self.table.units
+        places = ops.expand_dims(windows, -1) * size + ops.arange(size, dtype="int32")
+        places = ops.reshape(places, (*ops.shape(windows)[:-1], -1))
+        safe = ops.minimum(places, units - 1)
+        ids = gather_rows(self.cells.order, safe)
+        scores = ops.stop_gradient(self.scores(query.hidden, ids))
+        shape = (ops.shape(scores)[0], *ops.shape(scores)[1:])
+        own = query._replace(mixture=None)  # of each example
+        mass = ops.exp(self.log_mass(own, ops.broadcast_to(safe, shape)))
+        mass = ops.where(places < units, mass, 0.0)
+        mass, scores = (ops.reshape(x, (shape[0], -1, size)) for x in (mass, scores))
+        found = ops.sum(mass, axis=-1, keepdims=True) * masked_softmax(scores, mass > 0)
+        return found if query.mixture is None else ops.mean(found, axis=0, keepdims=True)
+
+    def scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Scores (B, N) of ids (N,), or (B, N) with repetitions, without holding (B, N, d)."""
+        if len(ids.shape) == 1:
+            return self.table.scores(hidden, ids)
+        if self.table.units <= DENSE * (ids.shape[1] or 0):
+            return ops.take_along_axis(self.table.scores(hidden), ids, axis=-1)
+
+        def one(pair: tuple[Tensor, Tensor]) -> Tensor:
+            return self.table.scores(pair[0][None], pair[1][None])[0]
+
+        return ops.map(one, (hidden, ids))
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        """log q (R, N) of classes (R, N)."""
+        places = gather_rows(self.cells.place, ids)
+        if self.window is None:
+            return self.log_mass(query, places)
+        windows = places // self.window
+        masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
+        child = ops.expand_dims(ops.mod(places, self.window), -1)
+        return ops.log(ops.squeeze(ops.take_along_axis(masses, child, axis=-1), -1))
+
+    def log_prob_all(self, query: Query) -> Tensor:
+        """log q (R, n) of all classes."""
+        units = self.table.units
+        if self.window is None:
+            places = ops.expand_dims(read(self.cells.place), 0)
+            rows = 1 if query.mixture is not None else ops.shape(query.hidden)[0]
+            return self.log_mass(query, ops.broadcast_to(places, (rows, units)))
+        windows = ops.arange(-(-units // self.window), dtype="int32")
+        masses = self.in_windows(query, windows)
+        by_place = ops.reshape(masses, (-1, windows.shape[0] * self.window))
+        return ops.log(ops.take(by_place, read(self.cells.place), axis=1))

@@ -1,0 +1,192 @@
+"""Draws in proportion to the exponential of codewords' scores, at a cost that n does not change."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench.common import (
+    PACKAGE,
+    Tensor,
+    check_counts,
+    check_length,
+    check_number,
+    check_positive,
+)
+from softbench.samplers.base import Samples, check_width
+from softbench.samplers.codebook import fit
+from softbench.samplers.codebook.distribution import CodebookDistribution
+from softbench.samplers.codebook.follow import FollowingCodebook
+from softbench.state import Arguments
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Codebook(FollowingCodebook):
+    """q(i | h) = w_i exp(s(h, c1[k1(i)]) + s(h, c2[k2(i)])) / Z(h), of c_i ~ c1[k1] + c2[k2].
+
+    The class vectors are quantised by two codebooks of K codewords each, by k-means weighted with
+    the class counts: the cells of frequent classes are small, which is where the softmax has its
+    mass. (`counts_power=0` weighs all alike, as the MIDX samplers of arXiv 2501.08563 do: uniform
+    within a cell without a prior, by popularity with the counts as `prior`.) Scores are the
+    table's, <h, c> / temperature, of normalised vectors where the table normalises;
+    w_i = prior_i^prior_power e^(b_i), both left out where there is none.
+
+    With W[k1, k2] the sum of w over a cell, E1 = exp(s(h, c1)) and E2 = exp(s(h, c2)),
+    Z = sum_k1 E1 (E2 W^T): one (B, K) x (K, K) product, whatever n is. A draw finds k1, then k2,
+    then a class of the cell by w. Draws leave the label out exactly: its own mass is not in W. With
+    `share_draws` the batch shares m draws of its mixture q_bar(i) = 1/B sum_b q(i | h_b), whose
+    cells have the masses W ((E1 / Z)^T E2) / B. `log_prob` is exact for the codebook in use,
+    however old it is. A score of a codeword that is 30 or more below the best of its codebook
+    counts as 30 below: see `CodebookDistribution`.
+
+    Cost: O(B K (d + K)) and O(log n) for a draw. Memory: three or four int32 for each class
+    (six or seven with weights), and with a `row_optimizer` one more.
+
+    How it follows the table. A full fit when built: k-means++ with candidates and Lloyd passes, on
+    all or on 256 K classes. With a `row_optimizer` the codewords stay, in each step, the means of
+    the rows of their cells, in O(touched rows * d); cells are looked for again for 1,024 classes a
+    step in turn, and come into use together when all had their turn. Otherwise every
+    `refresh_every`-th training step makes one Lloyd pass over all classes, O(n K d), and computes
+    the weights afresh. `refresh(table)`, another full fit, is for a table that was assigned by
+    hand.
+
+    Args:
+        num_codewords: K; with fewer classes, their number.
+        quantizer: "residual": the second codebook is of what the first leaves over; "product": one
+            codebook for either half of the features; "single": one codebook alone, K cells.
+        within_cell: "weights": by w_i; "exact": the class is drawn anew from the softmax of the
+            scores in its window of `window` classes, successive ones in the order of the cells:
+            closer to the softmax, for `window` rows a draw (or all n scores, where that is less).
+        window: see `within_cell`.
+        counts: of the classes (n,), the weights of the k-means. None: those of the labels that
+            training has seen, which are 0 when it is built.
+        counts_power: of the counts. 0 for an unweighted k-means.
+        prior: counts of the classes (n,), or None for 1. A class with count 0 is never drawn.
+        prior_power: of the prior.
+        refresh_every: training steps between passes under an ordinary optimizer.
+        share_draws, seed: as for every sampler; the seed is that of the k-means too.
+
+    Raises:
+        ValueError: if an argument is not in its range, the counts do not fit the table, its rows
+            are not finite, or its scores are absolute values (not sums over codewords).
+
+    Example:
+        >>> config = {"num_codewords": 4, "counts": [5, 3, 1, 1, 1, 1]}
+        >>> head = softbench.SampledSoftmax(6, {"class_name": "codebook", "config": config}, 2)
+        >>> head.sampler.num_codewords
+        4
+    """
+
+    kind = "codebook"
+    arguments: Arguments = (
+        "num_codewords",
+        "quantizer",
+        "within_cell",
+        "window",
+        "counts",
+        "counts_power",
+        "prior",
+        "prior_power",
+        "refresh_every",
+    )
+
+    def __init__(
+        self,
+        num_codewords: int = 128,
+        quantizer: str = "residual",
+        within_cell: str = "weights",
+        window: int = 32,
+        counts: Sequence[float] | None = None,
+        counts_power: float = 1.0,
+        prior: Sequence[float] | None = None,
+        prior_power: float = 1.0,
+        refresh_every: int = 20,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(num_codewords=num_codewords, window=window, refresh_every=refresh_every)
+        check_number(0, counts_power=counts_power)
+        if quantizer not in fit.QUANTIZERS:
+            raise ValueError(
+                f"`quantizer` must be one of {fit.QUANTIZERS}. Received: quantizer={quantizer!r}"
+            )
+        if within_cell not in ("weights", "exact"):
+            raise ValueError(
+                f"`within_cell` must be 'weights' or 'exact'. Received: within_cell={within_cell!r}"
+            )
+        self.num_codewords = int(num_codewords)
+        self.quantizer = quantizer
+        self.within_cell = within_cell
+        self.window = int(window)
+        self.counts = None if counts is None else check_counts(counts)
+        self.counts_power = counts_power
+        self.prior = None if prior is None else check_counts(prior, "prior")
+        self.prior_power = prior_power
+        self.refresh_every = int(refresh_every)
+
+    @property
+    def uses_present(self) -> bool:
+        """Labels of examples that are not there are not counted."""
+        return self.counts is None and self.counts_power > 0
+
+    def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
+        if table is None:
+            raise ValueError("`table` must be the ClassTable to draw from. Received: table=None")
+        if table.absolute:
+            raise ValueError(
+                "`absolute` scores are not sums over codewords; use another sampler, for example "
+                "'quadratic'. Received: absolute=True"
+            )
+        if self.quantizer == "product" and table_shape[-1] < 2:
+            raise ValueError(
+                "`quantizer='product'` needs a table of two features or more; use 'residual'. "
+                f"Received shape: {tuple(table_shape)}"
+            )
+        for name in ("counts", "prior"):
+            if getattr(self, name) is not None:
+                check_length(getattr(self, name), table_shape[0], name)
+        super().build(table_shape, num_sampled, table)
+
+    def _distribution(self, table: Any) -> CodebookDistribution:
+        exact = self.within_cell == "exact"
+        return CodebookDistribution(
+            table,
+            self.cells,
+            self.codewords,
+            lambda hidden: fit.halves(hidden, self.quantizer),
+            min(self.window, self.units) if exact else None,
+        )
+
+    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
+        self._count_labels(labels if excluded is None else excluded, present)
+        self._refresh_when_due(table)
+        check_width(table, hidden)
+        q, log_size, true = self._distribution(table), math.log(num_sampled), None
+        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
+        if labels is not None:
+            own = q.log_prob(query, ops.expand_dims(labels, 0 if self.share_draws else -1))
+            true = ops.stop_gradient(ops.reshape(own, (-1,))) + log_size
+        if self.share_draws:
+            ids, log_q = ids[0], log_q[0]
+        return Samples(ids, ops.stop_gradient(log_q) + log_size, true)
+
+    def _log_prob(self, table, hidden, ids, excluded):
+        check_width(table, hidden)
+        q = self._distribution(table)
+        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        if ids is None:
+            log_q = q.log_prob_all(query)
+            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
+        if not self.share_draws:
+            return q.log_prob(query, ids)
+        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+
+    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
+        return super().log_expected_count(table, hidden, num_sampled, ids, labels)
+
+    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
+        self._check_built(table)
+        return self._log_prob(table, hidden, None, None)[0]

@@ -1,0 +1,319 @@
+"""The codebook sampler: its distribution, its k-means, and how it follows the class table."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+from conftest import BACKEND, assert_drawn_from, codebook_reference, compiled, to_numpy
+
+from softbench import ClassTable, RowAdagrad, SampledSoftmax, samplers
+from softbench.samplers.codebook import fit, follow
+
+N, D, B, DRAWS = 40, 4, 3, 4000
+# name -> arguments of the sampler, arguments of the table
+CASES = {
+    "product, normalised": ({"quantizer": "product", "num_codewords": 6}, {"normalize": True}),
+    "single": ({"quantizer": "single"}, {}),
+    "single, exact": ({"quantizer": "single", "within_cell": "exact", "window": 7}, {}),
+    "bias, shared": ({"num_codewords": 6, "share_draws": True}, {"use_bias": True}),
+    "empty cells": ({"num_codewords": 30}, {}),
+}
+
+
+def make(config, options, rows=None, seed=3):
+    """A sampler and its table of n = 40 classes, d = 4."""
+    rng = np.random.default_rng(seed)
+    table = ClassTable(N, **{"use_bias": False, "temperature": 0.6, **options})
+    table.build((None, D))
+    table.kernel.assign(rng.normal(size=(N, D)) if rows is None else rows)
+    if table.bias is not None:
+        table.bias.assign(rng.normal(size=N))
+    config = {"num_codewords": 5, "counts_power": 0.0, "seed": 1, **config}
+    sampler = samplers.get({"class_name": "codebook", "config": config})
+    sampler.build((N, D), DRAWS, table)
+    return sampler, table
+
+
+def batch(scale=1.0):
+    hidden = np.random.default_rng(8).normal(size=(B, D)) * scale
+    return hidden.astype("float32"), np.array([0, 7, N - 1], "int32")
+
+
+def assert_conforms(sampler, table, scale=1.0, rtol=2e-4):
+    """Draws, their log q, and `log_prob`, of all classes and of the others, against NumPy."""
+    hidden, labels = batch(scale)
+
+    def function(hidden, labels):
+        found = [sampler.sample(table, hidden, DRAWS, own) for own in (None, labels)]
+        return found, [sampler.log_prob(table, hidden, labels=own) for own in (None, labels)]
+
+    drawn, log_qs = compiled(function, sampler, table)(hidden, labels)
+    for samples, log_q, own in zip(drawn, log_qs, (None, labels), strict=True):
+        q = codebook_reference(sampler, table, hidden, own)
+        assert np.all(np.isfinite(q))
+        log_q = np.float64(to_numpy(log_q))
+        np.testing.assert_allclose(np.exp(log_q).sum(-1), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(np.exp(log_q), np.broadcast_to(q, (B, N)), rtol=rtol, atol=1e-9)
+        ids, counts = (np.atleast_2d(to_numpy(x)) for x in samples[:2])
+        for row, count, expected in zip(ids, counts, q, strict=False):
+            assert_drawn_from(row, expected)
+            log_count = np.log(expected[row]) + math.log(DRAWS)
+            np.testing.assert_allclose(count, log_count, atol=5e-4)
+        if own is not None and sampler.per_example:
+            assert not np.any(ids == labels[:, None])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_distribution(case):
+    sampler, table = make(*CASES[case])
+    assert_conforms(sampler, table)
+    if case == "empty cells":
+        assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
+
+
+@pytest.mark.parametrize("rows", ["zero", "equal", "three"])
+def test_classes_that_are_alike(rows):
+    """Fewer distinct rows than codewords."""
+    rng = np.random.default_rng(0)
+    few = {"zero": np.zeros((1, D)), "equal": rng.normal(size=(1, D)), "three": np.eye(3, D)}[rows]
+    assert_conforms(*make({}, {"normalize": rows == "zero"}, few[rng.integers(len(few), size=N)]))
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_extreme_scores(scale):
+    """The best of either codebook may meet in an empty cell: masses are kept above zero."""
+    sampler, table = make({"num_codewords": 30}, {})
+    assert_conforms(sampler, table, scale, rtol=0.02)
+
+
+def test_exact_windows_are_near_the_softmax():
+    """Of all classes in one window, q is the softmax itself."""
+    sampler, table = make({"within_cell": "exact", "window": N}, {})
+    hidden = keras.ops.convert_to_tensor(batch()[0])
+    expected = to_numpy(keras.ops.log_softmax(table.scores(hidden)))
+    np.testing.assert_allclose(to_numpy(sampler.log_prob(table, hidden)), expected, atol=1e-4)
+
+
+# The k-means.
+
+
+def weighted_means(sampler, table, weight):
+    """Codewords in float64 of the cells in use, those without classes left out (NaN)."""
+    rows = to_numpy(table.kernel).astype(float)
+    first, second = np.divmod(to_numpy(sampler.cells.cell), sampler.codewords.second.shape[0])
+
+    def means(x, own, size):
+        return np.stack(
+            [
+                np.average(x[own == k], axis=0, weights=weight[own == k])
+                if np.any(own == k)
+                else np.full(x.shape[1], np.nan)
+                for k in range(size)
+            ]
+        )
+
+    c1 = means(rows, first, sampler.codewords.first.shape[0])
+    return c1, means(rows - c1[first], second, sampler.codewords.second.shape[0]), first, second
+
+
+def assert_codewords_are_means(sampler, table, weight, atol=1e-4):
+    *expected, first, second = weighted_means(sampler, table, weight)
+    for variable, own, used in zip(sampler.codewords, expected, (first, second), strict=True):
+        used = np.unique(used)
+        np.testing.assert_allclose(to_numpy(variable)[used], own[used], atol=atol)
+
+
+def class_counts():
+    return np.random.default_rng(5).permutation(1000 / np.arange(1, N + 1) ** 1.2)
+
+
+def test_codewords_are_means_weighted_by_counts():
+    counts = class_counts()
+    sampler, table = make({"counts": counts.tolist(), "counts_power": 1.0}, {})
+    assert_codewords_are_means(sampler, table, counts)
+
+
+def test_the_weights_decide():
+    """With as many codewords as heavy classes, these are met (nearly) exactly."""
+    counts = np.full(N, 1e-3)
+    heavy = [3, 11, 20, 37]
+    counts[heavy] = 100.0
+    config = {"counts": counts.tolist(), "counts_power": 1.0, "num_codewords": 4}
+    sampler, table = make(config, {})
+    first = to_numpy(sampler.codewords.first).astype(float)
+    rows = to_numpy(table.kernel)[heavy].astype(float)
+    nearest = np.linalg.norm(rows[:, None] - first, axis=-1).min(-1)
+    assert np.all(nearest < 1e-2)
+
+
+def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
+    """Priority sampling: sums over the chosen are unbiased; the heavy ones are always in."""
+    weight = np.concatenate([np.full(5, 500.0), np.linspace(0.5, 1.5, 195)]).astype("float32")
+    sums, rng = [], np.random.default_rng(0)
+    for _ in range(200):
+        uniform = rng.uniform(1e-6, 1, 200).astype("float32")
+        ids, own = (to_numpy(x) for x in fit.largest(*map(np.asarray, (weight,)), 40, uniform))
+        assert set(range(5)) <= set(ids.tolist()) and len(set(ids.tolist())) == 40
+        sums.append(own[ids >= 5].sum())
+    error = np.std(sums) / math.sqrt(len(sums))
+    assert abs(np.mean(sums) - weight[5:].sum()) < 4 * error
+    monkeypatch.setattr(fit, "POINTS", 4)
+    sampler, table = make({"num_codewords": 7}, {})
+    assert_conforms(sampler, table)
+
+
+# Following the table.
+
+
+def head_of(config, **options):
+    config = {"num_codewords": 5, "seed": 2, **config}
+    head = SampledSoftmax(N, {"class_name": "codebook", "config": config}, 6, seed=1, **options)
+    head.build((None, D))
+    return head
+
+
+@functools.cache
+def trained(counted):
+    """A head after 1000 row updates; the counts given, or seen and what it has kept of these."""
+    rng = np.random.default_rng(4)
+    counts, centres = class_counts(), rng.normal(size=(N, D))
+    config = {"counts": counts.tolist()} if counted else {}
+    head = head_of(config, row_optimizer=RowAdagrad(0.1), use_bias=counted)
+    step = compiled(lambda h, y: head(h, y, training=True), head)
+    start, seen = to_numpy(head.table.kernel), np.zeros(N)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "SHARE", 3)  # a round takes 14 steps, the last one is not finished
+        for _ in range(1000):
+            labels = rng.choice(N, 8, p=counts / counts.sum()).astype("int32")
+            seen += np.bincount(labels, minlength=N)
+            hidden = centres[labels] + rng.normal(size=(8, D))
+            loss = step(hidden.astype("float32"), labels)
+    assert np.all(np.isfinite(to_numpy(loss))) and len(step.traces) == 1
+    assert np.linalg.norm(to_numpy(head.table.kernel) - start) > np.linalg.norm(start)
+    if counted:
+        return head, counts
+    return head, seen, to_numpy(head.sampler.seen), to_numpy(head.sampler.applied)
+
+
+def test_codewords_follow_a_row_optimizer():
+    """After 1000 steps they are the means of the rows of now, in the cells in use."""
+    head, counts = trained(True)
+    assert_codewords_are_means(head.sampler, head.table, counts, atol=1e-3)
+
+
+def test_draws_after_a_thousand_row_updates():
+    head = trained(False)[0]
+    assert_conforms(head.sampler, head.table)
+
+
+def test_counts_are_those_of_the_labels_seen():
+    """The weights of the k-means: of the labels up to the last renewal."""
+    _, seen, kept, applied = trained(False)
+    np.testing.assert_array_equal(kept, seen)
+    often = seen > 100
+    np.testing.assert_allclose(applied[often], (seen / seen.mean())[often], rtol=0.1)
+
+
+def test_cells_are_renewed_a_share_at_a_time(monkeypatch):
+    """Rows that were exchanged are in each other's cells after a round, and not before."""
+    monkeypatch.setattr(follow, "SHARE", 15)
+    config = {"quantizer": "single", "num_codewords": 40}
+    sampler, table = make(config, {"row_optimizer": RowAdagrad(0.1)})
+    before = to_numpy(sampler.cells.cell)
+    rows = to_numpy(table.kernel)
+    table.kernel.assign(np.roll(rows, 1, axis=0))
+    nothing = keras.ops.zeros((2, D)), keras.ops.zeros((2, D))
+    ids = keras.ops.convert_to_tensor(np.array([0, 1], "int32"))
+    for step in range(3):
+        np.testing.assert_array_equal(to_numpy(sampler.cells.cell), before, f"step {step}")
+        sampler.rows_changed(table, ids, *nothing)
+    np.testing.assert_array_equal(to_numpy(sampler.cells.cell), np.roll(before, 1))
+    assert int(to_numpy(sampler.cursor)) == 45 % N
+
+
+def test_refresh_counts_training_steps():
+    """Under an ordinary optimizer: a Lloyd pass at every third step, from the first on."""
+    head = head_of({"refresh_every": 3, "counts_power": 0.0})
+    hidden, labels = batch()
+    step = compiled(lambda h, y: head(h, y, training=True), head)
+    rng, known = np.random.default_rng(0), []
+    for _ in range(7):
+        head.table.kernel.assign(rng.normal(size=(N, D)))
+        step(hidden, labels)
+        known.append(to_numpy(head.sampler.codewords.first))
+    changed = [not np.array_equal(a, b) for a, b in zip(known[1:], known[:-1], strict=True)]
+    assert changed == [False, False, True, False, False, True]
+    assert len(step.traces) == 1
+
+
+def test_refresh_is_a_full_fit():
+    sampler, table = make({}, {})
+    table.kernel.assign(np.random.default_rng(9).normal(size=(N, D)))
+    sampler.refresh(table)
+    fresh, _ = make({}, {}, to_numpy(table.kernel))
+    for a, b in zip(sampler.weights, fresh.weights, strict=True):
+        np.testing.assert_allclose(to_numpy(a), to_numpy(b), atol=1e-6)
+
+
+def test_fit_draws_in_windows():
+    """`fit`, whose batch size a graph does not know."""
+    config = {"within_cell": "exact", "window": 2, "num_codewords": 5, "seed": 2}
+    head = SampledSoftmax(N, {"class_name": "codebook", "config": config}, 3, seed=1)
+    inputs = keras.Input((D,)), keras.Input((), dtype="int32")
+    model = keras.Model(inputs, head(*inputs))
+    model.compile(keras.optimizers.SGD(0.1))
+    history = model.fit(batch(), batch_size=2, verbose=0).history
+    assert np.isfinite(history["loss"][0])
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="a row optimizer is never under XLA there")
+def test_no_two_variables_share_an_array():
+    """JAX's `fit` donates them all."""
+    sampler, _ = make({}, {"row_optimizer": RowAdagrad(0.1)})
+    pointers = [v.value.unsafe_buffer_pointer() for v in sampler.variables]
+    assert len(set(pointers)) == len(pointers)
+
+
+# Bad input: one line that names the argument and says what was received.
+
+
+@pytest.mark.parametrize(
+    "argument, config",
+    [
+        ("num_codewords", {"num_codewords": 0}),
+        ("num_codewords", {"num_codewords": 1.5}),
+        ("window", {"window": 0}),
+        ("refresh_every", {"refresh_every": 0}),
+        ("quantizer", {"quantizer": "vector"}),
+        ("within_cell", {"within_cell": "features"}),
+        ("counts_power", {"counts_power": -1.0}),
+        ("counts", {"counts": [1.0, -1.0]}),
+        ("counts", {"counts": [1.0, 2.0]}),
+        ("prior", {"prior": [1.0, 2.0]}),
+    ],
+)
+def test_bad_arguments(argument, config):
+    rejects(argument, lambda: make({"counts_power": 1.0, **config}, {}))
+
+
+def rejects(argument, function):
+    with pytest.raises(ValueError) as error:
+        function()
+    message = str(error.value)
+    assert f"`{argument}" in message and "Received" in message and "\n" not in message.strip()
+
+
+def test_bad_tables():
+    rejects("absolute", lambda: make({}, {"absolute": True}))
+    rejects("table", lambda: make({}, {}, np.full((N, D), np.nan)))
+    sampler, table = make({}, {})
+    table.kernel.assign(np.full((N, D), np.nan))
+    rejects("table", lambda: sampler.refresh(table))
+    rejects("table", lambda: samplers.get("codebook").build((N, D), 2))
+    narrow = ClassTable(N)
+    narrow.build((None, 1))
+    config = {"class_name": "codebook", "config": {"quantizer": "product"}}
+    rejects("quantizer", lambda: samplers.get(config).build((N, 1), 2, narrow))
+    rejects("hidden", lambda: sampler.sample(table, keras.ops.zeros((2, D + 1)), 3))
