@@ -164,7 +164,7 @@ class Codebook(FollowingCodebook):
         self._refresh_when_due(table)
         check_width(table, hidden)
         q, log_size, true = self._distribution(table), math.log(num_sampled), None
-        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        query = q.query(ops.stop_gradient(hidden), excluded, not self.per_example)
         ids, log_q = q.draw(query, num_sampled, self.seed_generator)
         if labels is not None:
             own = q.log_prob(query, ops.expand_dims(labels, 0 if self.share_draws else -1))
@@ -176,7 +176,7 @@ class Codebook(FollowingCodebook):
     def _log_prob(self, table, hidden, ids, excluded):
         check_width(table, hidden)
         q = self._distribution(table)
-        query = q.query(ops.stop_gradient(hidden), excluded, self.share_draws)
+        query = q.query(ops.stop_gradient(hidden), excluded, not self.per_example)
         if ids is None:
             log_q = q.log_prob_all(query)
             return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))

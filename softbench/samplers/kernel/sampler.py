@@ -131,7 +131,7 @@ class KernelSampler(Sampler):
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
         self.class_weights.build(table)
-        draws = self.share_draws, num_sampled or 1
+        draws = not self.per_example, num_sampled or 1
         size = self.block_size or default_block_size(
             self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
         )
