@@ -271,3 +271,17 @@ def test_errors():
 def make_mixed(first, second, **config):
     config = {"first": first, "second": second, **config}
     return samplers.get({"class_name": "mixed", "config": config})
+
+
+def test_the_distribution_sums_to_one_where_a_batch_is_too_small_for_its_negatives():
+    """One example gives `in_batch` one draw of the four that it is asked for."""
+    config = {"first": "uniform", "second": "in_batch", "share_draws": True}
+    sampler = samplers.get({"class_name": "mixed", "config": config})
+    table, hidden = make_table(5), batch(5)[0][:1]
+    labels = np.array([2], "int32")
+    sampler.build((5, D), 8, table)
+    drawn = sampler.sample(table, hidden, 8, labels)
+    q = np.exp(to_numpy(sampler.log_prob(table, hidden)))
+    np.testing.assert_allclose(q.sum(-1), 1.0, rtol=1e-5)
+    count = np.exp(to_numpy(drawn.log_expected_count))
+    np.testing.assert_allclose(count / q[0, to_numpy(drawn.ids)], 5.0, rtol=1e-5)

@@ -19,7 +19,8 @@ class Mixed(Sampler):
     with it, whichever of the two it came from. So a class that either of them can draw often is
     never weighted up much: the defensive form of a sampler whose q has thin places. `log_prob` is
     log((m1 q1 + m2 q2) / m) for the m that the sampler was built for. Where `first` or `second`
-    draws without replacement, its inclusion probability pi stands for m1 q1 or m2 q2.
+    draws without replacement, its inclusion probability pi stands for m1 q1 or m2 q2; where an
+    `in_batch` draws fewer than its share, m is the expected number of all draws.
 
     Args:
         first, second: name, config dict, or `Sampler`; both with draws per example or both with
@@ -124,7 +125,15 @@ class Mixed(Sampler):
 
     def _log_prob(self, table, hidden, ids, excluded):
         found = self.log_expected_count(table, hidden, self.num_sampled, ids, excluded)
-        return found - math.log(self.num_sampled)
+        return found - self.log_size(hidden, self.num_sampled)
+
+    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor | float:
+        """log of the expected number of draws: fewer than m where `in_batch` has a small batch."""
+        sizes = [
+            math.log(size) if part.unique else part.log_size(hidden, size)
+            for part, size in self._parts(num_sampled)
+        ]
+        return ops.logaddexp(*sizes)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
@@ -132,7 +141,7 @@ class Mixed(Sampler):
             part.shared_log_prob(table, hidden) + part.log_size(hidden, size)
             for part, size in self._parts(self.num_sampled)
         ]
-        return ops.logaddexp(*parts) - math.log(self.num_sampled)
+        return ops.logaddexp(*parts) - self.log_size(hidden, self.num_sampled)
 
     def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         for part in (self.first, self.second):
