@@ -9,7 +9,9 @@ embeddings, n = 10,000, d = 200, 1 / temperature = 11.1.
 Figure 3 is the first command: `full`, `exp`, `uniform`, `quadratic`, `rff`, `sorf` and `positive`
 with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / sqrt(nu)),
 Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
-`quadratic_plain` the ordinary one. `*_shared` share 1,000 draws by the batch, the kernels' from
+`quadratic_plain` the ordinary one. `codebook` draws from 128 x 128 codewords that are fitted with
+the word counts, `midx` from those of a fit without (arXiv 2501.08563). `*_groups` share 563 draws
+by each of 16 groups of a batch, which are 9,008 draws. `*_shared` share 1,000 draws by the batch, the kernels' from
 the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75, and `mixed`
 takes half of its draws from the unigram. `redraw` rows draw new directions every 10 steps.
 
@@ -79,6 +81,17 @@ def method_table():
         "rff_exact16": normalised("rff", **rff, **exact),
         "positive_prior_exact16": normalised("positive", **positive, **FLAT_PRIOR, **exact),
         "rff_redraw": normalised("rff", **rff, redraw=True),
+        "codebook": normalised("codebook", counts="train"),
+        "codebook_25": normalised("codebook", 25, counts="train"),
+        "codebook_exact": normalised("codebook", counts="train", within_cell="exact"),
+        "midx": normalised("codebook", counts_power=0),
+        "unigram_groups": normalised("unigram", 563, **FLAT_COUNTS, share_draws=16),
+        "unigram_groups_unique": normalised(
+            "unigram", 563, **FLAT_COUNTS, share_draws=16, unique=True
+        ),
+        "unigram_groups_unique_187": normalised(
+            "unigram", 187, **FLAT_COUNTS, share_draws=16, unique=True
+        ),
         "uniform_shared": shared("uniform"),
         "unigram_shared": shared("unigram", **FLAT_COUNTS),
         "unigram_shared_unique": shared("unigram", unique=True, **FLAT_COUNTS),
