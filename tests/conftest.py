@@ -21,7 +21,7 @@ SIGNIFICANCE = 1e-4
 
 # Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("short", max_examples=25, derandomize=True, **_COMMON)
+settings.register_profile("short", max_examples=12, derandomize=True, **_COMMON)
 settings.register_profile("long", max_examples=2000, database=None, **_COMMON)
 settings.load_profile("short")
 

@@ -9,7 +9,7 @@ from softbench.samplers import REGISTRY
 
 TABLE = {"use_bias": True, "normalize": False, "temperature": 1.0, "absolute": False}
 DRAWN = {"num_sampled": 100, "remove_accidental_hits": True, "seed": None}
-CLIPPING = {"clipnorm": None, "clipvalue": None}
+CLIPPING = {"clipnorm": None, "clipvalue": None, "global_clipnorm": None}
 KERNEL = {"prior": None, "prior_power": 1.0, "within_block": "features", "block_size": None}
 KERNEL |= {"floor": None, "refresh_every": 10, "seed": None, "share_draws": False}
 RANDOM = KERNEL | {"num_features": 1024, "nu": None, "redraw": False}
@@ -44,6 +44,9 @@ DEFAULTS = {
     "sorf": RANDOM,
     "maclaurin": RANDOM,
     "positive": RANDOM | {"orthogonal": True},
+    "codebook": {"num_codewords": 128, "quantizer": "residual", "within_cell": "weights"}
+    | {"window": 32, "counts": None, "counts_power": 1.0, "prior": None, "prior_power": 1.0}
+    | {"refresh_every": 20, "share_draws": False, "seed": None},
     "adversarial": {"num_components": 16, "regularization": 0.1, "max_alternations": 30}
     | {"max_points_per_node": None, "share_draws": False},
 }

@@ -78,7 +78,7 @@ def test_softmax_of_what_is_available():
     scores = np.array([[1.0, 2.0, 900.0], [1.0, 2.0, 3.0]], "float32")
     available = np.array([[True, True, False], [False] * 3])
     found = to_numpy(
-        distribution._masked_softmax(*map(keras.ops.convert_to_tensor, (scores, available)))
+        distribution.masked_softmax(*map(keras.ops.convert_to_tensor, (scores, available)))
     )
     share = 1 / (1 + np.exp(1.0))
     np.testing.assert_allclose(found, [[share, 1 - share, 0], [0, 0, 0]], rtol=1e-6)
