@@ -11,17 +11,19 @@ with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / 
 Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
 `quadratic_plain` the ordinary one. `codebook` draws from 128 x 128 codewords that are fitted with
 the word counts, `midx` from those of a fit without (arXiv 2501.08563). `*_groups` share 563 draws
-by each of 16 groups of a batch, which are 9,008 draws. `*_shared` share 1,000 draws by the batch, the kernels' from
-the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75, and `mixed`
-takes half of its draws from the unigram. `redraw` rows draw new directions every 10 steps.
+by each of 16 groups of a batch: 9,008 draws. `*_shared` share 1,000 draws by the batch, the
+kernels' from the mixture of its proposals; the `prior` rows weight the kernel by counts ** 0.75,
+and `mixed` takes half of its draws from the unigram. `redraw` rows draw new directions every 10
+steps.
 
 `equal_time` gives these rows, `full` and `exp` the same seconds of training, and evaluates after
 every whole epoch and when the time is over. 1,260 s are about six epochs of `full` on two hardware
 threads of one core (JAX); give a faster machine `--config.max_train_seconds` in proportion.
 
-Half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, 1 to 12 minutes a
-row): `full` 189.8, `exp` 190.0, `unigram_shared_unique` 196.9, `rff` 210.2 (205.9 with `redraw`,
-197.5 with exact shares in blocks of 16), `quadratic` 220.1, `uniform` 548.7.
+Half an epoch (`--config.steps_per_epoch=1162`, JAX, two busy hardware threads, single seed, 1 to 12
+minutes a row): `full` 189.8, `exp` 190.0, `codebook` 190.9, `unigram_groups_unique` 191.1 (198.2
+with 187 draws a group), `unigram_shared_unique` 196.9, `rff` 210.2 (205.9 with `redraw`, 197.5 with
+exact shares in blocks of 16), `quadratic` 220.1, `uniform` 548.7.
 
 The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
