@@ -25,6 +25,7 @@ minutes a row): `full` 189.8, `exp` 190.0, `codebook` 190.9, `unigram_shared_uni
 210.2 (205.9 with `redraw`, 197.5 with exact shares in blocks of 16), `quadratic` 220.1, `uniform`
 548.7. Unigram draws without replacement, groups x draws: 1 x 3000 191.1, 4 x 750 193.4, 8 x 375
 195.2, 16 x 187 198.2; 4 x 2250 189.9, 16 x 563 191.1: of as many draws, fewer groups are better.
+`unigram_groups`, 16 x 563 with replacement, 191.9.
 
 The paper does not name its optimizer. Zaremba's SGD leaves the normalised `full` at perplexity 833
 after an epoch; Adam at 2e-3 with clipping at norm 5 does not, and is used for all rows.
