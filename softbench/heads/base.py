@@ -143,13 +143,15 @@ class Head(keras.layers.Layer):
 
     def negative_log_likelihood(self, hidden: Tensor, labels: Tensor, **side: Tensor) -> Tensor:
         """-log softmax(scores)[label] (B,), exact, streamed over classes when n is large."""
-        true = self.prediction_scores(hidden, ops.expand_dims(labels, -1), **side)[:, 0]
+        own = ops.expand_dims(labels, -1)
         if self.units <= DENSE_CLASSES:
-            log_z = ops.logsumexp(self.prediction_scores(hidden, **side), axis=-1)
-        else:
-            scores = self.scorer(hidden, **side)
-            log_z = partition.log_partition(scores, hidden, self.units, DENSE_CLASSES)
-        return log_z - true
+            # Both terms of the same scores: half precision would round two computations apart.
+            scores = self.prediction_scores(hidden, **side)
+            true = ops.take_along_axis(scores, own, axis=-1)
+            return ops.logsumexp(scores, axis=-1) - true[:, 0]
+        scorer = self.scorer(hidden, **side)
+        log_z = partition.log_partition(scorer, hidden, self.units, DENSE_CLASSES)
+        return log_z - self.prediction_scores(hidden, own, **side)[:, 0]
 
     def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best classes, streamed over classes: `(scores, ids)`, each (..., k).
