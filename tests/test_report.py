@@ -44,6 +44,17 @@ def test_paper_stands_beside_ours_and_missing_rows_say_not_run():
     ]
 
 
+def test_a_page_marks_the_rows_of_a_single_seed():
+    def text(*made):
+        return report_page.texts(report_page.Page("demo", PLAN, list(made)))["README.md"]
+
+    full = [make_record(seed=seed) for seed in range(2)]
+    alone = make_record(method="exp")
+    assert "* Seeds: every row is of a single seed.\n" in text(full[0], alone)
+    assert "* Seeds: a single one for `exp`.\n" in text(*full, alone)
+    assert "* Seeds:" not in text(*full)
+
+
 def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
     paper = {"ptb-lstm_small-full": {"test_perplexity": 100.0, "epochs": 13}}
     columns = ["epochs", "test_perplexity"]
