@@ -75,7 +75,8 @@ def relative_variance(
     probabilities pi_i, it is Hajek's approximation for a fixed number of draws:
     sum_i pi_i (1 - pi_i) (p_i / pi_i - R)^2, R = sum_i (1 - pi_i) p_i / sum_i pi_i (1 - pi_i).
     That is of draws which are otherwise as random as can be; of systematic draws, whose pairs
-    depend on the order of the classes, it can be off by a factor of two.
+    depend on the order of the classes, it can be off by a factor of two. The draws of `mixed` are
+    stratified: where both parts draw with replacement, their variance is at most this.
 
     Args:
         head, hidden, sampler_inputs: as of `proposal_quality`.

@@ -87,7 +87,7 @@ class Sampler(keras.layers.Layer):
 
     @property
     def per_example(self) -> bool:
-        """Whether ids are (B, m) rather than (m,)."""
+        """Whether ids are (B, m) rather than (m,) or (G, m)."""
         return not self.share_draws
 
     def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
