@@ -35,8 +35,9 @@ def proposal_quality(
 
     m draws from q estimate a mean under p about as well as ess * m draws from p itself. q is over
     all n classes (no label left out); the inclusion probabilities of draws without replacement
-    are divided by their sum. Where the batch shares its draws, q is the batch's own mixture. The
-    state of the sampler does not change. At most 2^24 numbers of p are held at a time (or n).
+    are divided by their sum. Where the batch shares its draws, q is the batch's own mixture, and
+    where groups of it do, that of each group. The state of the sampler does not change. At most
+    2^24 numbers of p are held at a time (or n).
 
     Args:
         head: a sampled head, built.
@@ -47,7 +48,7 @@ def proposal_quality(
         ValueError: if the head has no sampler.
     """
     totals, count = np.zeros(2), 0
-    for scores, log_q, _ in _parts(head, hidden, sampler_inputs):
+    for scores, log_q, *_ in _parts(head, hidden, sampler_inputs):
         totals += [values.sum() for values in divergences(scores, log_q)]
         count += len(scores)
     return ProposalQuality(*(totals / count).tolist())
@@ -85,10 +86,11 @@ def relative_variance(
         `RelativeVariance` with a value for each example; infinite where q leaves out a class.
 
     Raises:
-        ValueError: if the head has no sampler.
+        ValueError: if the head has no sampler, or one that draws some classes for certain and
+            others with replacement.
     """
     found = []
-    for scores, log_q, _ in _parts(head, hidden, sampler_inputs):
+    for scores, log_q, *_ in _parts(head, hidden, sampler_inputs):
         p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
         variance = _variance_over_square(head, log_q)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -101,7 +103,8 @@ def relative_variance(
                 shared = np.sum(p, axis=-1) ** 2 / head.num_sampled
                 terms += np.sum(p**2, axis=-1) / head.num_sampled
         found.append(np.maximum(terms - shared, 0.0))
-    return _with_mean(np.concatenate(found))
+    values = np.concatenate(found)
+    return _with_mean(values[np.argsort(_order(head, hidden, sampler_inputs))])
 
 
 def row_variance(
@@ -131,24 +134,22 @@ def row_variance(
     Raises:
         ValueError: if the head has no sampler.
     """
-    sampler, hidden = _sampler(head), _flat(hidden)
-    features = hidden if sampler_inputs is None else _flat(sampler_inputs)
-    flat = ops.convert_to_numpy(hidden).astype(np.float64)
+    sampler = _sampler(head)
+    flat = ops.convert_to_numpy(_flat(hidden)).astype(np.float64)
+    arranged = flat[_order(head, hidden, sampler_inputs)]
     own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
-    size = -(-len(flat) // (sampler.groups or 1))
-    for start in range(0, len(flat), size):
-        group = slice(start, start + size)
-        found, vectors = np.zeros(own.shape), flat[group]
-        for scores, log_q, part in _parts(head, hidden[group], features[group]):
-            p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
-            found += p.T @ vectors[part]
-            ratio = _variance_over_square(head, log_q)
-            if sampler.per_example:
-                square = np.sum(vectors[part] ** 2, axis=-1, keepdims=True)
-                variance += np.sum(p**2 * square * ratio, axis=0)
-        if not sampler.per_example:
-            variance += np.sum(found**2, axis=-1) * ratio[0]
-        own += found
+    found, size = np.zeros(own.shape), -(-len(flat) // (sampler.groups or 1))
+    for scores, log_q, part, ends in _parts(head, hidden, sampler_inputs, size):
+        p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
+        found += p.T @ arranged[part]
+        ratio = _variance_over_square(head, log_q)
+        if sampler.per_example:
+            square = np.sum(arranged[part] ** 2, axis=-1, keepdims=True)
+            variance += np.sum(p**2 * square * ratio, axis=0)
+        if ends:  # of the group
+            if not sampler.per_example:
+                variance += np.sum(found**2, axis=-1) * ratio[0]
+            own, found = own + found, np.zeros(own.shape)
     if labels is not None:
         np.subtract.at(own, ops.convert_to_numpy(labels).reshape(-1), flat)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -168,36 +169,56 @@ def _with_mean(values: np.ndarray) -> RelativeVariance:
 
 def _variance_over_square(head: Any, log_q: np.ndarray) -> np.ndarray:
     """Var(N) / E[N]^2 of the number of times N that a class is drawn, from log q or log pi."""
+    if head.sampler.draws_for_certain and not head.sampler.unique:
+        raise ValueError(
+            "`head.sampler` must have a tail without replacement for a relative variance. Received "
+            f"tail: {type(head.sampler.tail).__name__} with replacement"
+        )
     q = np.exp(np.float64(log_q))
     with np.errstate(divide="ignore"):
         return (1.0 - q) / (q if head.sampler.unique else head.num_sampled * q)
 
 
-def _parts(
-    head: Any, hidden: Tensor, sampler_inputs: Tensor | None
-) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
-    """Scores (b, n) and log q (b, n) of parts of a batch, and which part of it each is.
+def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray:
+    """The order in which the head's groups take the examples, (B,)."""
+    features = _flat(hidden if sampler_inputs is None else sampler_inputs)
+    order = _sampler(head).arrange(features)
+    return np.arange(features.shape[0]) if order is None else ops.convert_to_numpy(order)
 
-    A part has at most `LARGEST_DOUBLES` numbers, or one row.
+
+def _parts(
+    head: Any, hidden: Tensor, sampler_inputs: Tensor | None, group: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray, slice, bool]]:
+    """Scores (b, n) and log q (b, n) of parts of a batch in the order of its groups.
+
+    With them which part of it each is, and whether a group of `group` examples ends with it. A part
+    has at most `LARGEST_DOUBLES` numbers, or one row.
     """
     sampler, shared = _sampler(head), None
-    hidden = _flat(hidden)
-    features = hidden if sampler_inputs is None else _flat(sampler_inputs)
+    order = _order(head, hidden, sampler_inputs)
+    features = hidden if sampler_inputs is None else sampler_inputs
+    hidden, features = (ops.take(_flat(x), order, axis=0) for x in (hidden, features))
+    batch = hidden.shape[0]
     if not sampler.per_example:
         shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
+        shared = np.atleast_2d(shared)
     size = max(1, LARGEST_SCORES // head.units)
     step = max(1, LARGEST_DOUBLES // head.units)
-    for start in range(0, hidden.shape[0], size):
-        part = slice(start, start + size)
-        log_q: Any = shared
-        if shared is None:
-            log_q = ops.convert_to_numpy(sampler.log_prob(head.table, features[part]))
-        scores = head.prediction_scores(hidden[part], features=features[part])
-        scores = ops.convert_to_numpy(scores)
-        log_q = np.broadcast_to(log_q, scores.shape)
-        for first in range(0, len(scores), step):
-            own = slice(first, first + step)
-            yield scores[own], log_q[own], slice(start + first, start + first + len(scores[own]))
+    group = group or batch
+    for begin in range(0, batch, group):
+        end = min(begin + group, batch)
+        for start in range(begin, end, size):
+            part = slice(start, min(start + size, end))
+            scores = head.prediction_scores(hidden[part], features=features[part])
+            scores = ops.convert_to_numpy(scores)
+            if shared is None:
+                log_q = ops.convert_to_numpy(sampler.log_prob(head.table, features[part]))
+            else:
+                log_q = shared[np.arange(start, part.stop) // -(-batch // len(shared))]
+            for first in range(0, len(scores), step):
+                own = slice(first, first + step)
+                place = slice(start + first, start + first + len(scores[own]))
+                yield scores[own], log_q[own], place, place.stop == end
 
 
 def divergences(scores: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

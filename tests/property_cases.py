@@ -1,8 +1,10 @@
 """Heads, samplers and arrays for the properties: strategies of Hypothesis, and what they make."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
+from conftest import BACKEND
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -40,6 +42,11 @@ OTHERS = {
     "mixed": {"first": "uniform", "second": "exp"},
     "mixed shared": {"first": "uniform", "second": "in_batch", "share_draws": True},
     "adversarial": {"num_components": 1},
+    "codebook": {"num_codewords": 2},
+    "codebook shared": {"num_codewords": 4, "share_draws": True},
+    "codebook exact": {"num_codewords": 2, "within_cell": "exact", "window": 2},
+    "top_and_tail": {"num_top": 2, "groups": None},
+    "top_and_tail shared": {"num_top": 1, "groups": 2},
 }
 KERNELS = {
     f"{name}{variant}": options | config
@@ -143,18 +150,31 @@ def sampler_of(case):
         points = np.random.default_rng(0).normal(size=(3 * case.units, D))
         tree = samplers.get({"class_name": name, "config": config})
         return tree.fit(points, np.arange(len(points)) % case.units, case.units, verbose=0)
-    if name in ("unigram", "in_batch"):
+    if name in ("unigram", "in_batch", "codebook", "top_and_tail"):
         config["counts"] = case.counts
+    assume(name not in ("codebook", "top_and_tail") or case.scores != "absolute")
     if case.sampler in KERNELS:
         config |= {"prior": case.counts, "prior_power": 0.75, "block_size": 2}
-    if config.get("unique"):
+    if config.get("unique") or name == "top_and_tail":
         assume(case.num_sampled <= np.count_nonzero(case.counts))
     assume(name != "mixed" or case.num_sampled > 1)
     return samplers.get({"class_name": name, "config": config})
 
 
+_MADE = itertools.count(1)
+
+
+def forget_compiled():
+    """Now and then: what JAX has compiled holds memory maps, of which a process has 65,530."""
+    if BACKEND == "jax" and next(_MADE) % 200 == 0:
+        import jax
+
+        jax.clear_caches()
+
+
 def head_of(case):
     """The head of a case, its table as the case says."""
+    forget_compiled()
     options = {**SCORES[case.scores], "dtype": case.dtype}
     if case.head in ("hierarchical", "adaptive") and case.scores != "no bias":
         options = {"dtype": case.dtype}
@@ -164,7 +184,8 @@ def head_of(case):
         assume(case.head != "adaptive" or case.units == 7)
         head = EXACT[case.head](case.units, **options)
     else:
-        shared = SAMPLERS[case.sampler].get("share_draws") or case.sampler == "in_batch"
+        shared = case.sampler == "in_batch" or case.sampler.endswith("shared")
+        shared = shared or case.sampler == "top_and_tail"
         assume(not (case.head.startswith("negative") and shared and case.sampler not in STATIC))
         head = SAMPLED[case.head](case.units, sampler_of(case), case.num_sampled, **options)
     head.build((None, D))

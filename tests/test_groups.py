@@ -130,6 +130,55 @@ def test_an_example_moves_its_own_loss_alone_as_its_gradient_says():
     np.testing.assert_allclose(gradient[4, 1], change.mean() / (2 * step), rtol=1e-2)
 
 
+CODEBOOK = {"num_codewords": 5, "counts": COUNTS, "share_draws": 2, "seed": 4}
+
+
+@pytest.mark.parametrize("quantizer", ["residual", "single"])
+def test_a_codebook_draws_for_each_group_from_its_own_mixture(quantizer):
+    """Chi-square of the draws of both groups; labels; ids of groups and of examples."""
+    config = {**CODEBOOK, "quantizer": quantizer}
+    sampler, own = samplers.get({"class_name": "codebook", "config": config}), table()
+    own.kernel.assign(RNG.normal(size=(N, D)))
+    sampler.build((N, D), M, own)
+    single = samplers.get({"class_name": "codebook", "config": {**config, "share_draws": False}})
+    single.build((N, D), M, own)
+    q = np.exp(np.float64(to_numpy(sampler.shared_log_prob(own, HIDDEN))))
+    np.testing.assert_allclose(q.sum(-1), 1.0, rtol=1e-4)
+    each = np.exp(np.float64(to_numpy(single.log_prob(own, HIDDEN))))
+    members = np.array([[0, 1, 2, 3], [4, 5, 6, 6]])  # the last example fills up the second group
+    np.testing.assert_allclose(q, each[members].mean(1), rtol=1e-3)
+    draw = compiled(lambda h, y: sampler.sample(own, h, M, y), sampler)
+    found = [draw(HIDDEN, LABELS) for _ in range(400)]
+    ids = np.stack([to_numpy(each.ids) for each in found])
+    group = np.arange(B) // 4
+    for place in range(2):
+        assert_drawn_from(ids[:, place].reshape(-1), q[place])
+    count = to_numpy(found[0].log_expected_count)
+    np.testing.assert_allclose(count, np.log(M * np.take_along_axis(q, ids[0], -1)), rtol=1e-4)
+    true = to_numpy(found[0].true_log_expected_count)
+    np.testing.assert_allclose(true, np.log(M * q[group, LABELS]), rtol=1e-4)
+    asked = RNG.integers(0, N, (B, 3)).astype("int32")
+    for given, expected in ((asked, q[group]), (asked[:2], q)):
+        found = np.exp(to_numpy(sampler.log_prob(own, HIDDEN, given)))
+        np.testing.assert_allclose(found, np.take_along_axis(expected, given, -1), rtol=1e-3)
+
+
+def test_a_head_puts_similar_examples_into_a_group():
+    """So that a codebook's groups are nearer to the softmax than those of consecutive examples."""
+    centres = RNG.normal(size=(2, D)) * 4
+    hidden = (centres[np.arange(64) % 2] + RNG.normal(0, 0.1, (64, D))).astype("float32")
+    config = {"class_name": "codebook", "config": {**CODEBOOK, "num_codewords": N}}
+    head = SampledSoftmax(N, config, M, row_optimizer=RowAdagrad(0.1))
+    head.build((None, D))
+    head.table.kernel.assign(RNG.normal(size=(N, D)))
+    head.sampler.refresh(head.table)
+    both = diagnostics.proposal_quality(head, hidden).kl
+    head.sampler.arrange = lambda hidden: None
+    assert diagnostics.proposal_quality(head, hidden).kl > 2 * both + 0.1
+    del head.sampler.arrange
+    assert np.all(np.isfinite(to_numpy(head(HIDDEN, LABELS, training=True))))
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_more_groups_than_examples(name):
     head = SampledSoftmax(N, sampler_of(name, share_draws=B + 2), M, row_optimizer=RowAdagrad(0.1))
@@ -172,6 +221,8 @@ def test_what_cannot_share_by_groups_says_so():
     for name in ("exp", "rff", "quadratic"):
         rejects("share_draws", samplers.get, {"class_name": name, "config": {"share_draws": 4}})
     rejects("share_draws", samplers.get, {"class_name": "in_batch", "config": {"share_draws": 4}})
+    for own in ({"share_draws": 6}, {"share_draws": 4, "within_cell": "exact"}):
+        rejects("share_draws", samplers.get, {"class_name": "codebook", "config": own})
     for bad in (0, -2, 1.5, "16"):
         rejects(
             "share_draws", samplers.get, {"class_name": "uniform", "config": {"share_draws": bad}}

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import assert_drawn_from, compiled, to_numpy
+from conftest import assert_drawn_from, compiled, rejects, to_numpy
 from scipy import stats
 from test_samplers import B, D, batch, class_counts, make_table
 
@@ -56,7 +56,7 @@ def distribution_of(sampler, table, labels):
     hidden = batch(N)[0]
     name = samplers.serialize(sampler)["class_name"]
     if name == "mixed":
-        m1, m2 = sampler.sizes(sampler.num_sampled)
+        m1, m2 = sampler.sizes(sampler.drawn)
         q1, q2 = (
             distribution_of(sampler.first, table, labels),
             distribution_of(sampler.second, table, labels),
@@ -257,9 +257,9 @@ def test_two_draws_differ_and_the_parts_are_not_copies():
 
 
 def test_errors():
-    per_example = {"class_name": "exp", "config": {}}
+    per_example = {"class_name": "exp", "config": {"share_draws": False}}
     with pytest.raises(ValueError, match="`share_draws` must be the same"):
-        make_mixed(unigram(unique=True), per_example)
+        make_mixed(unigram(unique=True), per_example, share_draws=True)
     with pytest.raises(ValueError, match="`weight`"):
         make_mixed("uniform", "exp", weight=1.0)
     with pytest.raises(ValueError, match="`num_sampled`"):
@@ -285,3 +285,83 @@ def test_the_distribution_sums_to_one_where_a_batch_is_too_small_for_its_negativ
     np.testing.assert_allclose(q.sum(-1), 1.0, rtol=1e-5)
     count = np.exp(to_numpy(drawn.log_expected_count))
     np.testing.assert_allclose(count / q[0, to_numpy(drawn.ids)], 5.0, rtol=1e-5)
+
+
+CODEBOOK = {"num_codewords": 4, "counts": class_counts(N).tolist(), "refresh_every": 10**6}
+IN_PART = {
+    "batch": {"first": "log_uniform", "share": True},
+    "groups": {"first": "log_uniform", "share": 2},
+    "second": {"first": "log_uniform", "share": True},
+    "codebooks": {"first": {"class_name": "codebook", "config": CODEBOOK}, "share": 2},
+}
+
+
+def in_part(layout, num_sampled=(6, 3)):
+    """Shared draws of one sampler and draws per example of another, and the numbers of each."""
+    case = IN_PART[layout]
+    first = case["first"] if isinstance(case["first"], dict) else {"class_name": case["first"]}
+    shared = {**first, "config": {**first.get("config", {}), "share_draws": case["share"]}}
+    parts = [shared, {"class_name": "exp", "config": {}}]
+    parts = parts[::-1] if layout == "second" else parts
+    config = {"first": parts[0], "second": parts[1], "num_sampled": num_sampled, "seed": 3}
+    return samplers.get({"class_name": "mixed", "config": config})
+
+
+@pytest.mark.parametrize("layout", IN_PART)
+def test_one_part_can_share_its_draws_while_the_other_follows_the_example(layout):
+    """The numbers drawn are as expected, the label is in neither, and the partition is unbiased."""
+    sampler, table = in_part(layout), make_table(N)
+    hidden, labels = batch(N)
+    sampler.build((N, D), 9, table)
+    order = sampler.arrange(hidden)
+    hidden, labels = (x if order is None else x[to_numpy(order)] for x in (hidden, labels))
+    draw = compiled(lambda h, y: sampler.sample(table, h, 9, y), sampler, table)
+    draw(hidden, labels)  # a codebook makes a pass at its first step
+    expected = np.exp(
+        to_numpy(sampler.log_expected_count(table, hidden, 9, labels=labels)).astype(float)
+    )
+    q = np.exp(to_numpy(sampler.log_prob(table, hidden, labels=labels)).astype(float))
+    np.testing.assert_allclose(q, expected / expected.sum(-1, keepdims=True), rtol=1e-4)
+    assert (expected[np.arange(len(labels)), labels] == 0).all()
+    seen, rounds, rows = np.zeros((len(labels), N)), 1500, np.arange(len(labels))[:, None]
+    groups = sampler.groups
+    for _ in range(rounds):
+        (ids, other), counts, _ = draw(hidden, labels)
+        ids = to_numpy(ids)
+        if groups is not None:
+            ids = ids[np.arange(len(labels)) // -(-len(labels) // groups)]
+        ids = np.concatenate([np.broadcast_to(ids, (len(labels), ids.shape[-1])), other], -1)
+        count = np.concatenate(counts, axis=-1)
+        known = np.isfinite(count)
+        assert (known == (ids != labels[:, None])).all()
+        np.add.at(seen, (np.broadcast_to(rows, ids.shape)[known], ids[known]), 1)
+    np.testing.assert_allclose(
+        count[known], np.log(np.take_along_axis(expected, ids, -1)[known]), atol=1e-4
+    )
+    assert (np.abs(seen / rounds - expected) < 5 * np.sqrt(expected / rounds) + 1e-3).all()
+
+
+@pytest.mark.parametrize("layout", ["batch", "groups"])
+def test_a_head_with_shared_draws_and_draws_for_each_example(layout):
+    head = SampledSoftmax(N, in_part(layout), 9)
+    head.build((None, D))
+    hidden, labels = batch(N)
+    weight = np.r_[0.0, np.ones(len(labels) - 1)].astype("float32")
+    losses = to_numpy(head(hidden, labels, sample_weight=weight, training=True))
+    assert losses[0] == 0 and (losses[1:] > 0).all()
+    exact = to_numpy(head(hidden, labels))[1:]
+    many = [to_numpy(head(hidden, labels, training=True))[1:] for _ in range(20)]
+    assert np.abs(np.mean(many, axis=0) - exact).max() < 1.0
+    again = samplers.get(samplers.serialize(head.sampler))
+    assert again.get_config() == head.sampler.get_config()
+    rejects("num_sampled", SampledSoftmax(N, in_part(layout), 8).build, (None, D))
+
+
+def test_numbers_that_do_not_fit():
+    for bad in ((3,), (0, 2), 5, (1, 2, 3)):
+        rejects("num_sampled", in_part, "batch", bad)
+    config = {
+        "first": {"class_name": "uniform", "config": {"share_draws": True}},
+        "second": {"class_name": "uniform", "config": {"share_draws": 4}},
+    }
+    rejects("share_draws", samplers.get, {"class_name": "mixed", "config": config})

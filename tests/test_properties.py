@@ -194,6 +194,7 @@ def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels
     head = head_of(case)
     sampler, table, batch = head.sampler, head.table, len(case.labels)
     assume(with_labels or case.sampler not in ("in_batch", "mixed shared"))
+    assume(not case.sampler.startswith("top_and_tail"))  # counts that do not sum to m
     labels = case.labels.astype("int32") if with_labels else None
     drawn = sampler.sample(table, case.hidden, case.num_sampled, labels)
     ids, counts = to_numpy(drawn.ids), to_numpy(drawn.log_expected_count)

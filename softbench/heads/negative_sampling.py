@@ -63,6 +63,12 @@ class NegativeSampling(SampledHead):
         check_number(0, regularizer_lambda=regularizer_lambda)
         self.regularizer_lambda = regularizer_lambda
         self.is_static = _is_static(self.sampler)
+        if self.sampler.draws_for_certain:
+            raise ValueError(
+                "`sampler` must draw from a distribution, which negative sampling compares the "
+                "data with: classes drawn for certain are of none. Take SampledSoftmax or "
+                f"NoiseContrastive. Received: {type(self.sampler).__name__}"
+            )
         if self.sampler.share_draws and not self.is_static:
             raise ValueError(
                 "`sampler` must have a distribution that prediction can evaluate for one input: "

@@ -13,6 +13,7 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
+from softbench.samplers.groups import of_examples
 from softbench.state import Arguments
 
 
@@ -107,9 +108,9 @@ class SampledHead(TableHead):
             self.sampler.sample(self.table, features, size, *arguments, **extra)
             for size in self.set_sizes
         ]
-        if weight is None or self.sampler.groups is not None:
+        if weight is None:
             return draws
-        return [_of_present(draw, weight) for draw in draws]
+        return [_of_present(draw, weight, self.sampler.groups) for draw in draws]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -134,13 +135,19 @@ class SampledHead(TableHead):
         if features is not None and weight is not None:
             features = inputs.without_absent_nan(features, weight)
         features = ops.stop_gradient(hidden if features is None else features)
-        draws = self.draw(features, labels, weight)
-        id_sets = [labels, *(draw.ids for draw in draws)]
-        if self.sampler.groups is not None:
-            draws = [_of_groups(draw, hidden) for draw in draws]
+        order = self.sampler.arrange(features)
+        if order is not None:
+            arrays = hidden, labels, weight, features, side
+            hidden, labels, weight, features, side = _in_order(arrays, order)
+        drawn = self.draw(features, labels, weight)
+        blocks = [[ids for ids, _ in draw.blocks()] for draw in drawn]
+        id_sets = [labels, *(ids for own in blocks for ids in own)]
+        draws = [_of_examples(draw, hidden, self.sampler.groups) for draw in drawn]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
-            return self._losses_and_state(hidden, labels, draws, rows, **side)
+            rest = iter(rows[1:])
+            sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
+            return self._losses_and_state(hidden, labels, draws, sets, **side)
 
         follows = type(self.sampler).rows_changed is not Sampler.rows_changed
         result, state = row_losses(
@@ -151,12 +158,15 @@ class SampledHead(TableHead):
             on_change=self.sampler.rows_changed if follows else None,
         )
         self._store(state, **side)
-        return result
+        return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
     def _losses_and_state(
-        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[Tensor]]
+        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[list[Tensor]]]
     ) -> tuple[Tensor, Any]:
-        """Losses (B,) from the gathered rows, and what `_store` gets: nothing, by default."""
+        """Losses (B,) from the gathered rows, and what `_store` gets: nothing, by default.
+
+        `rows` are those of the labels, then of each draw: a list of the blocks that it has.
+        """
 
         def objective(true: Tensor, *others: Tensor) -> Tensor:
             return self.objective(true, self._masked(others, draws, labels), draws)
@@ -169,11 +179,11 @@ class SampledHead(TableHead):
         """Keep what `_losses_and_state` returned; outside of the differentiated function."""
 
     def _logits(
-        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[Tensor]]
+        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[list[Tensor]]]
     ) -> tuple[Tensor, list[Tensor]]:
         """Logits of the labels (B,), and of each draw (B, m), from their gathered rows."""
-        true_logit = self.table.paired_logits(hidden, *rows[0])
-        sampled = [self.table.logits(hidden, *own) for own in rows[1:]]
+        true_logit = self.table.paired_logits(hidden, *rows[0][0])
+        sampled = [_joined([self.table.logits(hidden, *x) for x in own]) for own in rows[1:]]
         return self.shift(true_logit, sampled)
 
     def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], labels: Tensor) -> list:
@@ -190,19 +200,42 @@ class SampledHead(TableHead):
         return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
 
 
-def _of_groups(draw: Samples, hidden: Tensor) -> Samples:
-    """The draws (G, m) of groups as those of each example (B, m)."""
-    groups, batch = draw.ids.shape[0], ops.shape(hidden)[0]
-    own = ops.arange(batch, dtype="int32") // ((batch + groups - 1) // groups)
-    ids, count = (ops.take(x, own, axis=0) for x in draw[:2])
+def _in_order(arrays: Any, order: Tensor) -> Any:
+    """Arrays (B, ...), or None, with the examples in another order (B,)."""
+    take = lambda x: None if x is None else ops.take(x, order, axis=0)  # noqa: E731
+    return keras.tree.map_structure(take, arrays)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+
+
+def _of_examples(draw: Samples, hidden: Tensor, groups: int | None) -> Samples:
+    """The draws of all blocks as one, (B, m); those of a single block (m,) as they are."""
+    batch, blocks = ops.shape(hidden)[0], draw.blocks()
+
+    def own(x: Tensor) -> Tensor:
+        if len(x.shape) == 2:
+            return of_examples(x, batch) if _is_of_groups(x, groups) else x
+        return x if len(blocks) == 1 else ops.broadcast_to(x, (batch, x.shape[0]))
+
+    ids, count = (_joined([own(x) for x in each]) for each in zip(*blocks, strict=True))
     return Samples(ids, count, draw.true_log_expected_count)
 
 
-def _of_present(draw: Samples, weight: Tensor) -> Samples:
+def _is_of_groups(x: Tensor, groups: int | None) -> bool:
+    """Whether x (G, m) has a row for each group (as many as examples: then it is the same)."""
+    return groups is not None and x.shape[0] == groups
+
+
+def _of_present(draw: Samples, weight: Tensor, groups: int | None) -> Samples:
     """The draws, with those of the first example that counts for examples of weight 0."""
+
+    def own(x: Tensor) -> Tensor:
+        if len(x.shape) == 1 or _is_of_groups(x, groups):
+            return x
+        return inputs.from_present(x, weight)
+
     ids, count, true = draw
-    if len(ids.shape) == 2:
-        ids = inputs.from_present(ids, weight)
-    if len(count.shape) == 2:
-        count = inputs.from_present(count, weight)
+    ids, count = keras.tree.map_structure(own, (ids, count))
     return Samples(ids, count, None if true is None else inputs.from_present(true, weight))

@@ -162,6 +162,7 @@ def share_backward(function: Callable) -> Callable:
         slopes = tape.gradient(total, arrays)
 
         def backward(upstream: Tensor) -> list[Tensor | None]:
+            upstream = tf.convert_to_tensor(upstream)  # of a gather it is IndexedSlices
             column = upstream[:, None]
             return [
                 None if g is None else g * (upstream if len(g.shape) == 1 else column)

@@ -13,6 +13,7 @@ from softbench.samplers.log_uniform import LogUniform
 from softbench.samplers.mixed import Mixed
 from softbench.samplers.registry import REGISTRY, get, serialize
 from softbench.samplers.static import StaticSampler
+from softbench.samplers.top_and_tail import TopAndTail
 from softbench.samplers.tree.adversarial import AdversarialTree
 from softbench.samplers.uniform import Uniform
 from softbench.samplers.unigram import Unigram
@@ -29,6 +30,7 @@ REGISTRY |= {
     "quadratic": QuadraticKernel,
     "rff": RandomFourierKernel,
     "sorf": StructuredFourierKernel,
+    "top_and_tail": TopAndTail,
     "uniform": Uniform,
     "unigram": Unigram,
 }

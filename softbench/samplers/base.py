@@ -21,14 +21,23 @@ class Samples(NamedTuple):
         ids: int32 (B, m), (m,) when the batch shares its draws, or (G, m) when each of G groups of
             examples shares its own: group g is the examples [g k, (g + 1) k), k = ceil(B / G).
         log_expected_count: float32, shaped like `ids`: log E[number of times drawn], which is
-            log m + log q with replacement and the log inclusion probability without.
+            log m + log q with replacement and the log inclusion probability without. Of shared ids
+            it may be (B, m) or (G, m) too; -inf is a draw that does not count.
         true_log_expected_count: float32 (B,), the same of the labels; None when the sampler was
             given no labels, or when the draws exclude them.
+
+    Draws of several of these shapes together have tuples of ids and of log expected counts.
     """
 
-    ids: Tensor
-    log_expected_count: Tensor
+    ids: Any
+    log_expected_count: Any
     true_log_expected_count: Tensor | None
+
+    def blocks(self) -> list[tuple[Tensor, Tensor]]:
+        """Ids and log expected counts of each shape."""
+        if not isinstance(self.ids, tuple):
+            return [(self.ids, self.log_expected_count)]
+        return list(zip(self.ids, self.log_expected_count, strict=True))
 
 
 class Sampler(keras.layers.Layer):
@@ -53,6 +62,7 @@ class Sampler(keras.layers.Layer):
         uses_present: whether the draws depend on which examples are there (weight not 0), so that
             `_draw` and `log_expected_count` take `present`, bool (B,).
         shares_by_groups: whether `share_draws` can be a number of groups.
+        draws_for_certain: whether some classes are always drawn, and which depends on the input.
     """
 
     kind: str
@@ -60,6 +70,7 @@ class Sampler(keras.layers.Layer):
     unique = False
     uses_present = False
     shares_by_groups = False
+    draws_for_certain = False
 
     def __init__(
         self, share_draws: bool | int = False, seed: int | None = None, **kwargs: Any
@@ -133,9 +144,13 @@ class Sampler(keras.layers.Layer):
             return self._draw(table, hidden, num_sampled, labels, None, **extra)
         found = self._draw(table, hidden, num_sampled, None, labels, **extra)
         true = found.true_log_expected_count
-        if true is not None:
-            true = ops.where(valid, true, float("nan"))
-        return Samples(found.ids, found.log_expected_count, true)
+        if true is None:
+            return found
+        return found._replace(true_log_expected_count=ops.where(valid, true, float("nan")))
+
+    def arrange(self, hidden: Tensor) -> Tensor | None:
+        """The order (B,) in which groups want the examples of hidden (B, d); None: any will do."""
+        return None
 
     def _safe_labels(self, labels: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Labels as int32, 0 where out of range, and whether they are in range."""

@@ -1,19 +1,21 @@
 """A mixture of two proposals, with the exact log q of the mixture."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from softbench.common import PACKAGE, Tensor, check_number
-from softbench.samplers.base import Sampler, Samples
+from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.groups import of_examples
 from softbench.samplers.registry import get, serialize
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Mixed(Sampler):
-    """m1 = round(weight m) draws from `first` and m2 = m - m1 from `second`.
+    """m1 draws from `first` and m2 from `second`: m1 = round(weight m) of m, or given numbers.
 
     The draws are stratified: E[count_i] = m1 q1(i) + m2 q2(i) exactly, and every draw is corrected
     with it, whichever of the two it came from. So a class that either of them can draw often is
@@ -22,27 +24,31 @@ class Mixed(Sampler):
     draws without replacement, its inclusion probability pi stands for m1 q1 or m2 q2; where an
     `in_batch` draws fewer than its share, m is the expected number of all draws.
 
+    One of the two may share its draws while the other draws for each example: many shared draws,
+    which cost little, and a few that follow the example. The label is then left out of both.
+
     Args:
-        first, second: name, config dict, or `Sampler`; both with draws per example or both with
-            shared draws.
-        weight: the share of `first`, in (0, 1).
+        first, second: name, config dict, or `Sampler`.
+        weight: the share of `first`, in (0, 1), unless `num_sampled` is given.
+        num_sampled: (m1, m2), or None. The head's own `num_sampled` must be their sum.
         share_draws: for a `first` or `second` given by name or config.
         seed: of both, `second` with seed + 1.
 
     Raises:
-        ValueError: if only one of the two shares its draws, or, when built, if `num_sampled` draws
-            leave none for one of them.
+        ValueError: if both share their draws, but not by the same groups; if one of them draws
+            classes for certain; or, when built, if `num_sampled` draws leave none for one of them.
     """
 
     kind = "mixed"
     shares_by_groups = True  # if its parts do
-    arguments = ("weight",)
+    arguments = ("weight", "num_sampled")
 
     def __init__(
         self,
         first: str | dict | Sampler,
         second: str | dict | Sampler,
         weight: float = 0.5,
+        num_sampled: Sequence[int] | None = None,
         share_draws: bool | int | None = None,
         seed: int | None = None,
         **kwargs: Any,
@@ -56,18 +62,49 @@ class Mixed(Sampler):
             for index, part in enumerate((first, second))
         ]
         given = {part.share_draws for part in both} | set(shared.values())
-        if len(given) > 1:
+        sharing = {part.share_draws for part in both if part.share_draws}
+        if len(sharing) > 1 or (shared and len(given) > 1):
             raise ValueError(
-                "`share_draws` must be the same for `first` and `second`. Received: "
-                f"share_draws={share_draws}, first.share_draws={both[0].share_draws}, "
+                "`share_draws` must be the same for `first` and `second`, or False for one of "
+                f"them. Received: share_draws={share_draws}, "
+                f"first.share_draws={both[0].share_draws}, "
                 f"second.share_draws={both[1].share_draws}"
             )
-        super().__init__(share_draws=both[0].share_draws, seed=seed, **kwargs)
+        for name, part in zip(("first", "second"), both, strict=True):
+            if part.draws_for_certain:
+                raise ValueError(
+                    f"`{name}` must draw from a distribution; give what it is to be mixed with as "
+                    f"the `tail` of {type(part).__name__}. Received: {name}={type(part).__name__}"
+                )
+        common = both[0].share_draws if len(given) == 1 else False
+        super().__init__(share_draws=common, seed=seed, **kwargs)
         self.first, self.second = both
         self.weight = weight
+        self.num_sampled = None if num_sampled is None else _checked_numbers(num_sampled)
+
+    @property
+    def groups(self) -> int | None:
+        return self.first.groups or self.second.groups
+
+    @property
+    def shares_in_part(self) -> bool:
+        """Whether one of the two shares its draws and the other does not."""
+        return bool(self.first.share_draws) != bool(self.second.share_draws)
+
+    def arrange(self, hidden: Tensor) -> Tensor | None:
+        orders = (part.arrange(hidden) for part in (self.first, self.second))
+        return next((order for order in orders if order is not None), None)
 
     def sizes(self, num_sampled: int) -> tuple[int, int]:
         """m1 and m2."""
+        if self.num_sampled is not None:
+            total = sum(self.num_sampled)
+            if total != num_sampled:
+                raise ValueError(
+                    f"`num_sampled` must be {total}, the sum of the mixture's {self.num_sampled}. "
+                    f"Received: num_sampled={num_sampled}"
+                )
+            return self.num_sampled
         first = round(self.weight * num_sampled)
         if not 0 < first < num_sampled:
             raise ValueError(
@@ -80,7 +117,7 @@ class Mixed(Sampler):
         super().build(table_shape, num_sampled, table)
         if num_sampled is None:
             raise ValueError("`num_sampled` must be given: it sets the weights. Received: None")
-        self.num_sampled = num_sampled
+        self.drawn = num_sampled
         for part, size in self._parts(num_sampled):
             if not part.built:
                 part.build(table_shape, size, table)
@@ -93,6 +130,8 @@ class Mixed(Sampler):
         return self.first.uses_present or self.second.uses_present
 
     def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
+        if self.shares_in_part:
+            return self._draw_in_part(table, hidden, num_sampled, excluded, labels, present)
         (first, size1), (second, size2) = self._parts(num_sampled)
         asked = (labels, False) if excluded is None else (excluded, True)
         extra1, extra2 = _extra(first, present), _extra(second, present)
@@ -108,6 +147,32 @@ class Mixed(Sampler):
         ids = ops.concatenate([one.ids, two.ids], axis=-1)
         return Samples(ids, ops.concatenate([count1, count2], axis=-1), true)
 
+    def _draw_in_part(self, table, hidden, num_sampled, excluded, labels, present):
+        """Draws (m,) or (G, m) of the part that shares them, and (B, m) of the other."""
+        parts = self._parts(num_sampled)
+        (shared, size1), (single, size2) = parts if self.first.share_draws else parts[::-1]
+        extra1, extra2 = _extra(shared, present), _extra(single, present)
+        asked, batch = labels if excluded is None else excluded, ops.shape(hidden)[0]
+        one = shared.sample(table, hidden, size1, asked, False, **extra1)
+        two = single.sample(table, hidden, size2, asked, excluded is not None, **extra2)
+
+        def own(x: Tensor) -> Tensor:
+            if len(x.shape) == 1:
+                return ops.broadcast_to(x, (batch, x.shape[0]))
+            return of_examples(x, batch)
+
+        ids1 = own(one.ids)
+        other1 = single.log_expected_count(table, hidden, size2, ids1, excluded, **extra2)
+        other2 = shared.log_expected_count(table, hidden, size1, two.ids, None, **extra1)
+        count1 = _added(own(one.log_expected_count), other1)
+        count2 = _added(two.log_expected_count, other2)
+        if excluded is not None:
+            count1 = ops.where(ops.equal(ids1, excluded[:, None]), -float("inf"), count1)
+        true = None
+        if two.true_log_expected_count is not None:
+            true = ops.logaddexp(one.true_log_expected_count, two.true_log_expected_count)
+        return Samples((one.ids, two.ids), (count1, count2), true)
+
     def log_expected_count(
         self,
         table: Any,
@@ -121,11 +186,18 @@ class Mixed(Sampler):
             part.log_expected_count(table, hidden, size, ids, labels, **_extra(part, present))
             for part, size in self._parts(num_sampled)
         ]
-        return ops.logaddexp(*counts)
+        found = ops.logaddexp(*counts)
+        if labels is None or not self.shares_in_part:
+            return found
+        ids = all_ids(self.units, hidden) if ids is None else ids
+        return ops.where(ops.equal(ids, labels[:, None]), -float("inf"), found)
 
     def _log_prob(self, table, hidden, ids, excluded):
-        found = self.log_expected_count(table, hidden, self.num_sampled, ids, excluded)
-        return found - self.log_size(hidden, self.num_sampled)
+        found = self.log_expected_count(table, hidden, self.drawn, ids, excluded)
+        if excluded is None or not self.shares_in_part:
+            return found - self.log_size(hidden, self.drawn)
+        every = self.log_expected_count(table, hidden, self.drawn, None, excluded)
+        return found - ops.logsumexp(every, axis=-1, keepdims=True)
 
     def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor | float:
         """log of the expected number of draws: fewer than m where `in_batch` has a small batch."""
@@ -139,9 +211,9 @@ class Mixed(Sampler):
         self._check_built(table)
         parts = [
             part.shared_log_prob(table, hidden) + part.log_size(hidden, size)
-            for part, size in self._parts(self.num_sampled)
+            for part, size in self._parts(self.drawn)
         ]
-        return ops.logaddexp(*parts) - self.log_size(hidden, self.num_sampled)
+        return ops.logaddexp(*parts) - self.log_size(hidden, self.drawn)
 
     def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         for part in (self.first, self.second):
@@ -153,7 +225,19 @@ class Mixed(Sampler):
 
     def get_config(self) -> dict:
         parts = {"first": serialize(self.first), "second": serialize(self.second)}
-        return {**super().get_config(), **parts}
+        common = None if self.shares_in_part else self.share_draws
+        return {**super().get_config(), "share_draws": common, **parts}
+
+
+def _checked_numbers(num_sampled: Sequence[int]) -> tuple[int, int]:
+    if not isinstance(num_sampled, Sequence) or len(num_sampled) != 2:
+        raise ValueError(
+            "`num_sampled` must be two numbers of draws, of `first` and of `second`, or None. "
+            f"Received: num_sampled={num_sampled!r}"
+        )
+    for size in num_sampled:
+        check_positive(num_sampled=size)
+    return int(num_sampled[0]), int(num_sampled[1])
 
 
 def _extra(part: Sampler, present: Tensor | None) -> dict:

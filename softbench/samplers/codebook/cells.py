@@ -54,7 +54,7 @@ def laid_out(cell: Tensor, weight: Tensor | None, *, size: int) -> dict[str, Ten
     if weight is None:
         return found
     starts = exclusive_sums(ops.take(integer_widths(weight), order, axis=0))
-    found |= {"bounds": ops.take(starts, edges, axis=0), "starts": starts}
+    found |= {"bounds": ops.take(starts, edges, axis=0), "starts": starts, "edges": edges}
     return found | levels_of(starts)
 
 
@@ -72,6 +72,7 @@ class Cells(keras.layers.Layer):
         place: int32 (n,), where a class stands in `order`.
         bounds: int32 (C + 1,), where the cells begin and the last one ends.
         starts: int32 (n + 1,), where the classes begin, by `order`; None if not weighted.
+        edges: int32 (C + 1,), the places in `order` where the cells begin and the last one ends.
     """
 
     def __init__(self, units: int, size: int, weighted: bool, **kwargs: Any) -> None:
@@ -88,6 +89,7 @@ class Cells(keras.layers.Layer):
         self.place, self.bounds = add("place", self.units), add("bounds", self.size + 1)
         self.starts: keras.Variable | None = None
         self.levels: list[keras.Variable] = []
+        self.edges = add("edges", self.size + 1) if self.weighted else self.bounds
         if self.weighted:
             self.starts, groups = add("starts", self.units + 1), self.units + 1
             while not self.levels or groups > 1:

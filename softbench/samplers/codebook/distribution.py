@@ -11,9 +11,9 @@ of E2 and W, a draw goes down to one of them, and compares 16 cells.
 With `window` L, the class is drawn anew among the L classes of its window (L successive ones by
 cell) from their softmax: q(i | h) = (q of the window) softmax_window(i).
 
-Shape letters: R rows of queries (the batch, or 1 for its mixture), B batch, m samples, K1 and K2
-codewords (K2 a multiple of g), g in a group, G = K2 / g groups, C = K1 K2 cells, L window,
-n classes, V windows asked for.
+Shape letters: R rows of queries (the batch, or the mixtures of its groups of examples), B batch,
+m samples, K1 and K2 codewords (K2 a multiple of g), g in a group of codewords, G = K2 / g of these,
+C = K1 K2 cells, L window, n classes, V windows asked for.
 """
 
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from keras import ops
 from softbench.common import Tensor
 from softbench.ops import gather_rows, matmul_transposed, read
 from softbench.samplers.codebook.cells import Cells
+from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
 from softbench.samplers.sum_tree import choose, descend, draw, partial_sums, take_entries
 
@@ -41,7 +42,7 @@ class Query(NamedTuple):
         weight: integer W (K1 G, g), 0 in the padding.
         groups: the `partial_sums` of the masses (B, G K1) of the groups; None for a mixture.
         labels: int32 (B, 1) of classes to leave out, or None.
-        mixture: log (K1, K2) of the batch's mean of E1 E2 / Z, or None.
+        mixture: log (R, K1, K2) of each group's mean of E1 E2 / Z, or None.
     """
 
     hidden: Tensor
@@ -100,18 +101,15 @@ class CodebookDistribution(NamedTuple):
         found[1] = ops.pad(found[1], ((0, 0), (0, padding)), constant_values=LOWEST)
         return found[0], found[1]
 
-    def query(self, hidden: Tensor, labels: Tensor | None, shared: bool) -> Query:
-        """Of hidden (B, d), with labels (B,) to leave out or None, or of the batch's mixture."""
+    def query(self, hidden: Tensor, labels: Tensor | None, groups: int | None) -> Query:
+        """Of hidden (B, d), with labels (B,) to leave out or None, or of the mixtures of groups."""
         count, _, group = self.sizes
         integer = self.cell_masses()
         first, second = self.log_weights(hidden, integer)
         weight = ops.cast(integer, "float32")
-        if shared:
-            masses = matmul_transposed(ops.exp(second), ops.reshape(weight, (count, -1)))
-            total = ops.sum(masses * ops.exp(first), axis=-1, keepdims=True)
-            first = first - ops.log(total)
-            mean = ops.matmul(ops.transpose(ops.exp(first)), ops.exp(second))
-            mean = mean / ops.cast(ops.shape(first)[0], "float32")
+        if groups is not None:
+            first = first - ops.log(self.total(first, second, weight))
+            mean = self.mean_product(ops.exp(first), ops.exp(second), groups)
             return Query(hidden, first, second, integer, mixture=ops.log(mean))
         weight = ops.reshape(weight, (count, -1, group))
         grouped = ops.reshape(ops.exp(second), (-1, weight.shape[1], group))
@@ -121,10 +119,23 @@ class CodebookDistribution(NamedTuple):
         if labels is not None:
             labels = ops.expand_dims(labels, -1)
             masses = self.without(labels, masses, integer, second)
-        groups = partial_sums(masses * ops.tile(ops.exp(first), (1, weight.shape[1])))
-        total = ops.sum(groups[0], axis=-1)
+        sums = partial_sums(masses * ops.tile(ops.exp(first), (1, weight.shape[1])))
+        total = ops.sum(sums[0], axis=-1)
         first = first - ops.log(ops.where(total > 0, total, 1.0))
-        return Query(hidden, first, second, integer, groups, labels)
+        return Query(hidden, first, second, integer, sums, labels)
+
+    def total(self, first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
+        """Z (B, 1) of log E1 and log E2, for cells of `weight` (K1 G, g)."""
+        by_first = ops.reshape(weight, (first.shape[1], -1))
+        masses = matmul_transposed(ops.exp(second), by_first)
+        return ops.sum(masses * ops.exp(first), axis=-1, keepdims=True)
+
+    @staticmethod
+    def mean_product(first: Tensor, second: Tensor, groups: int) -> Tensor:
+        """The means (G, K1, K2) over each group of first (B, K1) times second (B, K2)."""
+        first, second = by_groups(first, groups), by_groups(second, groups)
+        found = ops.matmul(ops.transpose(first, (0, 2, 1)), second)
+        return found / ops.cast(ops.shape(first)[1], "float32")
 
     def without(self, labels: Tensor, masses: Tensor, integer: Tensor, second: Tensor) -> Tensor:
         """The masses of the groups (B, G K1), that of each label's group summed without it."""
@@ -161,7 +172,8 @@ class CodebookDistribution(NamedTuple):
         if query.mixture is None:
             found = take_entries(query.first, k1) + take_entries(query.second, k2)
         else:
-            found = ops.take(query.mixture, k1 * query.second.shape[1] + k2)
+            flat = ops.reshape(query.mixture, (query.mixture.shape[0], -1))
+            found = take_entries(flat, k1 * query.second.shape[1] + k2)
         found = found + ops.log(ops.cast(self.cells.width(places), "float32"))
         if query.labels is None:
             return found
@@ -174,7 +186,7 @@ class CodebookDistribution(NamedTuple):
         if query.mixture is not None:
             masses = ops.exp(query.mixture)
             masses = masses * ops.cast(ops.reshape(query.weight, (count, width)), "float32")
-            cell = draw(ops.reshape(masses, (1, -1)), num_sampled, seed)
+            cell = draw(ops.reshape(masses, (masses.shape[0], -1)), num_sampled, seed)
             k1, k2 = cell // width, ops.mod(cell, width)
         else:
             assert query.groups is not None
@@ -248,7 +260,8 @@ class CodebookDistribution(NamedTuple):
         units = self.table.units
         if self.window is None:
             places = ops.expand_dims(read(self.cells.place), 0)
-            rows = 1 if query.mixture is not None else ops.shape(query.hidden)[0]
+            found = query.hidden if query.mixture is None else query.mixture
+            rows = ops.shape(found)[0]
             return self.log_mass(query, ops.broadcast_to(places, (rows, units)))
         windows = ops.arange(-(-units // self.window), dtype="int32")
         masses = self.in_windows(query, windows)

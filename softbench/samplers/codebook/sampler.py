@@ -17,8 +17,9 @@ from softbench.common import (
 )
 from softbench.samplers.base import Samples, check_width
 from softbench.samplers.codebook import fit
-from softbench.samplers.codebook.distribution import CodebookDistribution
+from softbench.samplers.codebook.distribution import CodebookDistribution, Query
 from softbench.samplers.codebook.follow import FollowingCodebook
+from softbench.samplers.groups import by_groups, check_splits, of_examples, similar
 from softbench.state import Arguments
 
 
@@ -66,7 +67,10 @@ class Codebook(FollowingCodebook):
         prior: counts of the classes (n,), or None for 1. A class with count 0 is never drawn.
         prior_power: of the prior.
         refresh_every: training steps between passes under an ordinary optimizer.
-        share_draws, seed: as for every sampler; the seed is that of the k-means too.
+        share_draws: as for every sampler. With a number G of groups, a power of two, a head puts
+            similar examples together (halves of halves of the batch, at the median of the main
+            direction), and each group draws from its own mixture.
+        seed: of the draws, and of the k-means.
 
     Raises:
         ValueError: if an argument is not in its range, the counts do not fit the table, its rows
@@ -80,6 +84,7 @@ class Codebook(FollowingCodebook):
     """
 
     kind = "codebook"
+    shares_by_groups = True
     arguments: Arguments = (
         "num_codewords",
         "quantizer",
@@ -116,6 +121,13 @@ class Codebook(FollowingCodebook):
             raise ValueError(
                 f"`within_cell` must be 'weights' or 'exact'. Received: within_cell={within_cell!r}"
             )
+        if self.groups is not None:
+            check_splits(self.groups)
+            if within_cell == "exact":
+                raise ValueError(
+                    "`share_draws` must be True or False with within_cell='exact', or take "
+                    f"within_cell='weights'. Received: share_draws={self.share_draws}"
+                )
         self.num_codewords = int(num_codewords)
         self.quantizer = quantizer
         self.within_cell = within_cell
@@ -164,29 +176,51 @@ class Codebook(FollowingCodebook):
         self._refresh_when_due(table)
         check_width(table, hidden)
         q, log_size, true = self._distribution(table), math.log(num_sampled), None
-        query = q.query(ops.stop_gradient(hidden), excluded, not self.per_example)
+        query = self._query(q, hidden, excluded)
         ids, log_q = q.draw(query, num_sampled, self.seed_generator)
         if labels is not None:
-            own = q.log_prob(query, ops.expand_dims(labels, 0 if self.share_draws else -1))
-            true = ops.stop_gradient(ops.reshape(own, (-1,))) + log_size
-        if self.share_draws:
+            own = self._log_prob_of(q, query, ops.expand_dims(labels, -1))
+            true = ops.stop_gradient(own[:, 0]) + log_size
+        if self.share_draws is True:
             ids, log_q = ids[0], log_q[0]
         return Samples(ids, ops.stop_gradient(log_q) + log_size, true)
+
+    def _query(self, q: CodebookDistribution, hidden: Tensor, excluded: Tensor | None) -> Query:
+        groups = None if self.per_example else (self.groups or 1)
+        return q.query(ops.stop_gradient(hidden), excluded, groups)
+
+    def _log_prob_of(self, q: CodebookDistribution, query: Query, ids: Tensor) -> Tensor:
+        """log q (B, N) of ids (B, N), each by the mixture of its example's group if draws have."""
+        if query.mixture is None:
+            return q.log_prob(query, ids)
+        groups = query.mixture.shape[0]
+        found = q.log_prob(query, ops.reshape(by_groups(ids, groups), (groups, -1)))
+        found = ops.reshape(found, (-1, ids.shape[1]))
+        return found[: ops.shape(ids)[0]]
+
+    def arrange(self, hidden: Tensor) -> Tensor | None:
+        return None if self.groups is None else similar(hidden, self.groups)
 
     def _log_prob(self, table, hidden, ids, excluded):
         check_width(table, hidden)
         q = self._distribution(table)
-        query = q.query(ops.stop_gradient(hidden), excluded, not self.per_example)
+        query, batch = self._query(q, hidden, excluded), ops.shape(hidden)[0]
         if ids is None:
             log_q = q.log_prob_all(query)
-            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
-        if not self.share_draws:
+            if self.groups is not None:
+                return of_examples(log_q, batch)
+            return ops.broadcast_to(log_q, (batch, self.units))
+        if len(ids.shape) == 1:
+            return q.log_prob(query, ids[None])[0]
+        if self.groups is not None and ids.shape[0] == self.groups:
             return q.log_prob(query, ids)
-        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
+        return self._log_prob_of(q, query, ids)
 
     def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
         return super().log_expected_count(table, hidden, num_sampled, ids, labels)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
-        return self._log_prob(table, hidden, None, None)[0]
+        q = self._distribution(table)
+        found = q.log_prob_all(self._query(q, hidden, None))
+        return found[0] if self.groups is None else found
