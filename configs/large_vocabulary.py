@@ -21,7 +21,9 @@ from softbench.bench.methods import (
     adagrad,
     full,
     noise,
+    row,
     sampled,
+    sampler,
     with_row_updates,
 )
 
@@ -47,6 +49,28 @@ def get_config():
         "nce_binary": noise("binary", 1000, BIAS, counts=COUNTS, share_draws=True),
         "rff": sampled("rff", 1000, NORMALISED, **rff),
         "in_batch": sampled("in_batch", 1000, BIAS, counts="train"),
+        "unigram_2500": sampled("unigram", 2500, BIAS, **FLAT),
+        "in_batch_unigram": row(
+            "SampledSoftmax",
+            num_sampled=1800,
+            sampler=sampler(
+                "mixed",
+                first=sampler("in_batch", counts="train"),
+                second=sampler("unigram", **FLAT),
+                num_sampled=(800, 1000),
+            ),
+            **BIAS,
+        ),
+        "top_and_tail": sampled("top_and_tail", 1000, BIAS, num_top=512, groups=1, counts=COUNTS),
+        "top_and_tail_in_batch": sampled(
+            "top_and_tail",
+            800,
+            BIAS,
+            num_top=512,
+            groups=1,
+            counts=COUNTS,
+            tail=sampler("in_batch", counts="train", share_draws=True),
+        ),
     }
     return experiment(
         "large_vocabulary",

@@ -64,8 +64,9 @@ class Exp(Sampler):
         """log q (B, n), of the other classes if labels are given; all -inf if there are none."""
         scores = self._scores(table, hidden, labels)
         masses, peak = self._masses(scores)
-        log_z = _log_total(peak, ops.sum(masses, axis=-1, keepdims=True))
-        return scores[:, : table.units] - log_z
+        # From the peak first: the logarithm of Z has only as many digits as the largest score.
+        rest = ops.log(_or_one(ops.sum(masses, axis=-1, keepdims=True)))
+        return (scores[:, : table.units] - peak) - rest
 
     def _parts(self, table: Any, hidden: Tensor) -> list[Tensor]:
         """The batch in parts that have not many more than `LARGEST_SCORES` scores."""
@@ -106,11 +107,12 @@ class Exp(Sampler):
         scores = self._scores(table, hidden, excluded)
         masses, peak = self._masses(scores)
         levels = partial_sums(masses)
-        log_z = _log_total(peak, ops.sum(levels[0], axis=-1))
+        rest = ops.log(_or_one(ops.sum(levels[0], axis=-1)))
         ids = descend(levels, table.units, num_sampled, self.seed_generator)
         if labels is not None:
-            true = (take_entries(scores, labels[:, None]) - log_z)[:, 0] + log_size
-        return Samples(ids, take_entries(scores, ids) - log_z + log_size, true)
+            own = take_entries(scores, labels[:, None]) - peak
+            true = (own - rest)[:, 0] + log_size
+        return Samples(ids, (take_entries(scores, ids) - peak) - rest + log_size, true)
 
     def _log_prob(self, table, hidden, ids, excluded):
         if self.share_draws:
@@ -124,4 +126,9 @@ class Exp(Sampler):
 
 def _log_total(peak: Tensor, total: Tensor) -> Tensor:
     """log sum_i exp(score_i) from the peak and the sum of exp(score - peak); 0 without classes."""
-    return peak + ops.log(ops.where(total > 0, total, 1.0))
+    return peak + ops.log(_or_one(total))
+
+
+def _or_one(total: Tensor) -> Tensor:
+    """A total of masses, 1 where there are none."""
+    return ops.where(total > 0, total, 1.0)

@@ -1,5 +1,6 @@
 """The classes that matter most for certain, and a sample of all the others."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from softbench.ops import assign_when, gather_rows, read
 from softbench.samplers.base import Sampler, Samples, all_ids, check_width
 from softbench.samplers.codebook.sampler import Codebook
 from softbench.samplers.groups import by_groups, check_splits, contains, of_examples, similar
+from softbench.samplers.in_batch import InBatch
 from softbench.samplers.registry import get, serialize
 from softbench.samplers.static import StaticSampler
 from softbench.samplers.training_step import is_counted
@@ -166,16 +168,21 @@ class TopAndTail(Sampler):
             if not part.built:
                 part.build(table_shape, num_sampled, table)
         self.num_sampled = num_sampled or 1
-        self.follows_tail = isinstance(self.tail, StaticSampler)
         size = self.top.cells.size
         self.odds = add_state(self, "odds", (size,), lambda shape, dtype=None: self._odds())
         self.steps = add_state(self, "steps", dtype="int32")
 
     def _ratio(self, ids: Tensor) -> Tensor:
-        """Var(count) / E[count]^2 of the tail for classes of any shape; 1 unless it is static."""
-        if not self.follows_tail:
+        """Var(count) / E[count]^2 of the tail for classes of any shape.
+
+        1 for all of a tail that depends on the input.
+        """
+        if isinstance(self.tail, StaticSampler):
+            log_count = self.tail._log_expected_count(ids, self.num_sampled)
+        elif isinstance(self.tail, InBatch):
+            log_count = self.tail._log_p(ids) + math.log(self.num_sampled)
+        else:
             return ops.ones_like(ids, dtype="float32")
-        log_count = self.tail._log_expected_count(ids, self.num_sampled)
         inverse = 1.0 / ops.maximum(ops.exp(log_count), SMALLEST_COUNT)
         return ops.maximum(inverse - 1.0, 0.0) if self.tail.unique else inverse
 
