@@ -13,6 +13,8 @@ from keras import ops
 
 from softbench.common import Tensor
 
+LARGEST_LOG_WEIGHT = 40.0  # its square is a float32 number, for optimizers that add squares up
+
 
 def correct(logits: Tensor, log_expected_count: Tensor) -> Tensor:
     """logits - log E[count]; -inf where the logit is masked or the class cannot be drawn."""
@@ -188,7 +190,8 @@ def one_vs_each(
 
     -log p(y) <= sum_{i != y} softplus(o_i - o_y), estimated by
     loss = sum_j softplus(o_j - o_y) / E[count_j] over draws of other classes.
-    If every other class is drawn once, with E[count] = 1, it is the bound itself.
+    If every other class is drawn once, with E[count] = 1, it is the bound itself. No weight
+    1 / E[count] is above e^40, which only counts that are not of the draws could ask for.
 
     Args:
         sampled_logits: (B, m), -inf for draws that are masked: the label itself must be, or must
@@ -200,6 +203,7 @@ def one_vs_each(
     """
     masked = masked_draws(sampled_logits, sampled_log_expected_count)
     log_weight = -ops.where(masked, 0.0, sampled_log_expected_count)
+    log_weight = ops.minimum(log_weight, LARGEST_LOG_WEIGHT)
     gap = ops.where(masked, 0.0, sampled_logits) - ops.expand_dims(true_logit, -1)
     return sum_unmasked(lambda gap: ops.softplus(gap) * ops.exp(log_weight), gap, masked)
 

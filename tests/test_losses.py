@@ -116,6 +116,14 @@ def test_one_vs_each(batch):
     np.testing.assert_allclose(to_numpy(losses.one_vs_each(t, s, None, c)), expected, rtol=1e-5)
 
 
+def test_one_vs_each_of_a_draw_that_its_counts_call_impossible():
+    """e^658 is not a number of float32, nor is the square of its gradient: the weight is e^40."""
+    t, s, c = f32(np.zeros(1), np.array([[0.0, 1.0]]), np.array([[-658.0, 0.0]]))
+    expected = np.exp(40) * np.log(2) + np.log1p(np.e)
+    found = to_numpy(losses.one_vs_each(t, s, None, c))
+    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+
+
 def test_augment_reduce(batch, rng):
     true, sampled, _, noise = batch
     eta = np.exp(rng.normal(2, 3, B))
