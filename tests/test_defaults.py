@@ -38,7 +38,7 @@ DEFAULTS = {
     "unigram": STATIC | {"power": 1.0},
     "exp": {"share_draws": False, "seed": None},
     "in_batch": {"counts": None, "smoothing": 1.0},
-    "mixed": {"weight": 0.5},
+    "mixed": {"weight": 0.5, "num_sampled": None},
     "quadratic": KERNEL | {"alpha": 100.0},
     "rff": RANDOM,
     "sorf": RANDOM,
@@ -47,6 +47,8 @@ DEFAULTS = {
     "codebook": {"num_codewords": 128, "quantizer": "residual", "within_cell": "weights"}
     | {"window": 32, "counts": None, "counts_power": 1.0, "prior": None, "prior_power": 1.0}
     | {"refresh_every": 20, "share_draws": False, "seed": None},
+    "top_and_tail": {"num_top": 256, "num_candidates": None, "groups": 16, "top": "codebook"}
+    | {"counts": None, "tail": None, "own_tails": True, "seed": None},
     "adversarial": {"num_components": 16, "regularization": 0.1, "max_alternations": 30}
     | {"max_points_per_node": None, "share_draws": False},
 }
