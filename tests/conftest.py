@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from scipy import stats
 
 from softbench.samplers import Sampler, Samples
@@ -22,7 +22,9 @@ SIGNIFICANCE = 1e-4
 # Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("short", max_examples=12, derandomize=True, **_COMMON)
-settings.register_profile("long", max_examples=2000, database=None, **_COMMON)
+_LONG = int(os.environ.get("SOFTBENCH_EXAMPLES", "2000"))
+_GENERATE = {"phases": (Phase.explicit, Phase.generate)}  # to shrink an example can take an hour
+settings.register_profile("long", max_examples=_LONG, database=None, **_GENERATE, **_COMMON)
 settings.load_profile("short")
 
 

@@ -86,14 +86,20 @@ def of_examples(x: Tensor, batch: int | Tensor) -> Tensor:
 
 def contains(sets: Tensor, ids: Tensor) -> Tensor:
     """Whether each of the ids (R, N) is in its row's set (R, T); bool (R, N)."""
-    size = 1 << max(sets.shape[1] - 1, 0).bit_length()
+    ordered = ops.sort(sets, axis=-1)
+    place = ops.maximum(number_at_most(ordered, ids) - 1, 0)
+    return ops.equal(ops.take_along_axis(ordered, place, axis=-1), ids)
+
+
+def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
+    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
+    depth = ordered.shape[1].bit_length()
+    missing = 2**depth - ordered.shape[1]
     largest = int(np.iinfo(np.int32).max)
-    ordered = ops.pad(
-        ops.sort(sets, axis=-1), ((0, 0), (0, size - sets.shape[1])), constant_values=largest
-    )
-    position = ops.zeros_like(ids)
-    for power in reversed(range(size.bit_length() - 1)):
-        candidate = position + 2**power
-        below = ops.take_along_axis(ordered, candidate, axis=-1) <= ids
-        position = ops.where(below, candidate, position)
-    return ops.equal(ops.take_along_axis(ordered, position, axis=-1), ids)
+    padded = ops.pad(ordered, ((0, 0), (0, missing)), constant_values=largest)
+    number = ops.zeros_like(values)
+    for power in reversed(range(depth)):
+        more = number + 2**power
+        below = ops.take_along_axis(padded, more - 1, axis=-1) <= values
+        number = ops.where(below, more, number)
+    return number

@@ -11,7 +11,14 @@ from softbench.common import PACKAGE, Tensor, check_counts, check_length, check_
 from softbench.ops import assign_when, gather_rows, read
 from softbench.samplers.base import Sampler, Samples, all_ids, check_width
 from softbench.samplers.codebook.sampler import Codebook
-from softbench.samplers.groups import by_groups, check_splits, contains, of_examples, similar
+from softbench.samplers.groups import (
+    by_groups,
+    check_splits,
+    contains,
+    number_at_most,
+    of_examples,
+    similar,
+)
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.registry import get, serialize
 from softbench.samplers.static import StaticSampler
@@ -252,13 +259,7 @@ class TopAndTail(Sampler):
         best = ops.cast(ops.top_k(gain, min(wanted, cells.size))[1], "int32")
         ends = ops.cumsum(ops.take(sizes, best), axis=-1)  # (G, cells)
         places = ops.arange(wanted, dtype="int32")
-        # The number of cells that end at or before each place.
-        ended = ops.minimum(ends, wanted)
-        rows = ops.arange(ops.shape(ended)[0], dtype="int32") * (wanted + 1)
-        flat = ops.reshape(ended + ops.expand_dims(rows, -1), (-1,))
-        ones = ops.ones_like(flat)
-        counts = ops.segment_sum(ones, flat, ops.shape(ended)[0] * (wanted + 1))
-        number = ops.cumsum(ops.reshape(counts, (-1, wanted + 1)), axis=-1)[:, :wanted]
+        number = number_at_most(ends, ops.broadcast_to(places, (ops.shape(ends)[0], wanted)))
         known = number < best.shape[1]
         number = ops.minimum(number, best.shape[1] - 1)
         cell = ops.take_along_axis(best, number, axis=-1)
