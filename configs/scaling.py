@@ -57,6 +57,8 @@ def get_config():
             "rows_log_uniform_shared": drawn("log_uniform", True),
             "rows_log_uniform_shared_unique": drawn("log_uniform", True, unique=True),
             "rows_log_uniform_per_example": drawn("log_uniform", False),
+            "rows_codebook_per_example": drawn("codebook", False),
+            "rows_codebook_shared": drawn("codebook", True),
             "keras_log_uniform_shared": drawn("log_uniform", True, row_optimizer=None),
             "full": full(),
             "peer_tf": peer(deduplicate=True),

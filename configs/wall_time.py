@@ -60,7 +60,11 @@ def get_config():
         for count, size in EXACT_BLOCKS
     }
     table |= blocks
-    table |= {f"{name}_shared": timed(name, share_draws=True) for name in ("exp", "quadratic")}
+    codebooks = {"codebook": {}, "codebook_k256": {"num_codewords": 256}}
+    table |= {name: timed("codebook", **config) for name, config in codebooks.items()}
+    table |= {
+        f"{name}_shared": timed(name, share_draws=True) for name in ("exp", "quadratic", "codebook")
+    }
     table |= {
         f"rff_{count}_shared": timed("rff", num_features=count, share_draws=True)
         for count in FEATURES
@@ -77,6 +81,16 @@ def get_config():
         "7_n100000": problem(100_000, exact + kernels),
         "8_n1000000": problem(1_000_000, exact + kernels),
         "9_exact": problem(500_000, [*exact, *blocks], part="exact"),
+        "a_codebook": problem(500_000, [*exact, "rff_1000", *codebooks], part="codebook"),
+        "b_codebook": problem(10_000, [*exact, *codebooks], part="codebook"),
+        "c_codebook": problem(2_000_000, ["exp_product", *codebooks], part="codebook"),
+        "d_codebook": problem(
+            500_000,
+            ["exp_product", "rff_1000", "codebook"],
+            batch_size=256,
+            num_sampled=100,
+            part="codebook",
+        ),
     }
     return experiment(
         "wall_time",
