@@ -121,7 +121,9 @@ def row_variance(
     taken as exact, is sum_b v_bi p_bi^2 |h_b|^2 if each example draws for itself, and
     v_i |sum_b p_bi h_b|^2 for each set of examples that share their draws, with
     v = (1 - q) / (m q), or (1 - pi) / pi without replacement. The sum is divided by
-    |sum_b (p_bi - [i = y_b]) h_b|^2.
+    |sum_b (p_bi - [i = y_b]) h_b|^2. A tail that all groups share (`top_and_tail` without
+    `own_tails`) is one set: it adds v_i |sum p_bi h_b|^2 over the examples for which i is not
+    certain.
 
     Args:
         head, sampler_inputs: as of `proposal_quality`.
@@ -132,26 +134,37 @@ def row_variance(
         `RelativeVariance` with a value for each class; not a number where its gradient is 0.
 
     Raises:
-        ValueError: if the head has no sampler.
+        ValueError: if the head has no sampler, or one that shares a part of its draws alone.
     """
     sampler = _sampler(head)
+    if getattr(sampler, "shares_in_part", False):
+        raise ValueError(
+            "`head.sampler` must share all of its draws or none for the variance of a row's "
+            f"gradient. Received: {type(sampler).__name__} of which one part shares them"
+        )
     flat = ops.convert_to_numpy(_flat(hidden)).astype(np.float64)
     arranged = flat[_order(head, hidden, sampler_inputs)]
     own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
+    joint = np.zeros(own.shape)  # of one set for all: sqrt(v) sum_b p_b h_b
     found, size = np.zeros(own.shape), -(-len(flat) // (sampler.groups or 1))
     for scores, log_q, part, ends in _parts(head, hidden, sampler_inputs, size):
         p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
         found += p.T @ arranged[part]
         ratio = _variance_over_square(head, log_q)
-        if sampler.per_example:
+        if sampler.per_example and sampler.one_random_set:
+            joint += (p * np.sqrt(ratio)).T @ arranged[part]
+        elif sampler.per_example:
             square = np.sum(arranged[part] ** 2, axis=-1, keepdims=True)
             variance += np.sum(p**2 * square * ratio, axis=0)
         if ends:  # of the group
-            if not sampler.per_example:
+            if not sampler.per_example and sampler.one_random_set:
+                joint += np.sqrt(ratio[0])[:, None] * found
+            elif not sampler.per_example:
                 variance += np.sum(found**2, axis=-1) * ratio[0]
             own, found = own + found, np.zeros(own.shape)
     if labels is not None:
         np.subtract.at(own, ops.convert_to_numpy(labels).reshape(-1), flat)
+    variance += np.sum(joint**2, axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return _with_mean(variance / np.sum(own**2, axis=-1))
 

@@ -120,6 +120,28 @@ def test_the_partition_is_estimated_without_bias_and_with_the_variance_said(layo
     assert 0.5 < estimates.var(0).mean() / said.mean() < 2  # systematic draws, see its docstring
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_variance_of_the_rows_gradients_is_that_of_the_draws(layout):
+    """Of sum_b p_bi N_bi / E[N_bi] h_b, measured; a tail that groups share is one set."""
+    head = head_of(layout)
+    sampler, table = head.sampler, head.table
+    order = sampler.arrange(keras.ops.convert_to_tensor(HIDDEN))
+    hidden = HIDDEN if order is None else HIDDEN[to_numpy(order)]
+    p = reference.softmax(reference.scores(hidden, KERNEL, BIAS))
+    draw = compiled(lambda h: sampler.sample(table, h, M), sampler)
+    found, rows = [], np.arange(B)[:, None]
+    for _ in range(400):
+        ids, log_count = per_example(draw(hidden), layout)
+        times = np.zeros((B, N))
+        weight = np.where(np.isfinite(log_count), np.exp(-log_count), 0.0)
+        np.add.at(times, (np.broadcast_to(rows, ids.shape), ids), weight)
+        found.append((p * times).T @ hidden)
+    exact = np.sum((p.T @ hidden) ** 2, axis=-1)
+    measured = np.stack(found).var(0).sum(-1) / exact
+    said = diagnostics.row_variance(head, HIDDEN).values
+    np.testing.assert_allclose(said, measured, rtol=0.5, atol=0.05 * measured.max())
+
+
 @pytest.mark.parametrize(
     ("layout", "candidates"), [("batch", None), ("groups", N), ("groups", None), ("examples", N)]
 )

@@ -63,6 +63,7 @@ class Sampler(keras.layers.Layer):
             `_draw` and `log_expected_count` take `present`, bool (B,).
         shares_by_groups: whether `share_draws` can be a number of groups.
         draws_for_certain: whether some classes are always drawn, and which depends on the input.
+        one_random_set: whether what is random in the draws of all examples and groups is the same.
     """
 
     kind: str
@@ -71,6 +72,7 @@ class Sampler(keras.layers.Layer):
     uses_present = False
     shares_by_groups = False
     draws_for_certain = False
+    one_random_set = False
 
     def __init__(
         self, share_draws: bool | int = False, seed: int | None = None, **kwargs: Any

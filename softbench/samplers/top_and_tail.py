@@ -164,6 +164,10 @@ class TopAndTail(Sampler):
         return self.tail.unique
 
     @property
+    def one_random_set(self) -> bool:  # type: ignore[override]
+        return self.tail.groups is None
+
+    @property
     def uses_present(self) -> bool:  # type: ignore[override]
         return self.top.uses_present or self.tail.uses_present
 
