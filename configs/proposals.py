@@ -1,4 +1,4 @@
-"""Proposals against the softmax of a Penn Treebank head while it trains, n = 10,000, and the cost.
+"""Penn Treebank: how near proposals are to a head's softmax as it trains, and their cost.
 
     softbench --config=configs/proposals.py --backend=jax --data_dir=<folder that holds ptb/>
 
