@@ -41,6 +41,7 @@ TASKS = {
     "step_time": _experiment("step_time", timing=_TURNS),
     "wall_time": _experiment("wall_time", timing=_TURNS),
     "gradient_bias": _experiment("gradient_bias", reads_data=True),
+    "proposals": _experiment("proposals", reads_data=True),
     "kernel_mse": _experiment("kernel_mse"),
     "signal_to_noise": _experiment("signal_to_noise"),
     "mutual_information": _experiment("mutual_information"),

@@ -139,6 +139,16 @@ def text(value: object) -> str:
     return "-" if pd.isna(value) else number(value)
 
 
+def or_infinite(value: float | None) -> str:
+    """Returns a number by `number`; a record spells infinity as null."""
+    return "inf" if pd.isna(value) else number(value)
+
+
+def percent(value: float | None) -> str:
+    """Returns a share in percent; "-" for what is missing."""
+    return "-" if pd.isna(value) else f"{100 * value:.2f} %"
+
+
 def quantiles(median: float, low: float, high: float) -> str:
     """Returns `1.5 (1.4-1.6)`; "-" when it was not measured."""
     return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from faults import ENDLESS, arguments, cli, driver, wait_for
 
-from softbench.experiments.gradient_bias import run as gradient_bias
+from softbench.experiments import trained
 
 FULL = Path("/dev/full")
 
@@ -64,22 +64,22 @@ def test_html_to_a_place_that_cannot_be_written(tmp_path):
 
 def test_a_kept_head_is_whole_or_made_again(tmp_path, monkeypatch):
     path = tmp_path / "partial" / "trained-0.npz"
-    made = gradient_bias.Trained(*(np.arange(1000.0) + i for i in range(5)))
-    assert gradient_bias._kept(path) is None
-    gradient_bias._keep(made, path)
-    for a, b in zip(made, gradient_bias._kept(path), strict=True):
+    made = trained.Trained(*(np.arange(1000.0) + i for i in range(5)))
+    assert trained._kept(path) is None
+    trained._keep(made, path)
+    for a, b in zip(made, trained._kept(path), strict=True):
         np.testing.assert_array_equal(a, b)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     content = path.read_bytes()
     for damaged in (b"", content[:5000], content[:-1], b"\x80" * 99):
         path.write_bytes(damaged)
-        assert gradient_bias._kept(path) is None
+        assert trained._kept(path) is None
 
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr(gradient_bias.os, "replace", fail)
+    monkeypatch.setattr(trained.os, "replace", fail)
     path.write_bytes(content)
     with pytest.raises(OSError, match="disk full"):
-        gradient_bias._keep(made, path)
+        trained._keep(made, path)
     assert path.read_bytes() == content and len(list(path.parent.iterdir())) == 1

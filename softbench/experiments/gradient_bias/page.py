@@ -9,21 +9,10 @@ from softbench.bench.records import sampler_kinds
 from softbench.report import frame
 from softbench.report.markdown import code, literal
 from softbench.report.page import Page
-from softbench.report.tables import Section, Table, in_order, number, section, table
+from softbench.report.tables import Section, Table, in_order, or_infinite, percent, section, table
 
 _KINDS = ("needs no scores", "kernel", "kernel times class counts")
 _ONE_HEAD = ["valid_perplexity", "mutual_information", "batch", "contexts"]
-
-
-def _or_inf(value: float | None) -> str:
-    """A number; a record spells infinity as null."""
-    return "inf" if pd.isna(value) else number(value)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if pd.isna(value) else f"{100 * value:.2f} %"
-
-
 _HEAD = {
     "head": "head",
     "validation perplexity": "valid_perplexity",
@@ -32,19 +21,19 @@ _HEAD = {
 }
 _PROPOSALS = {
     "sampler": "method",
-    "KL(p, q), nats": (_or_inf, "kl"),
-    "ESS": (_percent, "ess"),
-    "p/q min": (_or_inf, "ratio_min"),
-    "p/q median": (_or_inf, "ratio_median"),
-    "p/q max": (_or_inf, "ratio_max"),
-    "negative": (_percent, "negative_share"),
+    "KL(p, q), nats": (or_infinite, "kl"),
+    "ESS": (percent, "ess"),
+    "p/q min": (or_infinite, "ratio_min"),
+    "p/q median": (or_infinite, "ratio_median"),
+    "p/q max": (or_infinite, "ratio_max"),
+    "negative": (percent, "negative_share"),
 }
 _BIAS = {
     "sampler": "method",
-    "worst bias": (_or_inf, "worst"),
+    "worst bias": (or_infinite, "worst"),
     "standard error": ("{:.1e}", "error"),
-    "LB": (_or_inf, "lower"),
-    "UB": (_or_inf, "upper"),
+    "LB": (or_infinite, "lower"),
+    "UB": (or_infinite, "upper"),
     "contexts inside": ("{} of {}", "inside", "contexts"),
 }
 
@@ -123,7 +112,7 @@ def front(pages: list[Page]) -> Section:
                     "kind": row.Index,
                     "nearest": code(row.method),
                     "effective sample size": f"{100 * row.ess:.1f} %",
-                    "KL(p, q), nats": _or_inf(row.kl),
+                    "KL(p, q), nats": or_infinite(row.kl),
                     "page": page.link,
                 }
                 for row in nearest.itertuples()

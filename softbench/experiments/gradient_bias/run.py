@@ -3,49 +3,22 @@
 Shape letters: B validation contexts, n classes, d features, D random features.
 """
 
-import hashlib
-import json
-import os
-import tempfile
-import zipfile
-from pathlib import Path
-from typing import NamedTuple
-
 import keras
 import numpy as np
 
 from softbench import diagnostics
-from softbench.bench import environment, provenance
 from softbench.bench.job import Job
-from softbench.bench.training import build
-from softbench.bench.training import run as train
-from softbench.bench.training.problems import load
+from softbench.experiments import trained as trained_lib
 from softbench.experiments.gradient_bias import theorem
+from softbench.experiments.trained import Trained
 
 _CLASSES = 1024  # whose features are held at a time
-
-
-class Trained(NamedTuple):
-    """A trained head, and the validation contexts that the samplers are asked about.
-
-    Attributes:
-        kernel: (n, d).
-        hidden, labels: (B, d), (B,).
-        counts: (n,) of the training labels.
-        valid_nll: of the model, over the whole validation set.
-    """
-
-    kernel: np.ndarray
-    hidden: np.ndarray
-    labels: np.ndarray
-    counts: np.ndarray
-    valid_nll: np.ndarray
 
 
 def run(job: Job) -> None:
     """Measures every sampler of the cell on the trained head; fills `job.result`."""
     config, result = job.config, job.result
-    trained = _load_or_train(job)
+    (trained,) = trained_lib.load_or_train(job).values()
     nll, options = float(trained.valid_nll), job.options
     places = _spread(len(trained.labels), options["contexts"])
     contexts = trained._replace(hidden=trained.hidden[places], labels=trained.labels[places])
@@ -56,7 +29,7 @@ def run(job: Job) -> None:
     for name, method in config["methods"].items():
         if method["head"] == "FullSoftmax":
             continue
-        head = _head(method, trained, config["seed"])
+        head = trained_lib.head(method, trained, config["seed"])
         found = proposal(head, trained)
         found["bias"] = {
             str(size): gradient_bias(head, contexts, int(size), repeats, config["seed"])
@@ -66,77 +39,9 @@ def run(job: Job) -> None:
         job.progress({"sampler": name, **found})
 
 
-def _trained_method(methods: dict) -> dict:
-    for method in methods.values():
-        if method["head"] == "FullSoftmax":
-            return method
-    raise ValueError(
-        "`methods` must have a row of head FullSoftmax, the one that is trained. "
-        f"Received: {', '.join(methods)}"
-    )
-
-
-def _load_or_train(job: Job) -> Trained:
-    """The trained head: from the cache of an earlier run, or trained now."""
-    config = job.config
-    method = _trained_method(config["methods"])
-    parts = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
-    key = {part: config[part] for part in parts} | {"full": method}
-    key |= {"code": environment.code(), "data": provenance.data(config, job.data_dir)}
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    path = None if job.cache is None else Path(job.cache) / f"trained-{digest}.npz"
-    kept = None if path is None else _kept(path)
-    if kept is not None:
-        job.result["from_cache"] = True
-        return kept
-    problem = load(config, job.data_dir)
-    model = train.fit(job, method, problem, config["optimizer"])
-    hidden, labels = problem.probe()
-    trained = Trained(
-        keras.ops.convert_to_numpy(model.head.table.kernel),
-        hidden,
-        labels,
-        problem.counts,
-        np.array(job.result["curve"][-1]["valid_nll"]),
-    )
-    if path is not None:
-        _keep(trained, path)
-    return trained
-
-
-def _kept(path: Path) -> Trained | None:
-    """The head of an earlier run; None without one, or if its file is not whole."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Trained(**arrays)
-    except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
-        return None
-
-
-def _keep(trained: Trained, path: Path) -> None:
-    """Writes all of the file or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **trained._asdict())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def _spread(size: int, wanted: int) -> np.ndarray:
     """`wanted` positions spread over a batch of `size`."""
     return np.unique(np.linspace(0, size - 1, min(wanted, size)).astype(int))
-
-
-def _head(method: dict, trained: Trained, seed: int) -> keras.layers.Layer:
-    """A method's head with the trained kernel, and its sampler built from that."""
-    head = build.head(method, len(trained.kernel), trained.counts, seed)
-    head.table.kernel_initializer = lambda shape, dtype=None: trained.kernel
-    head.build((None, trained.kernel.shape[1]))
-    return head
 
 
 def proposal(head: keras.layers.Layer, trained: Trained) -> dict:

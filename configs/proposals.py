@@ -1,0 +1,94 @@
+"""Penn Treebank: how near proposals are to a head's softmax as it trains, and their cost.
+
+    softbench --config=configs/proposals.py --backend=jax --data_dir=<folder that holds ptb/>
+
+The head of `gradient_bias` (a small LSTM, normalised embeddings, one epoch of the full softmax) is
+kept after 10 %, 50 % and 100 % of its steps. At each point every sampler is built from its table,
+and asked about 400 validation contexts: KL(p, q) and effective sample size, the relative variance
+of the estimated partition and of the rows' gradients with the draws of a batch. Rows that are
+`stale` were fitted at an earlier point, and have not seen the table since. Draws are timed on the
+last table.
+"""
+
+from softbench.bench.config import experiment
+from softbench.bench.methods import (
+    FLAT_COUNTS,
+    FLAT_PRIOR,
+    NORMALISED,
+    SMALL_LANGUAGE,
+    full,
+    sampled,
+)
+
+SHARED, PER_EXAMPLE = 1000, 100  # draws
+CODEWORDS = (32, 64, 128, 256)
+COUNTS = {"counts": "train"}
+STALE = ("codebook_K128", "codebook_K256", "top_and_tail_1", "top_and_tail_16")
+
+
+def asked(name, num_sampled=PER_EXAMPLE, **config):
+    """A row that asks one sampler on the normalised table."""
+    return sampled(name, num_sampled, NORMALISED, **config)
+
+
+def method_table():
+    """The head that is trained, then the samplers."""
+    table = {
+        "full": full(**NORMALISED),
+        "uniform": asked("uniform"),
+        "unigram_p75": asked("unigram", **FLAT_COUNTS),
+        "unigram_p75_shared": asked("unigram", SHARED, share_draws=True, **FLAT_COUNTS),
+        "unigram_p75_unique": asked(
+            "unigram", SHARED, share_draws=True, unique=True, **FLAT_COUNTS
+        ),
+        "exp": asked("exp"),
+        "quadratic": asked("quadratic"),
+        "rff_D1024_nu4": asked("rff", num_features=1024, nu=4.0),
+        "positive_prior_D512_nu4": asked("positive", num_features=512, nu=4.0, **FLAT_PRIOR),
+    }
+    for size in CODEWORDS:
+        table[f"codebook_K{size}"] = asked("codebook", num_codewords=size, **COUNTS)
+    own = {"num_codewords": 128, **COUNTS}
+    table["codebook_K128_unweighted"] = asked("codebook", num_codewords=128, counts_power=0.0)
+    table["codebook_K128_product"] = asked("codebook", quantizer="product", **own)
+    table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
+    top = {"num_top": 256, "own_tails": False, **COUNTS}
+    for groups in (1, 16):
+        table[f"top_and_tail_{groups}"] = asked("top_and_tail", SHARED, groups=groups, **top)
+    table["top_and_tail_16_candidates"] = asked(
+        "top_and_tail", SHARED, groups=16, num_candidates=1024, **top
+    )
+    return table
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    return experiment(
+        "proposals",
+        title="Proposals on a Penn Treebank head while it trains: quality, and cost of a draw",
+        task="proposals",
+        dataset={"name": "ptb"},
+        model={"name": "lstm", "preset": "small"},
+        optimizer={"name": "adam", "learning_rate": 2e-3},
+        method_table=method_table(),
+        epochs=1,
+        options={
+            "fractions": (0.1, 0.5, 1.0),  # of the training steps
+            "stale": dict.fromkeys(STALE, 0.1),  # row -> fraction at which it was fitted
+            "timing": {"rounds": 5, "block": 4, "max_seconds": 10.0},  # of `timing.in_turn`
+        },
+        cell_timeout_s=3 * 3600.0,
+        presets={
+            "smoke": {
+                "dataset": {**SMALL_LANGUAGE, "num_classes": 2_500, "num_train": 20_000},
+                "model": {"name": "lstm", "preset": "small", "units": 16},
+                "methods": "full,unigram_p75,unigram_p75_unique,exp,codebook_K32,top_and_tail_16",
+                "options": {
+                    "fractions": (0.5, 1.0),
+                    "stale": {"codebook_K32": 0.5},
+                    "timing": {"rounds": 2, "block": 2, "max_seconds": 1.0},
+                },
+            },
+            "paper": {},
+        },
+    )

@@ -1,0 +1,1 @@
+"""How near proposals are to the softmax of a head while it trains, and what a draw costs."""

@@ -1,0 +1,111 @@
+"""The task "proposals": the quality of samplers at points of one head's training, and their cost.
+
+Shape letters: B validation contexts, n classes, d features.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from softbench import diagnostics
+from softbench.bench import records, timing
+from softbench.bench.job import Job
+from softbench.experiments import trained as trained_lib
+from softbench.experiments.trained import Trained
+from softbench.metrics.ranking import BUCKETS, class_buckets
+from softbench.ops import steps as compiled_steps
+
+
+def run(job: Job) -> None:
+    """Measures every sampler of the cell at every point, then times their draws."""
+    config, result, options = job.config, job.result, job.options
+    points = trained_lib.load_or_train(job, options["fractions"])
+    points = {fraction: _labelled(point) for fraction, point in points.items()}
+    stale = _checked_stale(options.get("stale", {}), points)
+    last = list(points.values())[-1]
+    result |= {"num_classes": len(last.kernel), "batch": len(last.labels), "synchronised": True}
+    result["heads"] = [{"fraction": f, **_of_head(point)} for f, point in points.items()]
+    methods = {k: v for k, v in config["methods"].items() if v["head"] != "FullSoftmax"}
+    result["samplers"] = {name: {"points": []} for name in methods}
+    draws = {}
+    for name, method in methods.items():
+        for fraction, point in points.items():
+            head = trained_lib.head(method, point, config["seed"])
+            found = [{"fraction": fraction, "built": fraction, **measure(head, point)}]
+            built = stale.get(name, fraction)
+            if built < fraction:
+                old = trained_lib.head(method, points[built], config["seed"])
+                old.table.kernel.assign(point.kernel)
+                found.append({"fraction": fraction, "built": built, **measure(old, point)})
+            result["samplers"][name]["points"] += found
+            job.progress(records.finite({"sampler": name, "points": found}))
+        draws[name], result["samplers"][name]["draws"] = draw_step(head, last)
+    times = timing.in_turn(draws, **options["timing"])
+    for name, found in times.items():
+        result["samplers"][name]["draw_ms"] = found["step_ms"]
+
+
+def _labelled(point: Trained) -> Trained:
+    """The contexts that have a label."""
+    known = point.labels >= 0
+    return point._replace(hidden=point.hidden[known], labels=point.labels[known])
+
+
+def _checked_stale(stale: Mapping[str, float], points: Mapping[float, Trained]) -> dict:
+    wrong = {name: fraction for name, fraction in stale.items() if fraction not in points}
+    if wrong:
+        raise ValueError(f"`stale` must give some of fractions={list(points)}. Received: {wrong}")
+    return dict(stale)
+
+
+def _of_head(point: Trained) -> dict:
+    nll = float(point.valid_nll)
+    information = diagnostics.mutual_information(point.counts, nll)
+    return {"valid_perplexity": float(np.exp(nll)), "mutual_information": information}
+
+
+def measure(head: keras.layers.Layer, point: Trained) -> dict:
+    """KL, ESS, and the relative variances of the partition and of the rows' gradients.
+
+    Returns:
+        `kl`, `ess`, `rv`: means over the contexts; `rv_median`; `row_rv`: `median` over the
+        classes whose gradient is not 0, and medians and means of the `head`, `torso` and `tail` of
+        the classes.
+    """
+    quality = diagnostics.proposal_quality(head, point.hidden)
+    partition = diagnostics.relative_variance(head, point.hidden)
+    rows = diagnostics.row_variance(head, point.hidden, point.labels).values
+    found = {"kl": quality.kl, "ess": quality.ess, "rv": partition.mean}
+    found["rv_median"] = float(np.median(partition.values))
+    return found | {"row_rv": by_frequency(rows, point.counts)}
+
+
+def by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    """Medians and means of (n,) values that are numbers, of thirds of the labels by class."""
+    known = ~np.isnan(values)
+    found = {"median": float(np.median(values[known]))}
+    buckets = class_buckets(counts)
+    for bucket, name in enumerate(BUCKETS):
+        own = values[known & (buckets == bucket)]
+        if len(own):
+            found |= {f"median_{name}": float(np.median(own)), f"mean_{name}": float(own.mean())}
+    return found
+
+
+def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, int]:
+    """The compiled draw of a training step for the batch, and how many rows it gathers."""
+
+    def draw(hidden: Any, labels: Any) -> list:
+        order = head.sampler.arrange(hidden)
+        if order is not None:
+            hidden, labels = (ops.take(x, order, axis=0) for x in (hidden, labels))
+        return [block for found in head.draw(hidden, labels) for block in found.blocks()]
+
+    batch = (point.hidden, point.labels.astype("int32"))
+    ids = [ids for ids, _ in draw(*map(ops.convert_to_tensor, batch))]
+    calls = compiled_steps.Calls(head.variables)
+    step = timing.cycled(calls.compile(draw), [batch], calls.wait)
+    return step, sum(int(np.prod(part.shape)) for part in ids)

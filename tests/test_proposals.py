@@ -1,0 +1,177 @@
+"""The task proposals on a small generated language, and its tables."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+
+from softbench.bench.job import Job
+from softbench.experiments import trained
+from softbench.experiments.proposals import page
+from softbench.experiments.proposals import run as proposals
+
+N, M = 40, 10
+
+
+def row(head, **kwargs):
+    table = {"normalize": True, "temperature": 0.2, "use_bias": False}
+    return {"head": head, "kwargs": {**table, **kwargs}}
+
+
+def sampler(name, **config):
+    own = {"class_name": name, "config": config}
+    return row("SampledSoftmax", sampler=own, num_sampled=M)
+
+
+METHODS = {
+    "full": row("FullSoftmax"),
+    "uniform": sampler("uniform"),
+    "shared": sampler("uniform", share_draws=True),
+    # A codeword for each class: the softmax itself, of the table that it was fitted to.
+    "codebook": sampler("codebook", num_codewords=N, quantizer="single", counts_power=0.0),
+    "top_and_tail": sampler(
+        "top_and_tail", num_top=4, groups=2, own_tails=False, counts="train + 1"
+    ),
+}
+STALE = {"codebook": 0.5}
+
+
+def make_job(folder, **fields):
+    dataset = {"name": "synthetic_language", "num_classes": N, "num_train": 800}
+    config = {
+        "backend": keras.backend.backend(),
+        "dataset": {**dataset, "num_valid": 200, "num_test": 60},
+        "model": {"name": "lstm", "units": 6, "num_layers": 1, "batch_size": 4, "num_steps": 5},
+        "optimizer": {"name": "adam", "learning_rate": 1e-2},
+        "epochs": 1,
+        "steps_per_epoch": 0,
+        "seed": 0,
+        "methods": METHODS,
+        "task": "proposals",
+        "options": {
+            "fractions": [0.5, 1.0],
+            "stale": STALE,
+            "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
+        },
+    }
+    return Job(config | fields, None, {}, lambda point: None, folder)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    made = make_job(tmp_path_factory.mktemp("cache"))
+    proposals.run(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def heads(job):
+    return trained.load_or_train(job._replace(result={}), [0.5, 1.0])
+
+
+def model(head):
+    return reference.softmax(reference.scores(head.hidden, head.kernel, None, True, 0.2))
+
+
+def point(job, name, fraction, built=None):
+    (found,) = (
+        point
+        for point in job.result["samplers"][name]["points"]
+        if (point["fraction"], point["built"]) == (fraction, built or fraction)
+    )
+    return found
+
+
+def test_proposals_by_their_definitions(job, heads):
+    buckets = reference.ref_class_buckets(heads[1.0].counts)
+    for fraction, head in heads.items():
+        p, hidden = model(head), head.hidden.astype(float)
+        labels = np.eye(N)[head.labels]
+        square = (((p - labels).T @ hidden) ** 2).sum(-1)
+        expected = {
+            "uniform": (p**2).T @ (hidden**2).sum(-1) * (N - 1) / M / square,
+            "shared": ((p.T @ hidden) ** 2).sum(-1) * (N - 1) / M / square,
+        }
+        for name, rows in expected.items():
+            found = point(job, name, fraction)
+            assert found["kl"] == pytest.approx((p * np.log(p * N)).sum(-1).mean(), rel=1e-4)
+            assert found["ess"] == pytest.approx((1 / (p**2 * N).sum(-1)).mean(), rel=1e-4)
+            rv = ((p**2 * N).sum(-1) - 1) / M
+            assert found["rv"] == pytest.approx(rv.mean(), rel=1e-3)
+            assert found["rv_median"] == pytest.approx(np.median(rv), rel=1e-3)
+            assert found["row_rv"]["median"] == pytest.approx(np.median(rows), rel=1e-3)
+            for bucket, part in enumerate(("head", "torso", "tail")):
+                own = rows[np.asarray(buckets) == bucket]
+                assert found["row_rv"][f"mean_{part}"] == pytest.approx(own.mean(), rel=1e-3)
+                median = found["row_rv"][f"median_{part}"]
+                assert median == pytest.approx(np.median(own), rel=1e-3)
+
+
+def test_a_stale_codebook_is_that_of_the_earlier_table(job, heads):
+    for fraction in heads:
+        assert point(job, "codebook", fraction)["ess"] == pytest.approx(1, abs=1e-3)
+    p, q = model(heads[1.0]), model(heads[0.5]._replace(hidden=heads[1.0].hidden))
+    found = point(job, "codebook", 1.0, 0.5)
+    assert found["kl"] == pytest.approx((p * np.log(p / q)).sum(-1).mean(), rel=1e-3)
+    assert found["ess"] == pytest.approx((1 / (p**2 / q).sum(-1)).mean(), rel=1e-3)
+    assert found["rv"] == pytest.approx((((p**2 / q).sum(-1) - 1) / M).mean(), rel=1e-2)
+    built = {name: len(found["points"]) for name, found in job.result["samplers"].items()}
+    assert built == {"uniform": 2, "shared": 2, "codebook": 3, "top_and_tail": 2}
+
+
+def test_draws_and_their_time(job):
+    batch = job.result["batch"]
+    draws = {name: found["draws"] for name, found in job.result["samplers"].items()}
+    every = dict.fromkeys(("uniform", "codebook"), batch * M)
+    assert draws == {**every, "shared": M, "top_and_tail": 2 * 4 + M}
+    for found in job.result["samplers"].values():
+        assert found["draw_ms"]["median"] > 0 and found["draw_ms"]["count"] == 2
+
+
+def test_all_points_are_of_one_run(job, heads, tmp_path):
+    """As if it had been stopped there, and as if nobody had looked."""
+    half = trained.load_or_train(make_job(tmp_path, steps_per_epoch=20))[1.0]
+    for a, b in zip(half, heads[0.5], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    (whole,) = trained.load_or_train(make_job(tmp_path)).values()
+    for a, b in zip(whole, heads[1.0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    perplexity = [head["valid_perplexity"] for head in job.result["heads"]]
+    np.testing.assert_allclose(perplexity, np.exp([float(half[-1]), float(whole[-1])]), rtol=1e-5)
+
+
+def test_a_second_run_trains_nothing(job, heads):
+    again = job._replace(result={})
+    kept = trained.load_or_train(again, [1.0, 0.5])
+    assert again.result == {"from_cache": True} and list(kept) == [1.0, 0.5]
+    np.testing.assert_array_equal(kept[0.5].kernel, heads[0.5].kernel)
+
+
+def test_options_that_are_wrong(job):
+    for wrong in ([], [0.0], [1.5]):
+        with pytest.raises(ValueError, match=r"`fractions` must be in \(0, 1\]. Received"):
+            trained.load_or_train(job, wrong)
+    options = {**job.options, "stale": {"codebook": 0.3}}
+    with pytest.raises(ValueError, match=r"`stale` must give some of fractions.*'codebook': 0.3"):
+        proposals.run(job._replace(result={}, config={**job.config, "options": options}))
+
+
+def test_tables(job):
+    record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
+    plan = {"methods": list(METHODS)}
+    samplers = record["samplers"]
+    parts = [  # two runs on one head
+        {**record, "cell": str(names), "samplers": {n: samplers[n] for n in names}}
+        for names in (("codebook", "shared"), ("uniform",))
+    ]
+    head, first, last = page.tables(plan, parts)
+    assert [line[0] for line in head.rows] == ["50.00 %", "100.00 %"]
+    assert "after 50 %" in first.title and "after 100 %" in last.title
+    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook"]
+    assert [line[:2] for line in last.rows[2:]] == [
+        ["codebook", "100.00 %"],
+        ["codebook", "50.00 %"],
+    ]
+    assert last.rows[2][5] == "100.00 %"  # the effective sample size
+    samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity
+    assert page.tables(plan, [record])[2].rows[0][4] == "inf"
