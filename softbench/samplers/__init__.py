@@ -13,7 +13,7 @@ from softbench.samplers.log_uniform import LogUniform
 from softbench.samplers.mixed import Mixed
 from softbench.samplers.registry import REGISTRY, get, serialize
 from softbench.samplers.static import StaticSampler
-from softbench.samplers.top_and_tail import TopAndTail
+from softbench.samplers.top_and_tail.sampler import TopAndTail
 from softbench.samplers.tree.adversarial import AdversarialTree
 from softbench.samplers.uniform import Uniform
 from softbench.samplers.unigram import Unigram

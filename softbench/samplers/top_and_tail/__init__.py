@@ -1,0 +1,1 @@
+"""Certain classes, chosen by a codebook, and a sample of all others."""
