@@ -30,7 +30,7 @@ def run(job: Job) -> None:
     result["heads"] = [{"fraction": f, **_of_head(point)} for f, point in points.items()]
     methods = {k: v for k, v in config["methods"].items() if v["head"] != "FullSoftmax"}
     result["samplers"] = {name: {"points": []} for name in methods}
-    draws = {}
+    draws, gathered = {}, {}
     for name, method in methods.items():
         for fraction, point in points.items():
             head = trained_lib.head(method, point, config["seed"])
@@ -42,10 +42,10 @@ def run(job: Job) -> None:
                 found.append({"fraction": fraction, "built": built, **measure(old, point)})
             result["samplers"][name]["points"] += found
             job.progress(records.finite({"sampler": name, "points": found}))
-        draws[name], result["samplers"][name]["draws"] = draw_step(head, last)
+        draws[name], gathered[name] = draw_step(head, last)
     times = timing.in_turn(draws, **options["timing"])
     for name, found in times.items():
-        result["samplers"][name]["draw_ms"] = found["step_ms"]
+        result["samplers"][name] |= {"draw_ms": found["step_ms"], "draws": gathered[name][0]}
 
 
 def _labelled(point: Trained) -> Trained:
@@ -95,17 +95,18 @@ def by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
     return found
 
 
-def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, int]:
-    """The compiled draw of a training step for the batch, and how many rows it gathers."""
+def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, list[int]]:
+    """The compiled draw of a training step for the batch; how many rows it gathers, once called."""
+    gathered: list[int] = []
 
     def draw(hidden: Any, labels: Any) -> list:
         order = head.sampler.arrange(hidden)
         if order is not None:
             hidden, labels = (ops.take(x, order, axis=0) for x in (hidden, labels))
-        return [block for found in head.draw(hidden, labels) for block in found.blocks()]
+        blocks = [block for found in head.draw(hidden, labels) for block in found.blocks()]
+        gathered[:] = [sum(int(np.prod(ids.shape)) for ids, _ in blocks)]
+        return blocks
 
     batch = (point.hidden, point.labels.astype("int32"))
-    ids = [ids for ids, _ in draw(*map(ops.convert_to_tensor, batch))]
     calls = compiled_steps.Calls(head.variables)
-    step = timing.cycled(calls.compile(draw), [batch], calls.wait)
-    return step, sum(int(np.prod(part.shape)) for part in ids)
+    return timing.cycled(calls.compile(draw), [batch], calls.wait), gathered
