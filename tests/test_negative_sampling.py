@@ -229,7 +229,7 @@ def test_estimates_of_the_bounds_are_unbiased(name, sampler):
 
     def estimate(hidden, label):
         draw = head.draw(hidden, label)[0]
-        rows = [head.table.gather(ids) for ids in (label, draw.ids)]
+        rows = [[head.table.gather(ids)] for ids in (label, draw.ids)]
         true, sampled = head._logits(hidden, label, [draw], rows)
         (sampled,) = head._masked(sampled, [draw], label)
         extra = [0.0 * true + log_eta] if name == "augment_reduce" else []
