@@ -86,13 +86,13 @@ def relative_variance(
         `RelativeVariance` with a value for each example; infinite where q leaves out a class.
 
     Raises:
-        ValueError: if the head has no sampler, or one that draws some classes for certain and
-            others with replacement.
+        ValueError: if the head has no sampler.
     """
-    found = []
-    for scores, log_q, *_ in _parts(head, hidden, sampler_inputs):
+    found, certain = [], _certain(head, hidden, sampler_inputs)
+    for scores, log_q, part, _ in _parts(head, hidden, sampler_inputs):
         p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
-        variance = _variance_over_square(head, log_q)
+        own = None if certain is None else certain[part]
+        variance = _variance_over_square(head, log_q, own)
         with np.errstate(invalid="ignore", over="ignore"):
             terms = np.where(p > 0, p**2 * variance, 0.0).sum(axis=-1)
             if head.sampler.unique:
@@ -100,6 +100,7 @@ def relative_variance(
                 weight = np.sum(np.exp(np.float64(log_q)) * rest, axis=-1)
                 shared = np.sum(p * rest, axis=-1) ** 2 / np.where(weight > 0, weight, 1.0)
             else:
+                p = p if own is None else np.where(own, 0.0, p)
                 shared = np.sum(p, axis=-1) ** 2 / head.num_sampled
                 terms += np.sum(p**2, axis=-1) / head.num_sampled
         found.append(np.maximum(terms - shared, 0.0))
@@ -137,7 +138,7 @@ def row_variance(
         ValueError: if the head has no sampler, or one that shares a part of its draws alone.
     """
     sampler = _sampler(head)
-    if getattr(sampler, "shares_in_part", False):
+    if sampler.shares_in_part:
         raise ValueError(
             "`head.sampler` must share all of its draws or none for the variance of a row's "
             f"gradient. Received: {type(sampler).__name__} of which one part shares them"
@@ -147,10 +148,11 @@ def row_variance(
     own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
     joint = np.zeros(own.shape)  # of one set for all: sqrt(v) sum_b p_b h_b
     found, size = np.zeros(own.shape), -(-len(flat) // (sampler.groups or 1))
+    certain = _certain(head, hidden, sampler_inputs)
     for scores, log_q, part, ends in _parts(head, hidden, sampler_inputs, size):
         p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
         found += p.T @ arranged[part]
-        ratio = _variance_over_square(head, log_q)
+        ratio = _variance_over_square(head, log_q, None if certain is None else certain[part])
         if sampler.per_example and sampler.one_random_set:
             joint += (p * np.sqrt(ratio)).T @ arranged[part]
         elif sampler.per_example:
@@ -180,16 +182,29 @@ def _with_mean(values: np.ndarray) -> RelativeVariance:
     return RelativeVariance(values, float(known.mean()) if len(known) else float("nan"))
 
 
-def _variance_over_square(head: Any, log_q: np.ndarray) -> np.ndarray:
-    """Var(N) / E[N]^2 of the number of times N that a class is drawn, from log q or log pi."""
-    if head.sampler.draws_for_certain and not head.sampler.unique:
-        raise ValueError(
-            "`head.sampler` must have a tail without replacement for a relative variance. Received "
-            f"tail: {type(head.sampler.tail).__name__} with replacement"
-        )
+def _variance_over_square(
+    head: Any, log_q: np.ndarray, certain: np.ndarray | None = None
+) -> np.ndarray:
+    """Var(N) / E[N]^2 of the number of times N that a class is drawn, from log q or log pi.
+
+    It is 0 of the certain classes, whose q is that of a count of 1.
+    """
     q = np.exp(np.float64(log_q))
     with np.errstate(divide="ignore"):
-        return (1.0 - q) / (q if head.sampler.unique else head.num_sampled * q)
+        if certain is None:
+            return (1.0 - q) / (q if head.sampler.unique else head.num_sampled * q)
+        one = np.max(q, axis=-1, keepdims=True, where=certain, initial=0.0)
+        return np.where(certain, 0.0, np.maximum(one / q - 1.0 / head.num_sampled, 0.0))
+
+
+def _certain(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray | None:
+    """Which classes (B, n) are drawn for certain, beside others with replacement; None if none."""
+    sampler = _sampler(head)
+    if sampler.unique or not sampler.draws_for_certain:  # without replacement, log pi tells
+        return None
+    features = _flat(hidden if sampler_inputs is None else sampler_inputs)
+    arranged = ops.take(features, _order(head, hidden, sampler_inputs), axis=0)
+    return ops.convert_to_numpy(sampler.certain(head.table, arranged))
 
 
 def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray:
@@ -215,7 +230,7 @@ def _parts(
     if not sampler.per_example:
         shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
         shared = np.atleast_2d(shared)
-    size = max(1, LARGEST_SCORES // head.units)
+    size = batch if sampler.shares_in_part else max(1, LARGEST_SCORES // head.units)
     step = max(1, LARGEST_DOUBLES // head.units)
     group = group or batch
     for begin in range(0, batch, group):

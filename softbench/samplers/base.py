@@ -60,10 +60,11 @@ class Sampler(keras.layers.Layer):
             class table), or "mixed". Every registered class sets it.
         unique: whether draws are without replacement, and q is the probability of being drawn.
         uses_present: whether the draws depend on which examples are there (weight not 0), so that
-            `_draw` and `log_expected_count` take `present`, bool (B,).
+            `_draw` takes `present`, bool (B,).
         shares_by_groups: whether `share_draws` can be a number of groups.
         draws_for_certain: whether some classes are always drawn, and which depends on the input.
         one_random_set: whether what is random in the draws of all examples and groups is the same.
+        shares_in_part: whether a part of the draws is shared, and a part each example's own.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Sampler(keras.layers.Layer):
     shares_by_groups = False
     draws_for_certain = False
     one_random_set = False
+    shares_in_part = False
 
     def __init__(
         self, share_draws: bool | int = False, seed: int | None = None, **kwargs: Any
@@ -150,6 +152,10 @@ class Sampler(keras.layers.Layer):
             return found
         return found._replace(true_log_expected_count=ops.where(valid, true, float("nan")))
 
+    def certain(self, table: Any, hidden: Tensor) -> Tensor | None:
+        """Which classes are drawn for certain, bool (B, n); None: none."""
+        return None
+
     def arrange(self, hidden: Tensor) -> Tensor | None:
         """The order (B,) in which groups want the examples of hidden (B, d); None: any will do."""
         return None
@@ -213,8 +219,12 @@ class Sampler(keras.layers.Layer):
         num_sampled: int,
         ids: Tensor | None = None,
         labels: Tensor | None = None,
+        present: Tensor | None = None,
     ) -> Tensor:
-        """log E[times drawn] in `num_sampled` draws; arguments and shape as of `log_prob`."""
+        """log E[times drawn] in `num_sampled` draws; arguments and shape as of `log_prob`.
+
+        `present` is that of `sample`.
+        """
         return self.log_prob(table, hidden, ids, labels) + self.log_size(hidden, num_sampled)
 
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:

@@ -87,8 +87,7 @@ class Mixed(Sampler):
         return self.first.groups or self.second.groups
 
     @property
-    def shares_in_part(self) -> bool:
-        """Whether one of the two shares its draws and the other does not."""
+    def shares_in_part(self) -> bool:  # type: ignore[override]
         return bool(self.first.share_draws) != bool(self.second.share_draws)
 
     def arrange(self, hidden: Tensor) -> Tensor | None:
@@ -134,11 +133,10 @@ class Mixed(Sampler):
             return self._draw_in_part(table, hidden, num_sampled, excluded, labels, present)
         (first, size1), (second, size2) = self._parts(num_sampled)
         asked = (labels, False) if excluded is None else (excluded, True)
-        extra1, extra2 = _extra(first, present), _extra(second, present)
-        one = first.sample(table, hidden, size1, *asked, **extra1)
-        two = second.sample(table, hidden, size2, *asked, **extra2)
-        other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded, **extra2)
-        other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded, **extra1)
+        one = first.sample(table, hidden, size1, *asked, present)
+        two = second.sample(table, hidden, size2, *asked, present)
+        other1 = second.log_expected_count(table, hidden, size2, one.ids, excluded, present)
+        other2 = first.log_expected_count(table, hidden, size1, two.ids, excluded, present)
         count1 = _added(one.log_expected_count, other1)
         count2 = _added(two.log_expected_count, other2)
         true = None
@@ -151,10 +149,9 @@ class Mixed(Sampler):
         """Draws (m,) or (G, m) of the part that shares them, and (B, m) of the other."""
         parts = self._parts(num_sampled)
         (shared, size1), (single, size2) = parts if self.first.share_draws else parts[::-1]
-        extra1, extra2 = _extra(shared, present), _extra(single, present)
         asked, batch = labels if excluded is None else excluded, ops.shape(hidden)[0]
-        one = shared.sample(table, hidden, size1, asked, False, **extra1)
-        two = single.sample(table, hidden, size2, asked, excluded is not None, **extra2)
+        one = shared.sample(table, hidden, size1, asked, False, present)
+        two = single.sample(table, hidden, size2, asked, excluded is not None, present)
 
         def own(x: Tensor) -> Tensor:
             if len(x.shape) == 1:
@@ -162,8 +159,8 @@ class Mixed(Sampler):
             return of_examples(x, batch)
 
         ids1 = own(one.ids)
-        other1 = single.log_expected_count(table, hidden, size2, ids1, excluded, **extra2)
-        other2 = shared.log_expected_count(table, hidden, size1, two.ids, None, **extra1)
+        other1 = single.log_expected_count(table, hidden, size2, ids1, excluded, present)
+        other2 = shared.log_expected_count(table, hidden, size1, two.ids, None, present)
         count1 = _added(own(one.log_expected_count), other1)
         count2 = _added(two.log_expected_count, other2)
         if excluded is not None:
@@ -183,7 +180,7 @@ class Mixed(Sampler):
         present: Tensor | None = None,
     ) -> Tensor:
         counts = [
-            part.log_expected_count(table, hidden, size, ids, labels, **_extra(part, present))
+            part.log_expected_count(table, hidden, size, ids, labels, present)
             for part, size in self._parts(num_sampled)
         ]
         found = ops.logaddexp(*counts)
@@ -238,11 +235,6 @@ def _checked_numbers(num_sampled: Sequence[int]) -> tuple[int, int]:
     for size in num_sampled:
         check_positive(num_sampled=size)
     return int(num_sampled[0]), int(num_sampled[1])
-
-
-def _extra(part: Sampler, present: Tensor | None) -> dict:
-    """What a part is asked with besides the arguments that all samplers take."""
-    return {"present": present} if present is not None and part.uses_present else {}
 
 
 def _added(own: Tensor, other: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 Shape letters: B validation contexts, n classes, d features.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,9 +22,9 @@ from softbench.ops import steps as compiled_steps
 def run(job: Job) -> None:
     """Measures every sampler of the cell at every point, then times their draws."""
     config, result, options = job.config, job.result, job.options
+    stale = _checked_stale(options.get("stale", {}), options["fractions"])
     points = trained_lib.load_or_train(job, options["fractions"])
     points = {fraction: _labelled(point) for fraction, point in points.items()}
-    stale = _checked_stale(options.get("stale", {}), points)
     last = list(points.values())[-1]
     result |= {"num_classes": len(last.kernel), "batch": len(last.labels), "synchronised": True}
     result["heads"] = [{"fraction": f, **_of_head(point)} for f, point in points.items()]
@@ -54,10 +54,12 @@ def _labelled(point: Trained) -> Trained:
     return point._replace(hidden=point.hidden[known], labels=point.labels[known])
 
 
-def _checked_stale(stale: Mapping[str, float], points: Mapping[float, Trained]) -> dict:
-    wrong = {name: fraction for name, fraction in stale.items() if fraction not in points}
+def _checked_stale(stale: Mapping[str, float], fractions: Sequence[float]) -> dict:
+    wrong = {name: fraction for name, fraction in stale.items() if fraction not in fractions}
     if wrong:
-        raise ValueError(f"`stale` must give some of fractions={list(points)}. Received: {wrong}")
+        raise ValueError(
+            f"`stale` must give some of fractions={list(fractions)}. Received: {wrong}"
+        )
     return dict(stale)
 
 

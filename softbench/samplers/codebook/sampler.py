@@ -216,9 +216,6 @@ class Codebook(FollowingCodebook):
             return q.log_prob(query, ids)
         return self._log_prob_of(q, query, ids)
 
-    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
-        return super().log_expected_count(table, hidden, num_sampled, ids, labels)
-
     def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
         self._check_built(table)
         q = self._distribution(table)

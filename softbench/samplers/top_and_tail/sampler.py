@@ -97,7 +97,11 @@ class TopAndTail(CertainClasses):
         if groups is not None:
             check_positive(groups=groups)
             check_splits(int(groups))
-        kwargs.pop("share_draws", None)
+        if kwargs.pop("share_draws", None) is not None:
+            raise ValueError(
+                "`share_draws` is not an argument of top_and_tail: give `groups`, 1 for the whole "
+                "batch and None for each example. Received: share_draws"
+            )
         super().__init__(share_draws=False, seed=seed, **kwargs)
         if groups is not None:
             self.share_draws = True if groups == 1 else int(groups)
@@ -168,8 +172,7 @@ class TopAndTail(CertainClasses):
         self.top._count_labels(asked, present)
         self.top._refresh_when_due(table)
         self._count_step()
-        extra = {"present": present} if present is not None and self.tail.uses_present else {}
-        tail = self.tail.sample(table, hidden, num_sampled, asked, False, **extra)
+        tail = self.tail.sample(table, hidden, num_sampled, asked, False, present)
         top = self._top(table, hidden)
         count, true = ops.zeros_like(top, dtype="float32"), None
         tail_ids = tail.ids if len(tail.ids.shape) == 2 else tail.ids[None]
@@ -191,6 +194,11 @@ class TopAndTail(CertainClasses):
             return Samples(ids, ops.concatenate([count, tail_count], axis=-1), true)
         return Samples((top, tail.ids), (count, tail_count), true)
 
+    def certain(self, table: Any, hidden: Tensor) -> Tensor:
+        self._check_built(table)
+        top = of_examples(self._top(table, hidden), ops.shape(hidden)[0])
+        return contains(top, all_ids(self.units, hidden))
+
     def arrange(self, hidden: Tensor) -> Tensor | None:
         return None if self.groups is None else similar(hidden, self.groups)
 
@@ -209,8 +217,7 @@ class TopAndTail(CertainClasses):
         if ids is None:
             ids = all_ids(self.units, hidden)
         ids = ops.broadcast_to(ids, (batch, ids.shape[-1]))
-        extra = {"present": present} if present is not None and self.tail.uses_present else {}
-        count = self.tail.log_expected_count(table, hidden, num_sampled, ids, None, **extra)
+        count = self.tail.log_expected_count(table, hidden, num_sampled, ids, None, present)
         top = of_examples(self._top(table, hidden), batch)
         count = ops.where(contains(top, ids), 0.0, count)
         if labels is None or self.share_draws:
