@@ -194,12 +194,14 @@ class ClassTable(keras.layers.Layer):
         gradients: list[Tensor],
         on_change: Callable | None = None,
         when: Tensor | None = None,
+        followed: Callable | None = None,
     ) -> None:
         """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
 
         Gradients of equal ids are added up first, as a dense optimizer would see them.
         `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
-        (on JAX padded with n to min(N, n)) and their kernel rows (U, d).
+        (on JAX padded with n to min(N, n)) and their kernel rows (U, d), or with those of
+        `followed(ids) -> ids, further arguments`.
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
         slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
@@ -210,13 +212,14 @@ class ClassTable(keras.layers.Layer):
         moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
         moves = moves if when is None else ops.logical_and(moves, when)
         ids, gradients = rows_when(moves, ids, gradients, self.units)
-        old_rows = None if on_change is None else self.rows(ids)
-        if old_rows is not None:
-            gradients = read_first(old_rows, gradients)
+        if on_change is not None:
+            changed, further = (ids, {}) if followed is None else followed(ids)
+            old_rows = self.rows(changed)
+            (ids,) = read_first(old_rows, [ids])
         self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
-            on_change(self, ids, old_rows, self.rows(ids))
+            on_change(self, changed, old_rows, self.rows(changed), **further)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)

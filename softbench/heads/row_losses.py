@@ -17,7 +17,7 @@ def row_losses(
     id_sets: list[Tensor],
     function: Callable[[list[list[Tensor]]], tuple[Tensor, Any]],
     weight: Tensor | None,
-    on_change: Callable | None = None,
+    follower: Any = None,
 ) -> tuple[Tensor, Any]:
     """`function` of the rows of every set of ids; with a `row_optimizer` these rows are updated.
 
@@ -30,7 +30,7 @@ def row_losses(
         id_sets: integers in [0, n), of any shapes.
         function: rows, one list [kernel rows, biases] for each set -> losses (B,), and anything.
         weight: (B,) or None, of the mean; if all of it is 0, no row moves.
-        on_change: see `ClassTable.apply_row_gradients`.
+        follower: None, or the `Sampler` that is told which rows were updated.
 
     Returns:
         What `function` returns.
@@ -51,8 +51,9 @@ def row_losses(
     table.apply_row_gradients(
         _joined(id_sets, ()),
         [ops.stop_gradient(_joined(v, v[0].shape[len(id_sets[0].shape) :])) for v in by_variable],
-        on_change=on_change,
+        on_change=None if follower is None else follower.rows_changed,
         when=None if weight is None else ops.any(ops.not_equal(weight, 0)),
+        followed=None if follower is None else follower.followed,
     )
     return result
 

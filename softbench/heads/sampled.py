@@ -150,13 +150,8 @@ class SampledHead(TableHead):
             return self._losses_and_state(hidden, labels, draws, sets, **side)
 
         follows = type(self.sampler).rows_changed is not Sampler.rows_changed
-        result, state = row_losses(
-            self.table,
-            id_sets,
-            losses,
-            weight,
-            on_change=self.sampler.rows_changed if follows else None,
-        )
+        follower = self.sampler if follows else None
+        result, state = row_losses(self.table, id_sets, losses, weight, follower)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 

@@ -63,14 +63,14 @@ def cosine(turns: Tensor) -> Tensor:
 
 
 def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
-    """`later` (U, ...), for use after `rows` (U, d) were read.
+    """`later`, for use after `rows` (N, d) were read.
 
     XLA copies a variable that is updated unless every read of its old value comes before the
     update by what it computes; so the update is made to depend on the rows.
     """
     nothing = 0.0 * rows[:, 0]
-    nothing = jnp.where(nothing == 0, nothing, 0.0)  # of infinite rows too
-    return [x + nothing.reshape((-1,) + (1,) * (x.ndim - 1)).astype(x.dtype) for x in later]
+    nothing = jnp.sum(jnp.where(nothing == 0, nothing, 0.0))  # of infinite rows too
+    return [x + nothing.astype(x.dtype) for x in later]
 
 
 def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:

@@ -231,6 +231,13 @@ class Sampler(keras.layers.Layer):
         """log q (n,) of a sampler with `share_draws`: the one that the batch (B, d) shares."""
         return self.log_prob(table, hidden[:1])[0]
 
+    def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
+        """Those of the touched ids (U,) that `rows_changed` is told of, and its other arguments.
+
+        Their rows are read twice, at random places of the table.
+        """
+        return ids, {}
+
     def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
         """Called after a row update with the touched ids (U,) and their rows (U, d).
 

@@ -89,9 +89,10 @@ def make_steps(
         return losses.sampled_softmax(true_logit, logits, None, log_expected_count)
 
     follows = type(sampler).rows_changed is not samplers.Sampler.rows_changed
+    told = (sampler.rows_changed, None, sampler.followed) if follows else ()
 
     def update(ids: Any, gradient: Any) -> None:
-        table.apply_row_gradients(ids, [gradient], sampler.rows_changed if follows else None)
+        table.apply_row_gradients(ids, [gradient], *told)
 
     changes = _changes(sampler.per_example, model, table.units, seed)
     parts = {"draw": (draw, batches), "loss": (loss, batches), "update": (update, changes)}

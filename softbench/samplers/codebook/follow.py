@@ -29,6 +29,7 @@ from softbench.state import add_constant, add_state, check_one_replica
 
 SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
 SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer
+FOLLOWED = 4096  # touched rows that the sums follow in a step
 
 
 class FollowingCodebook(Sampler):
@@ -213,11 +214,31 @@ class FollowingCodebook(Sampler):
 
         assign_when(due, list(self.followers.values()), values)
 
-    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
+    def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
+        """Every k-th of ids (U,), `FOLLOWED` at most, and k; others in the next step.
+
+        Sums over these rows times k are those over all, on average over k steps.
+        """
+        size = ops.shape(ids)[0]
+        every = size // FOLLOWED + 1
+        first = ops.mod(read(self.cursor) // SHARE, every)
+        places = first + every * ops.arange(-(-size // every), dtype="int32")
+        found = ops.take(ids, ops.minimum(places, size - 1), axis=0)
+        return ops.where(places < size, found, self.units), {"share": every}
+
+    def rows_changed(
+        self,
+        table: Any,
+        ids: Tensor,
+        old_rows: Tensor,
+        new_rows: Tensor,
+        share: int | Tensor = 1,
+    ) -> None:
         if table.row_optimizer is None:
             return
+        share = ops.cast(share, "float32")
         safe = ops.minimum(ids, self.units - 1)
-        weight = ops.where(ids < self.units, gather_rows(self.applied, safe), 0.0)
+        weight = ops.where(ids < self.units, gather_rows(self.applied, safe) * share, 0.0)
         moved = table.normalized(new_rows) - table.normalized(old_rows)
         sizes = self.codewords.first.shape[0], self.codewords.second.shape[0]
         cell = gather_rows(self.cells.cell, safe)
