@@ -186,7 +186,7 @@ def test_tables(job):
     head, first, last, ranks = page.tables(plan, parts)
     assert [line[0] for line in head.rows] == ["50.00 %", "100.00 %"]
     assert "after 50 %" in first.title and "after 100 %" in last.title
-    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook"]
+    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook", "codebook"]
     fitted = ["100.00 %", "50.00 %", "follows"]
     assert [[line[0], line[2]] for line in last.rows[2:]] == [["codebook", f] for f in fitted]
     assert last.rows[2][6] == "100.00 %"  # the effective sample size
