@@ -95,6 +95,7 @@ class ClassTable(keras.layers.Layer):
                 self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
             ]
             self.iterations = add_state(self, "iterations", dtype="int32")
+            self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
     def _variables(self) -> list[keras.Variable]:
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
@@ -104,7 +105,10 @@ class ClassTable(keras.layers.Layer):
         return [gather_rows(v, ids) for v in self._variables()]
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored."""
+        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
+
+        With a `row_optimizer` no gradient gets from them to the table: see `TiedEmbedding`.
+        """
         return gather_rows(self.kernel, ids)
 
     def logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -220,6 +224,14 @@ class ClassTable(keras.layers.Layer):
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)
+
+    def load_own_variables(self, store: dict) -> None:
+        arrays = {key: store[key] for key in list(store.keys())}
+        if self.row_optimizer is not None and self.rate is not None:
+            own = len(self._trainable_variables) + len(self._non_trainable_variables)
+            if len(arrays) == own - 1:  # of a version without the variable: the configured rate
+                arrays[str(own - 1)] = ops.convert_to_numpy(self.rate)
+        super().load_own_variables(arrays)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)

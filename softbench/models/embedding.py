@@ -24,7 +24,9 @@ class RowEmbedding(layers.Layer):
     float8 training). The next call, whether it trains, evaluates or predicts, first updates the
     rows of the last training batch from it, duplicated ids added up: no call sees a stale row,
     and a saved model continues where it stopped. Clipping of the model's optimizer does not see
-    this gradient; loss scaling and gradient accumulation are not supported.
+    this gradient; loss scaling and gradient accumulation are not supported. Call it once in a
+    training step: its gradient is that of one call. With `trainable=False` nothing moves, once the
+    update of the last batch is made.
 
     Args:
         num_rows: v.
@@ -86,6 +88,7 @@ class RowEmbedding(layers.Layer):
 
     def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = ops.cast(ids, "int32")
+        training = training and self.trainable and self.table.trainable
         if training:
             self.table.check_replicas()
             self._check_loss_scale()
@@ -111,6 +114,17 @@ class RowEmbedding(layers.Layer):
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
         self.table.apply_row_gradients(ids, [gradient], when=read(self.pending) > 0)
         self.pending.assign(0)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training moves the rows; to freeze them makes the last batch's update first."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if self.built and not value:
+            self.update_rows()
+        layers.Layer.trainable.fset(self, value)
 
     def compute_output_shape(self, ids_shape: tuple) -> tuple:
         return (*ids_shape, self.dim)
