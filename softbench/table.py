@@ -75,7 +75,7 @@ class ClassTable(keras.layers.Layer):
         self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.bias = None
+        self.bias = self.rate = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
@@ -227,7 +227,7 @@ class ClassTable(keras.layers.Layer):
 
     def load_own_variables(self, store: dict) -> None:
         arrays = {key: store[key] for key in list(store.keys())}
-        if self.row_optimizer is not None and self.rate is not None:
+        if self.rate is not None:
             own = len(self._trainable_variables) + len(self._non_trainable_variables)
             if len(arrays) == own - 1:  # of a version without the variable: the configured rate
                 arrays[str(own - 1)] = ops.convert_to_numpy(self.rate)
