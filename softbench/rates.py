@@ -57,6 +57,10 @@ class LearningRate:
         """The rate (), float32, of the step after `iterations`."""
         if self.schedule is not None:
             return ops.cast(self.schedule(iterations), "float32")
+        return ops.cast(self.number if self.variable is None else read(self.variable), "float32")
+
+    def check(self) -> None:
+        """Raise a ValueError before a training step that has no rate."""
         if not self.known:
             raise ValueError(
                 "`learning_rate` 'model' of a row optimizer needs the rate of the model's "
@@ -65,7 +69,6 @@ class LearningRate:
                 "`row_optimizer.follow(optimizer)` before each step of your own. "
                 f"Received: learning_rate={self.config()!r} and no rate"
             )
-        return ops.cast(self.number if self.variable is None else read(self.variable), "float32")
 
     def set(self, value: Any) -> None:
         """Take another number from the next step on."""

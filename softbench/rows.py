@@ -122,9 +122,11 @@ class RowOptimizer:
         iterations: keras.Variable,
         ids: Tensor,
         gradients: list[Tensor],
+        rate: Tensor | None = None,
     ) -> None:
         """Update the distinct rows `ids` (U,) of every variable from `gradients` (U, ...)."""
-        rate, step = self.rate.at(iterations), ops.cast(iterations, "float32") + 1.0
+        rate = self.rate.at(iterations) if rate is None else rate
+        step = ops.cast(iterations, "float32") + 1.0
         gradients = self._clipped(gradients)
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
             self.update(variable, own_slots, ids, gradient, rate, step)

@@ -187,10 +187,15 @@ class ClassTable(keras.layers.Layer):
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
     def check_replicas(self) -> None:
-        """Raise a ValueError before a training step whose row updates replicas would not share."""
+        """Raise a ValueError before a training step whose row updates replicas would not share.
+
+        Or which has no learning rate for them.
+        """
         if self.row_optimizer is not None:
             remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
             check_one_replica("row_optimizer", remedy)
+            if self.trainable:
+                self.row_optimizer.rate.check()
 
     def apply_row_gradients(
         self,
@@ -199,6 +204,7 @@ class ClassTable(keras.layers.Layer):
         on_change: Callable | None = None,
         when: Tensor | None = None,
         followed: Callable | None = None,
+        rate: Tensor | None = None,
     ) -> None:
         """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
 
@@ -209,7 +215,7 @@ class ClassTable(keras.layers.Layer):
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
         slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
-        False has the same effect.
+        False has the same effect. `rate`, float32 (), replaces the learning rate of now.
         """
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
@@ -220,7 +226,8 @@ class ClassTable(keras.layers.Layer):
             changed, further = (ids, {}) if followed is None else followed(ids)
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
-        self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
+        state = self._variables(), self.row_slots, self.iterations
+        self.row_optimizer.apply(*state, ids, gradients, rate)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)

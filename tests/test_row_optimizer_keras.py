@@ -249,6 +249,7 @@ def test_a_multiple_of_the_models_rate_in_a_loop_of_ones_own():
     model = make_model(head)
     message = rejects("learning_rate", model.train_on_batch, data())
     assert "FollowLearningRate" in message and "Classifier" in message
+    model.compile(model.optimizer)
     for rate in (0.1, 0.02):
         model.optimizer.learning_rate = rate
         optimizer.follow(model.optimizer)

@@ -124,7 +124,8 @@ def test_fit_of_a_classifier_is_that_of_a_dense_optimizer():
         hidden = keras.layers.GlobalAveragePooling1D()(TiedEmbedding(head, dim=D)(ids))
         model = Classifier(keras.Model(ids, hidden), head, top_k=(1,))
         head.table.kernel.assign(np.random.default_rng(2).normal(size=(N, D)))
-        model.compile(keras.optimizers.Adagrad(0.3))
+        rate = keras.optimizers.schedules.ExponentialDecay(0.3, 1, 0.5)
+        model.compile(keras.optimizers.Adagrad(rate))
         history = model.fit(
             x, y, batch_size=B, shuffle=False, epochs=2, verbose=0, validation_data=(x, y)
         ).history
@@ -142,7 +143,10 @@ SAMPLERS = {
     "rff": RFF,
     "exp": "exp",
     "codebook": {"class_name": "codebook", "config": {"num_codewords": 2, "share_draws": 2}},
-    "top_and_tail": {"class_name": "top_and_tail", "config": {"num_top": 2, "groups": 2}},
+    "top_and_tail": {
+        "class_name": "top_and_tail",
+        "config": {**COUNTS, "num_top": 2, "groups": 2},
+    },
     "mixed": {"class_name": "mixed", "config": {"first": SHARED, "second": RFF}},
 }
 

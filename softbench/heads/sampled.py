@@ -78,8 +78,8 @@ class SampledHead(TableHead):
         if self.tie is not None and self.tie.input_side.built:
             self.tie.update(self.table, self.follower(), between_steps=True)
 
-    def _follower(self) -> Sampler | None:
-        """The sampler, if it wants to know which rows were updated."""
+    def follower(self) -> Sampler | None:
+        """The sampler, if it is to be told which rows were updated."""
         follows = type(self.sampler).rows_changed is not Sampler.rows_changed
         return self.sampler if follows else None
 

@@ -80,6 +80,7 @@ class Tie(keras.layers.Layer):
         if use_bias:
             self.gradients.append(add_state(self, "bias_gradient", ids_shape))
         self.held = add_state(self, "held", dtype="int32")
+        self.rate = add_state(self, "rate")  # of the step whose update waits
 
     def _is_here(self) -> bool:
         """Whether the step in progress has come past here."""
@@ -98,6 +99,12 @@ class Tie(keras.layers.Layer):
             )
         if not here:
             self.update(table, follower)
+        if training:
+            self.keep_rate(table)
+
+    def keep_rate(self, table: ClassTable) -> None:
+        """Keep the learning rate of this step, which may be another one by the next."""
+        self.rate.assign(table.row_optimizer.rate.at(table.iterations))
 
     def hold(self, ids: Tensor, gradients: list[Tensor], when: Any = None, **told: Any) -> None:
         """Keep the head's ids (N,) and the gradients of their rows; as `apply_row_gradients`."""
@@ -133,6 +140,7 @@ class Tie(keras.layers.Layer):
             rows = rows + ops.cast(gradient - ops.stop_gradient(gradient), rows.dtype)
             side.ids.assign(ids)
             side.pending.assign(1)
+            self.keep_rate(table)
             self._set_mark("input")
         return rows
 
@@ -153,6 +161,7 @@ class Tie(keras.layers.Layer):
             ops.concatenate([ids, ids_in]),
             joined,
             when=ops.logical_and(done, counts),
+            rate=read(self.rate),
             **followed_by(follower),
         )
         self.held.assign(0)
@@ -174,6 +183,11 @@ class _Touched(keras.Operation):
         self.head = head
 
     def call(self, features: Tensor, labels: Tensor) -> Tensor:
-        draws = self.head.draw(features, labels)
+        table = self.head.table
+        trains, table.trainable = table.trainable, False  # the sampler's statistics stay
+        try:
+            draws = self.head.draw(features, labels)
+        finally:
+            table.trainable = trains
         blocks = [ids for draw in draws for ids, _ in draw.blocks()]
         return ops.concatenate([labels, *(ops.reshape(ids, (-1,)) for ids in blocks)])
