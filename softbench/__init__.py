@@ -21,6 +21,7 @@ _HOME = {
     "OneVsEach": "softbench.heads",
     "SampledHinge": "softbench.heads",
     "SampledSoftmax": "softbench.heads",
+    "TiedEmbedding": "softbench.heads",
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",

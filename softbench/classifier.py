@@ -9,7 +9,7 @@ from softbench.common import PACKAGE
 from softbench.heads.inputs import with_masks
 from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.models.embedding import RowEmbedding
+from softbench.rates import check_optimizer, follow
 from softbench.state import saved_arguments
 
 
@@ -71,12 +71,16 @@ class Classifier(keras.Model):
         self.top_k = tuple(k for k in top_k if k <= head.units)
         self.perplexity = Perplexity(name="perplexity")
         self.precisions = [PrecisionAtK(k, name=f"precision_at_{k}") for k in self.top_k]
+        if not self.trainable:
+            encoder.trainable = head.trainable = False
 
     def build(self, input_shape: Any) -> None:
         if not self.encoder.built:
             self.encoder.build(input_shape)
         if not self.head.built:
             shape = self.encoder.compute_output_shape(input_shape)
+            if getattr(self.head, "tie", None) is not None:  # it needs the fixed shape
+                shape = getattr(self.encoder, "output_shape", shape)
             self.head.build(shape["hidden"] if isinstance(shape, dict) else shape)
 
     def _encode(self, x: Any, training: bool | None) -> dict[str, Any]:
@@ -105,7 +109,7 @@ class Classifier(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
-        self._check_optimizer()
+        check_optimizer(self)
         self._check_labels(y, kwargs.get("sample_weight"))
         return super().fit(x, y, **kwargs)
 
@@ -120,31 +124,10 @@ class Classifier(keras.Model):
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
             self.head.check_label_values(labels, sample_weight)
 
-    def _check_optimizer(self) -> None:
-        """Raise a ValueError if the optimizer is told what row optimizers do not do."""
-        layers = list(self._flatten_layers())
-        if all(getattr(part, "row_optimizer", None) is None for part in layers):
-            return
-        scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        if scaled and any(isinstance(part, RowEmbedding) for part in layers):
-            raise ValueError(
-                "`optimizer` must not be a LossScaleOptimizer beside a `RowEmbedding`: the scale "
-                "would stay in the gradient of its rows. Use 'mixed_bfloat16'. "
-                f"Received: optimizer={self.optimizer.name}"
-            )
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        for name in ("gradient_accumulation_steps", "use_ema"):
-            value = getattr(optimizer, name, None)
-            if value:
-                raise ValueError(
-                    f"`{name}` of the model's optimizer does not reach the rows that a "
-                    "`row_optimizer` updates: they move at every batch, and are not averaged. Use "
-                    f"`row_optimizer=None`, or leave `{name}` out. Received: {name}={value}"
-                )
-
     def train_step(self, *args: Any) -> Any:
-        self._check_optimizer()
-        return super().train_step(*args[:-1], self._with_labels(args[-1]))
+        check_optimizer(self)
+        data = self._with_labels(args[-1])
+        return super().train_step(*follow(self, args[:-1]), data)
 
     def test_step(self, *args: Any) -> Any:
         return super().test_step(*args[:-1], self._with_labels(args[-1]))

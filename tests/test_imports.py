@@ -20,6 +20,7 @@ ROOMS = (
     ("ops",),
     ("labels",),
     ("state", "partition", "losses", "metrics", "datasets"),
+    ("rates",),
     ("rows",),
     ("table",),
     ("samplers",),

@@ -12,6 +12,7 @@ from softbench.heads.sampled import SampledHead
 from softbench.heads.sampled_hinge import SampledHinge
 from softbench.heads.sampled_softmax import SampledSoftmax
 from softbench.heads.table_head import TableHead
+from softbench.heads.tied_embedding import TiedEmbedding
 
 __all__ = [
     "AdaptiveSoftmax",
@@ -26,4 +27,5 @@ __all__ = [
     "SampledHinge",
     "SampledSoftmax",
     "TableHead",
+    "TiedEmbedding",
 ]

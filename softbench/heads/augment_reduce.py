@@ -146,6 +146,8 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
+        if not self.table.trainable:
+            return
         # An overflow would stay for ever. An example that does not count writes what one that does
         # writes: of two values for one id either could be kept.
         counts = ops.logical_and(counts, ops.isfinite(state))

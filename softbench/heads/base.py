@@ -46,6 +46,9 @@ class Head(keras.layers.Layer):
     def build(self, hidden_shape: tuple) -> None:
         inputs.check_hidden_shape(hidden_shape)
         self.width = hidden_shape[-1]
+        if not self.trainable:
+            for part in self._layers:
+                part.trainable = False
 
     def __call__(self, hidden: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """As `call`; labels in an array or a list are checked before the backend converts them."""

@@ -11,6 +11,7 @@ from softbench.common import Tensor, check_positive
 from softbench.heads import inputs
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
+from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.samplers.groups import of_examples
@@ -44,6 +45,7 @@ class SampledHead(TableHead):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        tied = kwargs.pop("tied", False)  # of a saved head
         super().__init__(units, **kwargs)
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
@@ -51,11 +53,54 @@ class SampledHead(TableHead):
         self.set_sizes: tuple[int, ...] = (self.num_sampled,)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
+        self.tie: Tie | None = None
+        if tied:
+            self.tie_rows()
+
+    def tie_rows(self) -> None:
+        """Let an input layer read the rows too: `TiedEmbedding` calls it before the head is built.
+
+        Their updates then wait for the gradients of that layer, see `Tie`.
+        """
+        if self.built:
+            raise ValueError(
+                "`head` must not be built before the `TiedEmbedding` of a table with a "
+                f"`row_optimizer` is made. Received: {self.name}, built"
+            )
+        self.tie = Tie(self.dtype_policy)
+
+    def update_rows(self) -> None:
+        """With a `TiedEmbedding` and a `row_optimizer`: make the update of the last training step.
+
+        Every call of the head or of the embedding makes it first; only code that reads
+        `head.table.kernel` itself needs to call this.
+        """
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.update(self.table, self.follower(), between_steps=True)
+
+    def follower(self) -> Sampler | None:
+        """The sampler, if it is to be told which rows were updated."""
+        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
+        return self.sampler if follows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
+        if self.tie is not None:
+            self.tie.build_for(self, hidden_shape)
+
+    def _call(
+        self,
+        hidden: Tensor,
+        labels: Tensor | None,
+        sample_weight: Tensor | None,
+        training: bool | None,
+        **side: Tensor,
+    ) -> Tensor:
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.enter(self.table, self.follower(), bool(training) and labels is not None)
+        return super()._call(hidden, labels, sample_weight, training, **side)
 
     def call(
         self,
@@ -79,6 +124,8 @@ class SampledHead(TableHead):
         hidden = ops.convert_to_tensor(hidden)
         if sampler_inputs is not None:
             sampler_inputs = ops.convert_to_tensor(sampler_inputs)
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.enter(self.table, self.follower(), training=False)
         return self._top_k(hidden, k, **self._features(hidden, sampler_inputs))
 
     def _features(self, hidden: Tensor, sampler_inputs: Tensor | None) -> dict[str, Tensor]:
@@ -149,9 +196,9 @@ class SampledHead(TableHead):
             sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
             return self._losses_and_state(hidden, labels, draws, sets, **side)
 
-        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
-        follower = self.sampler if follows else None
-        result, state = row_losses(self.table, id_sets, losses, weight, follower)
+        hold = self.tie.hold if self.tie is not None and self.tie.input_side.built else None
+        arguments = (self.table, id_sets, losses, weight, self.follower(), hold)
+        result, state = row_losses(*arguments)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
@@ -192,7 +239,8 @@ class SampledHead(TableHead):
         return [ops.where(hits, -float("inf"), sampled[0]), *sampled[1:]]
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+        config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+        return config if self.tie is None else {**config, "tied": True}
 
 
 def _in_order(arrays: Any, order: Tensor) -> Any:

@@ -25,7 +25,13 @@ class TableHead(Head):
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
-        self.table.build((None, hidden_shape[-1]))
+        if not self.table.built:  # a `TiedEmbedding` may have built it
+            self.table.build((None, hidden_shape[-1]))
+        if self.table.kernel.shape[-1] != hidden_shape[-1]:
+            raise ValueError(
+                f"`hidden` must have the width of the class table, {self.table.kernel.shape[-1]}. "
+                f"Received shape: {tuple(hidden_shape)}"
+            )
 
     def prediction_scores(
         self, hidden: Tensor, ids: Tensor | None = None, **side: Tensor

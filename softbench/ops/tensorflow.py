@@ -196,6 +196,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def write_mark(variable: keras.Variable) -> object:
+    """The graph that is being built; of eager calls, something that equals nothing."""
+    return object() if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
 def replicas() -> int:
     """How many replicas of its own variables a model trains at once."""
     return tf.distribute.get_strategy().num_replicas_in_sync
