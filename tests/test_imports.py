@@ -26,7 +26,7 @@ ROOMS = (
     ("heads", "diagnostics", "callbacks", "models"),
     ("classifier",),
     ("bench",),
-    ("report",),
+    ("report", "comparison"),
     ("experiments",),
     ("__main__",),
 )
