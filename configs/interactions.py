@@ -44,7 +44,7 @@ def get_config():
         model=model,
         optimizer={"name": "adam", "learning_rate": 5e-3, "epsilon": 1e-4},
         methods="full,uniform,unigram,in_batch,nce_ranking,rff",
-        method_table=comparison(NORMALISED_FREQUENCIES, 512),
+        method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=10,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         columns=(

@@ -58,7 +58,7 @@ def get_config():
             "global_clipnorm": 1.0,
         },
         methods="full,uniform,unigram,in_batch,nce_binary,nce_ranking,rff",
-        method_table=comparison(NORMALISED_FREQUENCIES, 512),
+        method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         columns=("valid_perplexity", "test_precision_at_1", *LANGUAGE_COLUMNS[1:]),

@@ -58,7 +58,7 @@ def compare(
         minutes: training time of all runs together.
         batch_size: of arrays.
         num_classes: n; None is the largest label of either part, plus 1.
-        num_sampled: m of the named methods; None is n / 10, from 16 to 1000.
+        num_sampled: m of the named methods; None is n / 10, from 16 to 1000, at most n / 4.
         head: arguments of the heads of the named methods, such as `{"normalize": True,
             "temperature": 0.09}`; biases begin at the log frequencies.
         optimizer: of Keras, as `compile` takes it; each run has one of its own.
@@ -104,7 +104,7 @@ def compare(
 
 def _table(methods: Any, head: Mapping | None, m: int | None, n: int) -> dict[str, Any]:
     """{name: config row or head} of what the user has asked for."""
-    m = min(1000, max(16, n // 10), n) if m is None else m
+    m = min(1000, max(16, n // 10), max(1, n // 4)) if m is None else m
     kwargs = {"bias_initializer": LOG_FREQUENCIES, **(head or {})}
     if not kwargs.get("use_bias", True):
         del kwargs["bias_initializer"]

@@ -63,7 +63,6 @@ def test_every_run_has_its_time_and_no_more(compared):
 def test_methods_of_a_seed_begin_alike_and_take_the_same_batches(monkeypatch):
     """Seen where a run trains: the weights that it begins with, and the order of its batches."""
     seen = []
-    original = comparison._train
 
     def train(model, batches, seconds):
         before = [np.array(w) for w in model.encoder.get_weights()]
@@ -71,10 +70,8 @@ def test_methods_of_a_seed_begin_alike_and_take_the_same_batches(monkeypatch):
         for epoch in (0, 1):
             batches.set_epoch(epoch)
             labels += [batches[i][1] for i in range(len(batches))]
-        batches.set_epoch(0)
-        result = original(model, batches, seconds)
-        seen.append((before, np.concatenate(labels), model))
-        return result
+        seen.append((before, np.concatenate(labels)))
+        raise ValueError("enough is seen")
 
     monkeypatch.setattr(comparison, "_train", train)
     softbench.compare(encoder, DATA, ["full", "uniform"], seeds=2, **QUICK)
@@ -153,7 +150,10 @@ def test_heads_and_rows_of_the_users_own_and_a_run_that_fails():
             r"methods\.a: SampledSoftmax has no argument 'num_smpled'; did you mean 'num_sampled'",
         ),
         ({"seeds": 0}, "`seeds` must be one or more and `minutes` positive"),
-        ({"num_classes": 5}, "`num_classes` must be above every label. Received: 5"),
+        (
+            {"num_classes": 5},
+            "`num_classes` must be above every label, 19 the largest. Received: 5",
+        ),
         ({"data": (DATA[0],)}, r"`data` must be \(training, validation\)"),
         ({"data": (DATA[0], (DATA[1][0], np.ones((40, 2), int)))}, r"`data`: labels must be int"),
     ],

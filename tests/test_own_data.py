@@ -234,7 +234,7 @@ def test_a_file_trains_today(tmp_path, name):
     (read,) = own_data.read([cell], tmp_path / "out")
     result = {}
     train.run(Job(read.config, read.data_dir, result, lambda point: None))
-    assert 1 < result["final"]["test_perplexity"] < 1e4
+    assert np.isfinite(result["final"]["test_nll"]) and len(result["curve"]) == 1
     assert cell.id.startswith(f"my-{cell.config['model']['name']}-unigram-s0-{BACKEND}-")
 
 

@@ -46,7 +46,10 @@ def sampler(name: str, **config: object) -> dict:
 
 
 def sampled(
-    name: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+    name: str,
+    num_sampled: int | str,
+    kwargs: Mapping[str, object] | None = None,
+    **config: object,
 ) -> dict:
     """A `SampledSoftmax` row.
 
@@ -66,7 +69,10 @@ def normalised(name: str, num_sampled: int = 100, absolute: bool = False, **conf
 
 
 def noise(
-    objective: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+    objective: str,
+    num_sampled: int | str,
+    kwargs: Mapping[str, object] | None = None,
+    **config: object,
 ) -> dict:
     """A `NoiseContrastive` row whose noise are the class frequencies; arguments as `sampled`."""
     own = {"sampler": sampler("unigram", **{"counts": "train", "power": 1.0, **config})}
@@ -88,12 +94,12 @@ def adagrad(rate: float, accumulator: float | None = None) -> dict:
     return {"name": "adagrad", "learning_rate": rate, **start}
 
 
-def comparison(kwargs: Mapping[str, object], num_sampled: int) -> dict[str, dict]:
+def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str, dict]:
     """A table of methods of every kind on one head model, for data that nobody has tried yet.
 
     Args:
         kwargs: arguments of every head.
-        num_sampled: m, draws shared by the batch.
+        num_sampled: m, draws shared by the batch; "at most 512" suits any number of classes.
     """
     m, shared, seen = num_sampled, {"share_draws": True}, {"counts": "train + 1"}
     flat = {**seen, "power": 0.75, "unique": True, **shared}

@@ -23,7 +23,8 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
         method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
             stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
-            "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1).
+            "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1),
+            "at most 512" as `num_sampled` the smaller of 512 and n / 4.
         num_classes, counts: n, and (n,) occurrences of each class in the training data.
         seed: of the head's samples and of its initial weights.
 
@@ -34,6 +35,9 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     if kwargs.get("bias_initializer") == LOG_FREQUENCIES:
         value = np.log((counts + 1) / np.sum(counts + 1))
         kwargs["bias_initializer"] = keras.initializers.Constant(value)
+    if isinstance(kwargs.get("num_sampled"), str):
+        most = int(kwargs["num_sampled"].removeprefix("at most "))
+        kwargs["num_sampled"] = max(1, min(most, num_classes // 4))
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:

@@ -9,7 +9,9 @@ import keras
 
 import softbench
 from softbench.bench.training import build, problems
+from softbench.heads import TableHead
 from softbench.samplers import REGISTRY, registry
+from softbench.table import ClassTable
 
 _METHOD = ("head", "kwargs", "optimizer")
 _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
@@ -123,7 +125,7 @@ def _no(name: object, what: str, known: Iterable[str]) -> str:
 
 def _near(name: object, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), list(known), 1)
-    if not near and name == "lr":
+    if not near and name in ("lr", "rate") and "learning_rate" in known:
         near = ["learning_rate"]
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -149,5 +151,8 @@ def _parameters(cls: type) -> set[str]:
         found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
-    is_layer = issubclass(cls, keras.layers.Layer)
-    return (found | _OF_LAYERS if is_layer else found) - {"self"}
+    if issubclass(cls, TableHead):  # which passes these on to its table
+        found |= set(ClassTable.arguments)
+    if issubclass(cls, keras.layers.Layer):
+        found |= _OF_LAYERS
+    return found - {"self"}

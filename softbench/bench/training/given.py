@@ -75,32 +75,37 @@ def read(data: tuple[Any, Any], batch_size: int, num_classes: int | None) -> Giv
     """
     if not isinstance(data, tuple) or len(data) != 2:
         raise ValueError(f"`data` must be (training, validation). Received: {type(data).__name__}")
-    labels, sizes = [], []
-    for part in data:
-        is_array = isinstance(part, tuple)
-        found = [np.asarray(part[1])] if is_array else [y for _, y in _numpy(part)]
-        if not found or not sum(map(len, found)):
-            raise ValueError("`data` must hold examples in both parts. Received: none")
-        labels.append(np.concatenate(found))
-        sizes.append([len(y) for y in found])
-    for y in labels:
+    (train, valid), (own, others) = data, map(_labels, data)
+    labels = np.concatenate(own)
+    largest = max(int(labels.max()), *(int(y.max()) for y in others))
+    n = largest + 1 if num_classes is None else num_classes
+    if n <= largest:
+        raise ValueError(
+            f"`num_classes` must be above every label, {largest} the largest. Received: {n}"
+        )
+
+    def batches(seed: int) -> Batches:
+        if isinstance(train, tuple):
+            return ArrayBatches(train[0], labels, batch_size, seed, True)
+        size = len(own[0])
+        return StreamBatches(train, size, sum(len(y) == size for y in own), False)
+
+    if isinstance(valid, tuple):
+        held_out = ArrayBatches(valid[0], others[0], batch_size, 0, False)
+    else:
+        held_out = StreamBatches(valid, 0, len(others), True)
+    return Given(batches, held_out, np.bincount(labels, minlength=n))
+
+
+def _labels(part: Any) -> list[np.ndarray]:
+    """The labels of the arrays, or of each batch."""
+    found = [np.asarray(part[1])] if isinstance(part, tuple) else [y for _, y in _numpy(part)]
+    if not sum(map(len, found)):
+        raise ValueError("`data` must hold examples in both parts. Received: none")
+    for y in found:
         if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
             raise ValueError(
                 "`data`: labels must be integers (N,) from 0. "
-                f"Received: shape={y.shape}, dtype={y.dtype}, from {y.min()}"
+                f"Received: shape={y.shape}, dtype={y.dtype}"
             )
-    n = int(max(y.max() for y in labels)) + 1 if num_classes is None else num_classes
-    if n <= max(y.max() for y in labels):
-        raise ValueError(f"`num_classes` must be above every label. Received: {n}")
-    train, valid = data
-    if isinstance(train, tuple):
-        x, y = train[0], labels[0]
-        batches = lambda seed: ArrayBatches(x, y, batch_size, seed, True)  # noqa: E731
-    else:
-        size = sizes[0][0]
-        batches = lambda seed: StreamBatches(train, size, sizes[0].count(size), False)  # noqa: E731
-    if isinstance(valid, tuple):
-        held_out = ArrayBatches(valid[0], labels[1], batch_size, 0, False)
-    else:
-        held_out = StreamBatches(valid, 0, len(sizes[1]), True)
-    return Given(batches, held_out, np.bincount(labels[0], minlength=n))
+    return found
