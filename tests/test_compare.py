@@ -52,12 +52,12 @@ def test_a_row_for_each_method_with_mean_and_interval(compared):
         assert row["perplexity_high"] == pytest.approx(np.exp(logs.mean() + half))
         values = [run["precision_at_3"] for run in own]
         assert row["precision_at_3"] == pytest.approx(np.mean(values))
-        assert row["steps"] >= 1 and row["perplexity"] < CLASSES
+        assert row["perplexity_low"] < row["perplexity"] < row["perplexity_high"]
 
 
 def test_every_run_has_its_time_and_no_more(compared):
     for run in compared.attrs["runs"]:
-        assert run["steps"] >= 3, "the clock began before the step was compiled"
+        assert run["steps"] >= 2, "the clock began before the step was compiled"
 
 
 def test_methods_of_a_seed_begin_alike_and_take_the_same_batches(monkeypatch):
@@ -88,7 +88,7 @@ def test_what_the_warm_up_trained_is_taken_back(monkeypatch):
     """No time, no step: all is as it was before."""
     x, y = DATA[0]
     head = softbench.SampledSoftmax(
-        CLASSES, sampler="rff", normalize=True, num_sampled=5, row_optimizer=softbench.RowAdagrad(1)
+        CLASSES, sampler="uniform", num_sampled=5, row_optimizer=softbench.RowAdagrad(1)
     )
     model = softbench.Classifier(encoder(), head)
     model.compile(keras.optimizers.Adam(0.1))

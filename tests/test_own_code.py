@@ -1,11 +1,14 @@
 """Models, samplers, heads and callbacks of the user's own, and what is said of mistakes."""
 
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 
 import keras
 import pytest
-from shipped import config_path
+from shipped import ROOT, config_path
 
 from softbench import __main__ as command
 from softbench import commands
@@ -60,8 +63,7 @@ def get_config():
     registered = {{"class_name": "mine>InverseSquare", "config": {{}}}}
     return experiment(
         "own",
-        dataset={{"name": "synthetic_language", "num_classes": 50,
-                 "num_train": 400, "num_valid": 100, "num_test": 100}},
+        dataset={{"name": "text", "path": "my.txt", "split_lines": 0, "tokenizer": "words"}},
         model={{"name": "my_code:make_encoder", "units": 4, "batch_size": 4, "num_steps": 5}},
         optimizer={{"name": "sgd", "learning_rate": 0.1}},
         method_table={{
@@ -85,23 +87,34 @@ def own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_code", raising=False)
     (tmp_path / "my_code.py").write_text(MODULE)
+    lines = [" ".join(f"w{chr(97 + (i * j) % 26)}" for j in range(1, 9)) for i in range(60)]
+    (tmp_path / "my.txt").write_text("\n".join(lines))
     (tmp_path / "own.py").write_text(CONFIG.format(counted=tmp_path / "counted"))
     return ["softbench", "--config=own.py", "--workdir=out", f"--backend={BACKEND}"]
 
 
-def test_a_run_with_model_head_sampler_and_callback_of_the_users_own(own, tmp_path):
-    assert command.main([*own, "--config.methods=own"]) == 0
+def test_from_a_file_to_a_table_with_model_head_sampler_and_callback_of_the_users_own(
+    own, tmp_path, capsys
+):
+    line = [*own, "--config.methods=own", "--config.dataset.path=" + str(tmp_path / "my.txt")]
+    assert command.main(line) == 0
+    shown = capsys.readouterr().out
+    assert "classes; 486 train, 27 valid, 27 test" in shown
+    assert "| own" in shown and "(most frequent)" in shown
     (record,) = records.read_all(tmp_path / "out")
-    assert record["cell"].startswith("synthetic_language-make_encoder-own-s0-")
-    assert record["num_classes"] == 50 and record["final"]["test_perplexity"] < 60
-    assert (tmp_path / "counted").read_text() == str(record["curve"][-1]["step"]) == "19"
+    assert record["cell"].startswith("my-make_encoder-own-s0-")
+    assert 20 < record["num_classes"] <= 28 and record["final"]["test_perplexity"] < 100
+    assert record["data"] == record["config"]["dataset"]["digest"]
+    assert record["command"].endswith("--config.methods=own --config.dataset.path=my.txt")
+    assert str(tmp_path) not in json.dumps(
+        {**record, "config": {**record["config"], "callbacks": 0}}
+    )
+    assert (tmp_path / "counted").read_text() == str(record["curve"][-1]["step"]) == "24"
+    assert command.main(line) == 0
+    assert "(kept)" in capsys.readouterr().out
 
 
-def test_mistakes_are_found_for_all_cells_before_the_first_runs(own, tmp_path):
-    text = (tmp_path / "own.py").read_text()
-    text = text.replace(
-        '"full": {"head": "FullSoftmax"},',
-        """
+MISTAKEN = """
             "full": {"head": "FullSoftmax"},
             "argument": {"head": "SampledSoftmax", "kwargs": {"num_smpled": 8}},
             "class": {"head": "SampledSoftmx"},
@@ -112,13 +125,17 @@ def test_mistakes_are_found_for_all_cells_before_the_first_runs(own, tmp_path):
                 "class_name": "unigram", "config": {"count": "train"}}}},
             "rows": {"head": "FullSoftmax", "kwargs": {"row_optimizer": {
                 "name": "adagrad", "rate": 0.1}}},
-            "own_class": {"head": "my_code:MyHed"},""",
-    )
-    (tmp_path / "own.py").write_text(text)
-    with pytest.raises(ConfigError) as error:
-        command.main([*own, "--config.methods="])
+            "own_class": {"head": "my_code:MyHed"},"""
+
+
+def test_mistakes_are_found_in_all_cells(own, tmp_path):
+    text = (tmp_path / "own.py").read_text()
+    (tmp_path / "own.py").write_text(text.replace('"full": {"head": "FullSoftmax"},', MISTAKEN))
+    values = app.parse([*own[:2], "--config.callbacks=()"])
+    cells = matrix.cells(app.read_config(values))
     place = "config.method_table"
-    assert str(error.value).splitlines()[:-1] == [
+    *found, last = checks.mistakes([cell.config for cell in cells])
+    assert found == [
         f"{place}.argument: SampledSoftmax has no argument 'num_smpled'; did you mean "
         "'num_sampled'?",
         f"{place}.class.head: 'SampledSoftmx' is no head of softbench; did you mean "
@@ -131,9 +148,24 @@ def test_mistakes_are_found_for_all_cells_before_the_first_runs(own, tmp_path):
         f"{place}.rows.row_optimizer: adagrad has no argument 'rate'; did you mean "
         "'learning_rate'?",
     ]
-    assert "`head` must be module:name, found from the folder" in str(error.value).splitlines()[-1]
+    assert last.startswith(f"{place}.own_class.head: `head` must be module:name, found from the")
+
+
+def test_mistakes_end_the_run_before_any_cell(own, tmp_path):
+    """A process as of a user: the first cell looks, and nothing is recorded."""
+    path = tmp_path / "own.py"
+    text = path.read_text().replace("FullSoftmax", "FullSoftmx")
+    path.write_text(text)
+    line = [sys.executable, "-m", *own]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(line, capture_output=True, text=True, env=environ, check=False)
+    assert run.returncode == 2
+    assert run.stderr.splitlines() == [
+        "softbench: error: config.method_table.full.head: 'FullSoftmx' is no head of softbench; "
+        "did you mean 'FullSoftmax'?"
+    ]
     assert list((tmp_path / "out" / "runs").iterdir()) == []
-    assert list((tmp_path / "out" / "partial").glob("*.job.json")) == []
+    assert not list((tmp_path / "out" / "partial").glob("*.job.json"))
 
 
 def cell(**changes):
@@ -188,7 +220,7 @@ def test_the_table_of_cells_and_the_ids_for_scripts(own, tmp_path, capsys, monke
     expected = ["#", "data", "set", "model", "method", "seed", "backend", "status", "cell"]
     assert head.split() == expected
     for number, (line, method, own_id) in enumerate(zip(lines, ["own", "full"], ids, strict=True)):
-        parts = [str(number + 1), "synthetic_language", "make_encoder", method, "0", BACKEND]
+        parts = [str(number + 1), "my", "make_encoder", method, "0", BACKEND]
         assert line.split() == [*parts, "-", own_id]
     assert listing.table([], tmp_path).split() == expected
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from shipped import config_path, get_config
 
-from softbench import __main__ as command
 from softbench import datasets
-from softbench.bench import app, own_data, records
+from softbench.bench import app, matrix, own_data
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.job import Job
@@ -222,8 +221,6 @@ def cells_of(name, path, **changes):
     config["model"] |= SMALL[name][2]
     config |= {"methods": "unigram", "epochs": 1, "backend": BACKEND, **changes}
     config["timing"] = {"warmup_steps": 1, "head_repetitions": 0}
-    from softbench.bench import matrix
-
     return matrix.cells(own_data.named(config))
 
 
@@ -294,21 +291,3 @@ def test_a_text_of_no_use_is_one_line_before_any_cell(tmp_path, write, words):
     with pytest.raises(ConfigError, match=words):
         app.main([*line, f"--workdir={tmp_path / 'out'}", f"--backend={BACKEND}"], None)
     assert not list((tmp_path / "out" / "runs").iterdir())
-
-
-def test_from_a_file_to_a_table_with_one_command(tmp_path, capsys):
-    path = write_csv(tmp_path / "purchases.csv")
-    line = ["softbench", "--config=interactions", f"--config.dataset.path={path}"]
-    line += [f"--workdir={tmp_path / 'out'}", f"--backend={BACKEND}", "--config.epochs=1"]
-    line += ["--config.methods=in_batch", "--config.timing.head_repetitions=2"]
-    assert command.main(line) == 0
-    shown = capsys.readouterr().out
-    assert "purchases.csv: 30 classes; 160 train, 40 valid, 40 test" in shown
-    assert "| in_batch" in shown and "(most frequent)" in shown
-    (record,) = records.read_all(tmp_path / "out")
-    assert record["config"]["dataset"]["label"] == "purchases"
-    assert record["data"] == record["config"]["dataset"]["digest"]
-    assert "--config.dataset.path=purchases.csv" in record["command"]
-    assert str(tmp_path) not in json.dumps(record)
-    assert command.main(line) == 0
-    assert "kept" in capsys.readouterr().out

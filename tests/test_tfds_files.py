@@ -14,6 +14,7 @@ from softbench import datasets  # noqa: E402
 from softbench.bench import config as config_lib  # noqa: E402
 from softbench.bench import matrix, own_data  # noqa: E402
 from softbench.bench.config import ConfigError  # noqa: E402
+from softbench.datasets import tfds_files  # noqa: E402
 
 
 def cells(name, source, features):
@@ -23,36 +24,64 @@ def cells(name, source, features):
     return matrix.cells(own_data.named(config))
 
 
-def loaded(name, source, features, folder, **changes):
-    (cell,) = cells(name, source, features)
+class TinyOwn(tfds.core.GeneratorBasedBuilder):
+    """Ten examples for training, four for the test."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "pixels": tfds.features.Tensor(shape=(2, 2), dtype=np.uint8),
+            "extra": tfds.features.Tensor(shape=(), dtype=np.float32),
+            "label": tfds.features.ClassLabel(num_classes=3),
+            "words": tfds.features.Text(),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, manager):
+        return {"train": self._generate_examples(10), "test": self._generate_examples(4)}
+
+    def _generate_examples(self, size):
+        for i in range(size):
+            pixels = np.full((2, 2), i, np.uint8)
+            words = f"word{i}\nWord and word"
+            yield i, {"pixels": pixels, "extra": -0.5 * i, "label": i % 3, "words": words}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("tfds")
+
+
+@pytest.fixture
+def tiny(monkeypatch, place):
+    monkeypatch.setattr(tfds_files, "_builder", lambda name: TinyOwn(data_dir=place))
+
+
+def loaded(name, features, folder, **changes):
+    (cell,) = cells(name, "tfds:tiny_own", features)
     cell.config["dataset"].update(changes)
+    cell.config["model"].update(batch_size=1, num_steps=1)
     (cell,) = own_data.read([cell], folder)
+    assert cell.id.startswith("tiny_own-")
     return datasets.load(**datasets.arguments(cell.config["dataset"]), data_dir=cell.data_dir)
 
 
-def test_a_label_and_numbers(tmp_path):
-    with tfds.testing.mock_data(num_examples=10):
-        data = loaded("own_xmc", "tfds:mnist", "image,label", tmp_path)
-        expected = list(tfds.as_numpy(tfds.load("mnist", split="test")))
-    assert (data.num_classes, data.num_features) == (10, 784)
-    images = np.stack([example["image"].reshape(-1) / 255 for example in expected])
-    np.testing.assert_allclose(data.test_features.toarray(), images, rtol=1e-6)
-    assert data.test_labels.indices.tolist() == [int(example["label"]) for example in expected]
-    assert data.train_labels.shape[0] + data.valid_labels.shape[0] == 10
+def test_numbers_and_a_label(tmp_path, tiny):
+    data = loaded("own_xmc", "pixels,extra,label", tmp_path, allow_negative=True)
+    assert (data.num_classes, data.num_features) == (3, 5)
+    rows = np.sort(data.test_features.toarray(), axis=0)[::-1]
+    expected = [[i / 255] * 4 + [-0.5 * (3 - i)] for i in (3, 2, 1, 0)]
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    assert sorted(data.test_labels.indices) == [0, 0, 1, 2]
+    assert (data.train_labels.shape[0], data.valid_labels.shape[0]) == (9, 1)
 
 
-def test_a_text(tmp_path):
-    model = {"min_count": 1}
-    with tfds.testing.mock_data(num_examples=60):
-        (cell,) = cells("text", "tfds:ag_news_subset", "description")
-        cell.config["model"].update(batch_size=2, num_steps=2)
-        cell.config["dataset"].update(model)
-        (cell,) = own_data.read([cell], tmp_path)
-        data = datasets.load(**datasets.arguments(cell.config["dataset"]), data_dir=cell.data_dir)
-        expected = list(tfds.as_numpy(tfds.load("ag_news_subset", split="test")))
-    assert cell.id.startswith("ag_news_subset-lstm-full-")
-    words = " ".join(example["description"].decode() for example in expected).lower()
-    assert len(data.test) == len("".join(c if c.isalpha() else " " for c in words).split())
+def test_a_text(tmp_path, tiny):
+    data = loaded("text", "words", tmp_path, min_count=1, tokenizer="whitespace")
+    words = [data.vocabulary[i] for i in data.test]
+    assert len(words) == 16 and words.count("and") == 4
+    assert words.count("word") == 8  # two in a line of each example: all is made lower case
 
 
 @pytest.mark.parametrize(

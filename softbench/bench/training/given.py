@@ -9,8 +9,16 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from softbench.bench.training import build
 from softbench.datasets.base import Batches
 from softbench.datasets.shuffled import ShuffledBatches
+
+
+class Endless(build.Batches):
+    """Batches for one `fit` that a callback ends: pass after pass, as `EpochBatches` go on."""
+
+    def __len__(self) -> int:
+        return 10**9
 
 
 class Given(NamedTuple):
