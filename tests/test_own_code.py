@@ -245,7 +245,7 @@ def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, m
     with pytest.raises(ConfigError) as error:
         app.main(own, None)
     assert f"pip install 'softbench[{BACKEND}]'" in str(error.value)
-    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "out" / "runs").iterdir()) == []
 
 
 def test_several_mistakes_are_a_line_each(capsys, monkeypatch):

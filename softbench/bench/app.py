@@ -170,9 +170,9 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         return 0
     data_dir = _data_dir(values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
-    environment.check_backends(cell.config["backend"] for cell in pending)
     _check_data(pending, data_dir)
     runner.prepare(workdir)
+    environment.check_backends(cell.config["backend"] for cell in pending)
     if pending:
         cells = own_data.read(cells, workdir)
     records.write_plan(workdir, config)
