@@ -4,8 +4,11 @@ import keras
 import numpy as np
 import pytest
 import reference
+from scipy import stats
 
 from softbench.bench.job import Job
+from softbench.bench.training import run as train
+from softbench.bench.training.problems import load
 from softbench.experiments import trained
 from softbench.experiments.proposals import page
 from softbench.experiments.proposals import run as proposals
@@ -23,12 +26,13 @@ def sampler(name, **config):
     return row("SampledSoftmax", sampler=own, num_sampled=M)
 
 
+FIT = {"counts_power": 0.0, "refresh_every": 5}
 METHODS = {
     "full": row("FullSoftmax"),
     "uniform": sampler("uniform"),
     "shared": sampler("uniform", share_draws=True),
     # A codeword for each class: the softmax itself, of the table that it was fitted to.
-    "codebook": sampler("codebook", num_codewords=N, quantizer="single", counts_power=0.0),
+    "codebook": sampler("codebook", num_codewords=N, quantizer="single", **FIT),
     "top_and_tail": sampler(
         "top_and_tail", num_top=4, groups=2, own_tails=False, counts="train + 1"
     ),
@@ -51,6 +55,8 @@ def make_job(folder, **fields):
         "options": {
             "fractions": [0.5, 1.0],
             "stale": STALE,
+            "following": ["codebook"],
+            "train": True,
             "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
         },
     }
@@ -77,7 +83,7 @@ def point(job, name, fraction, built=None):
     (found,) = (
         point
         for point in job.result["samplers"][name]["points"]
-        if (point["fraction"], point["built"]) == (fraction, built or fraction)
+        if (point["fraction"], point.get("built", "follows")) == (fraction, built or fraction)
     )
     return found
 
@@ -116,7 +122,20 @@ def test_a_stale_codebook_is_that_of_the_earlier_table(job, heads):
     assert found["ess"] == pytest.approx((1 / (p**2 / q).sum(-1)).mean(), rel=1e-3)
     assert found["rv"] == pytest.approx((((p**2 / q).sum(-1) - 1) / M).mean(), rel=1e-2)
     built = {name: len(found["points"]) for name, found in job.result["samplers"].items()}
-    assert built == {"uniform": 2, "shared": 2, "codebook": 3, "top_and_tail": 2}
+    assert built == {"uniform": 2, "shared": 2, "codebook": 5, "top_and_tail": 2}
+
+
+def test_a_codebook_that_follows_is_nearer_than_a_stale_one(job):
+    """Its last Lloyd pass was five steps ago; the stale one saw the table 20 steps ago."""
+    stale, follows = point(job, "codebook", 1.0, 0.5), point(job, "codebook", 1.0, "follows")
+    assert 0 < follows["kl"] < stale["kl"]
+    assert follows["ess"] > stale["ess"]
+
+
+def test_only_a_codebook_can_follow(tmp_path):
+    options = {**make_job(tmp_path).config["options"], "following": ["uniform"]}
+    with pytest.raises(ValueError, match="`following` must name rows of the sampler 'codebook'"):
+        proposals.run(make_job(tmp_path, options=options))
 
 
 def test_draws_and_their_time(job):
@@ -164,14 +183,29 @@ def test_tables(job):
         {**record, "cell": str(names), "samplers": {n: samplers[n] for n in names}}
         for names in (("codebook", "shared"), ("uniform",))
     ]
-    head, first, last = page.tables(plan, parts)
+    head, first, last, ranks = page.tables(plan, parts)
     assert [line[0] for line in head.rows] == ["50.00 %", "100.00 %"]
     assert "after 50 %" in first.title and "after 100 %" in last.title
-    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook"]
-    assert [line[:2] for line in last.rows[2:]] == [
-        ["codebook", "100.00 %"],
-        ["codebook", "50.00 %"],
-    ]
-    assert last.rows[2][5] == "100.00 %"  # the effective sample size
+    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook", "codebook"]
+    fitted = ["100.00 %", "50.00 %", "follows"]
+    assert [[line[0], line[2]] for line in last.rows[2:]] == [["codebook", f] for f in fitted]
+    assert last.rows[2][6] == "100.00 %"  # the effective sample size
+    reached = [samplers[name]["valid_perplexity"] for name in ("uniform", "shared", "codebook")]
+    figures = [point(job, name, 0.5)["rv"] for name in ("uniform", "shared", "codebook")]
+    assert [line[:3] for line in ranks.rows] == [["g", f, "3"] for f in ("50.00 %", "100.00 %")]
+    expected = stats.spearmanr(figures, reached).statistic
+    assert ranks.rows[0][5] == f"{expected:.2f}"
     samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity
-    assert page.tables(plan, [record])[2].rows[0][4] == "inf"
+    samplers["uniform"]["valid_perplexity"] = None
+    changed = page.tables(plan, [record])[2].rows[0]
+    assert changed[5] == "inf" and changed[1] in ("inf", "-")
+
+
+def test_a_sampler_trains_as_it_would_alone(job):
+    """The model that `full` trains is the same from the same start, with another head."""
+    method = METHODS["shared"]
+    alone = make_job(None, methods={"shared": method}, timing={"head_repetitions": 0})
+    train.fit(alone, method, load(alone.config, None), alone.config["optimizer"])
+    expected = np.exp(alone.result["curve"][-1]["valid_nll"])
+    found = job.result["samplers"]["shared"]["valid_perplexity"]
+    assert found == pytest.approx(expected, rel=1e-5)
