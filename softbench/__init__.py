@@ -13,6 +13,7 @@ _HOME = {
     "AdaptiveSoftmax": "softbench.heads",
     "AugmentReduce": "softbench.heads",
     "Classifier": "softbench.classifier",
+    "compare": "softbench.comparison",
     "ClassTable": "softbench.table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",

@@ -27,7 +27,7 @@ ROOMS = (
     ("heads", "diagnostics", "callbacks", "models"),
     ("classifier",),
     ("bench",),
-    ("report",),
+    ("report", "comparison"),
     ("experiments",),
     ("__main__",),
 )

@@ -44,7 +44,7 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
         known = ", ".join(sorted(REGISTRY))
         raise ValueError(f"`sampler` must be one of: {known}. Received: sampler={name!r}")
     config = {**defaults, **(identifier.get("config") or {})}
-    unknown = sorted(set(config) - _arguments(REGISTRY[name]))
+    unknown = sorted(set(config) - arguments(REGISTRY[name]))
     if unknown:
         raise ValueError(
             f"`sampler` {name!r} has no argument {', '.join(unknown)}. Received: {sorted(config)}"
@@ -57,7 +57,7 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
         ) from error
 
 
-def _arguments(cls: type) -> set[str]:
+def arguments(cls: type) -> set[str]:
     """Names that the constructors of a sampler class and its bases take."""
     found = {"name", "dtype", "trainable"}
     for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
