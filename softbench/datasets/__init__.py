@@ -7,8 +7,21 @@ from typing import Any
 
 from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
+from softbench.datasets.base import (
+    SPLITS,
+    InteractionData,
+    ItemLists,
+    LanguageData,
+    MultiLabelData,
+    TripleData,
+)
 from softbench.datasets.catalog import find_files
+from softbench.datasets.histories import (
+    InteractionBatches,
+    PackedHistories,
+    Queries,
+    history_inputs,
+)
 from softbench.datasets.prepared import fingerprint, prepare
 from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
@@ -19,6 +32,7 @@ from softbench.datasets.sequences import (
 )
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
+from softbench.datasets.synthetic_interactions import synthetic_interactions
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
@@ -29,20 +43,27 @@ __all__ = [
     "BagBatches",
     "CarriedBatches",
     "EvaluationBatches",
+    "InteractionBatches",
+    "InteractionData",
+    "ItemLists",
     "LanguageData",
     "MultiLabelData",
     "Numbered",
+    "PackedHistories",
     "Prefetched",
+    "Queries",
     "SyntheticLanguage",
     "TripleBatches",
     "TripleData",
     "check",
     "evaluation_batches",
     "fingerprint",
+    "history_inputs",
     "load",
     "load_ptb",
     "padded_labels",
     "prepare",
+    "synthetic_interactions",
     "synthetic_language",
     "synthetic_triples",
     "synthetic_xmc",
@@ -50,6 +71,7 @@ __all__ = [
 ]
 
 GENERATED = {
+    "synthetic_interactions": synthetic_interactions,
     "synthetic_language": synthetic_language,
     "synthetic_triples": synthetic_triples,
     "synthetic_xmc": synthetic_xmc,
@@ -60,12 +82,12 @@ _HARMLESS = ("rows_without_label", "rows_without_feature", "crlf_lines")
 
 def load(
     name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any
-) -> LanguageData | MultiLabelData | TripleData:
+) -> LanguageData | MultiLabelData | TripleData | InteractionData:
     """Loads a data set by its registry name.
 
     Args:
-        name: of `GENERATED`: "synthetic_language", "synthetic_triples", "synthetic_xmc"; or of
-            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", ...
+        name: of `GENERATED`: "synthetic_language", "synthetic_interactions", ...; or of
+            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
             `prepare`); generated ones ignore it.
         seed: of a generated data set; real ones ignore it.

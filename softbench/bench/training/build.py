@@ -33,7 +33,7 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
         kwargs["bias_initializer"] = keras.initializers.Constant(value)
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
-    if "sampler" in kwargs:
+    if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
     return getattr(softbench, name)(num_classes, **kwargs)
 
