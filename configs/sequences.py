@@ -32,7 +32,7 @@ MODEL = {
     "dropout": 0.5,
     "tied": True,
     "batch_size": 32,
-    "valid_users": 4096,
+    "valid_users": 2048,
 }
 M = 256
 PLAIN = {"use_bias": False}

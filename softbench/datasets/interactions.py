@@ -132,9 +132,13 @@ def item_lists(lists: Iterable[Iterable[int]]) -> ItemLists:
 
 def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
     """Makes the data set from a store that one of the two functions above filled."""
-    parts = (
-        ItemLists(*(store.read(f"{split}_{array}") for array in ItemLists._fields))
-        for split in SPLITS
+    arrays = {
+        split: [store.read(f"{split}_{array}") for array in ItemLists._fields] for split in SPLITS
+    }
+    return InteractionData(
+        name,
+        **{split: ItemLists(*own) for split, own in arrays.items()},
+        num_classes=facts["num_classes"],
+        items=store.read_strings("items"),
+        counts=store.read("counts"),
     )
-    names = store.read_strings("items")
-    return InteractionData(name, *parts, facts["num_classes"], names, store.read("counts"))
