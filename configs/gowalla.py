@@ -50,13 +50,14 @@ COLUMNS = (
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     shared = {"share_draws": True}
-    mixed = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **shared)}
+    both = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **shared)}
+    mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
     logistic = {"objective": "gbce", "remove_accidental_hits": True, **COSINE}
     methods = {
         "uniform": sampled("uniform", M, COSINE, **shared),
         "popularity": sampled("unigram", M, COSINE, **FLAT_COUNTS, **shared),
         "in_batch": sampled("in_batch", M, COSINE, counts="train"),
-        "mixed": sampled("mixed", M, COSINE, num_sampled=(M // 2, M // 2), **mixed),
+        "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **COSINE),
         "gbce": row(
             "NegativeSampling", sampler=sampler("uniform", **shared), num_sampled=M, **logistic
         ),

@@ -61,13 +61,14 @@ def logistic(num_sampled, t):
 
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
-    mixed = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **SHARED)}
+    both = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **SHARED)}
+    mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
     methods = {
         "full": full(**PLAIN),
         "uniform": sampled("uniform", M, PLAIN, **SHARED),
         "popularity": sampled("unigram", M, PLAIN, **FLAT_COUNTS, **SHARED),
         "in_batch": sampled("in_batch", M, PLAIN, counts="train"),
-        "mixed": sampled("mixed", M, PLAIN, num_sampled=(M // 2, M // 2), **mixed),
+        "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **PLAIN),
         "quadratic": sampled("quadratic", M, PLAIN, **SHARED),
         "codebook": sampled("codebook", M, PLAIN, num_codewords=32, **SHARED),
         "top_and_tail": sampled("top_and_tail", M, PLAIN, num_top=M // 2, groups=1, counts="train"),
