@@ -44,8 +44,8 @@ class PackedHistories(ShuffledBatches):
     """Training batches of histories, several in one row, every position with a label.
 
     Item i is `((items, positions), labels, weights)`, all `(B, T)`: the item, its place in the
-    history (0 at the first one that is kept: there another history begins), the item that follows,
-    and 1 where there is an item, else 0. Histories longer than T + 1 keep their last T + 1 items.
+    history (T - 1 at the last one, one less before), the item that follows, and 1 where there is an
+    item, else 0. Histories longer than T + 1 keep their last T + 1 items.
     Rows are shuffled every epoch, see `ShuffledBatches`; which histories share a row stays.
 
     Args:
@@ -70,12 +70,13 @@ class PackedHistories(ShuffledBatches):
         self.num_positions = len(place)
         items = np.asarray(data.train.items)
 
-        def grid(values: np.ndarray | float, dtype: type) -> np.ndarray:
-            flat = np.zeros(len(rows) * length, dtype)
+        def grid(values: np.ndarray | float, dtype: type, missing: int = 0) -> np.ndarray:
+            flat = np.full(len(rows) * length, missing, dtype)
             flat[place] = values
             return flat.reshape(len(rows), length)
 
-        inputs = grid(items[source], np.int32), grid(column, np.int32)
+        from_end = column + length - np.repeat(sizes, sizes)
+        inputs = grid(items[source], np.int32), grid(from_end, np.int32, length - 1)
         self._grids = (*inputs, grid(items[source + 1], np.int32), grid(1.0, np.float32))
         super().__init__(rows, "train", batch_size, seed, True, "mask")
 
@@ -163,15 +164,14 @@ class Queries(Batches):
 def history_inputs(data: InteractionData, split: str, length: int) -> Callable:
     """Users (B,) -> their last items before the split and the places of these, each int32 `(B, T)`.
 
-    A history ends at the last column, and what stands before it is item 0 at place 0, a history of
-    its own: the inputs of `PackedHistories`.
+    A history ends at the last column; before it stands item 0 at place T - 1, a history of its own:
+    the inputs of `PackedHistories`.
     """
     before = data.before(split)
 
     def inputs(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         items = before.last(users, length, right=True)
-        missing = (items < 0).sum(axis=1, keepdims=True)
-        places = np.maximum(np.arange(length, dtype=np.int32) - missing, 0).astype(np.int32)
+        places = np.where(items < 0, length - 1, np.arange(length)).astype(np.int32)
         return np.maximum(items, 0), places
 
     return inputs

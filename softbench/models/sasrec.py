@@ -17,12 +17,13 @@ _STDDEV = 0.02  # of initial embeddings
 class HistoryMask(layers.Layer):
     """positions (B, T) -> bool (B, T, T): whether a step may look at another.
 
-    It may look at itself and at what stands before it in the same history; a history begins where
-    the position is 0, so that a row can hold several, one after the other.
+    It may look at itself and at what stands before it in the same history. Positions go up by one
+    within a history; where they do not, another begins, so that a row can hold several.
     """
 
     def call(self, positions: Tensor) -> Tensor:
-        history = ops.cumsum(ops.cast(ops.equal(positions, 0), "int32"), axis=1)
+        begins = ops.not_equal(positions[:, 1:], positions[:, :-1] + 1)
+        history = ops.cumsum(ops.pad(ops.cast(begins, "int32"), ((0, 0), (1, 0))), axis=1)
         step = ops.arange(positions.shape[1], dtype="int32")
         same = ops.equal(history[:, :, None], history[:, None, :])
         return ops.logical_and(same, step[:, None] >= step[None, :])
@@ -47,7 +48,8 @@ def sasrec(
     x = sqrt(d) E[item] + P[position], then blocks of x += attention(norm(x)) and
     x += W2 relu(W1 norm(x) + b1) + b2, and a last norm; dropout after the embedding, in the
     attention and after each part of a block. Step t knows the items up to t of its own history,
-    see `HistoryMask`: train it on all steps at once, with the item that follows as the label.
+    see `HistoryMask`: train it on all steps at once, with the item that follows as the label. The
+    paper's positions are counted from the end: a history ends at T - 1.
 
     Args:
         num_items: rows of E.
@@ -67,8 +69,8 @@ def sasrec(
 
     Example:
         >>> model = softbench.models.sasrec(100, dim=8, length=4)
-        >>> items, positions = np.array([[5, 7, 7, 3]]), np.array([[0, 1, 2, 0]])
-        >>> tuple(model([items, positions]).shape)  # 3 begins a history of its own
+        >>> items, positions = np.array([[5, 7, 7, 3]]), np.array([[1, 2, 3, 3]])
+        >>> tuple(model([items, positions]).shape)  # 3 is a history of its own
         (1, 4, 8)
     """
     check_positive(num_items=num_items, dim=dim, length=length, num_blocks=num_blocks)
