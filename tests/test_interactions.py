@@ -90,7 +90,8 @@ def test_packed_histories_hold_every_step_once():
     expected = []
     for start, end in zip(data.train.ends, data.train.ends[1:], strict=False):
         kept = data.train.items[start:end].tolist()[-9:]
-        expected += [(place, *kept[place : place + 2]) for place in range(len(kept) - 1)]
+        first = 8 - (len(kept) - 1)
+        expected += [(first + i, *kept[i : i + 2]) for i in range(len(kept) - 1)]
     orders = []
     for _ in range(2):
         found = []
@@ -98,12 +99,12 @@ def test_packed_histories_hold_every_step_once():
             assert items.shape == places.shape == labels.shape == weights.shape == (4, 8)
             rows = zip(places.ravel(), items.ravel(), labels.ravel(), strict=True)
             kept = weights.ravel() > 0
-            assert np.all(places.ravel()[~kept] == 0)
             found += [tuple(map(int, r)) for r, k in zip(rows, kept, strict=True) if k]
-            # A step that is not the first goes on where the step before it in the row ended.
-            later = places[:, 1:] > 0
-            assert np.all(places[:, 1:][later] == places[:, :-1][later] + 1)
+            # Places go up within a history alone, and there a step begins where the last one ended.
+            later = (places[:, 1:] == places[:, :-1] + 1) & (weights[:, 1:] > 0)
             assert np.all(items[:, 1:][later] == labels[:, :-1][later])
+            assert np.all(weights[:, :-1][later] > 0)
+            assert np.all(places[:, :-1][~later & (weights[:, :-1] > 0)] == 7)
         assert sorted(found) == sorted(expected) and batches.num_positions == len(expected)
         orders.append(found)
     assert orders[0] != orders[1]
@@ -123,7 +124,7 @@ def test_queries(beauty):
     assert mask.tolist() == [1, 1, 0] and labels[:2].tolist() == [[2], [1]]
     assert [set(row[row >= 0].tolist()) for row in seen[:2]] == [{0, 1}, {2, 0}]
     assert x[0][:2].tolist() == [[0, 0, 0, 1], [0, 2, 1, 0]]
-    assert x[1][:2].tolist() == [[0, 0, 0, 1], [0, 0, 1, 2]]
+    assert x[1][:2].tolist() == [[3, 3, 2, 3], [3, 1, 2, 3]]
     limited = datasets.Queries(beauty, "test", 1, lambda users: users, limit=1)
     assert len(limited) == 1 and limited.users[0] in (0, 2)
 

@@ -72,7 +72,7 @@ def test_sasrec_equals_numpy():
     assert shapes[:2] == [(dim,)] * 2 and items.shape == (20, dim) and places.shape == (length, dim)
     attention = [w.reshape(-1, dim) if w.ndim == 3 else w.reshape(-1) for w in rest[2:10]]
     attention = [w.reshape(dim, dim) if w.size == dim * dim else w for w in attention]
-    ids, position = np.array([[3, 7, 7, 1, 9]]), np.array([[0, 1, 2, 0, 1]])
+    ids, position = np.array([[3, 7, 7, 1, 9]]), np.array([[2, 3, 4, 3, 4]])
     mask = np.tril(np.ones((length, length), bool))
     mask[3:, :3] = False
     x = np.sqrt(dim) * items[ids[0]] + places[position[0]]
@@ -84,10 +84,10 @@ def test_sasrec_equals_numpy():
 
 
 def test_a_history_is_alone_in_its_row():
-    """Packed behind another history, before padding, or at the end of a row: the same vectors."""
+    """Behind another history, before padding, behind it, or before another: the same vectors."""
     model = models.sasrec(30, 8, 6, num_blocks=2, num_heads=2)
     rows = [[4, 5, 6, 9, 8, 7], [9, 8, 7, 0, 0, 0], [0, 0, 0, 9, 8, 7], [9, 8, 7, 1, 2, 3]]
-    places = [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 0, 0], [0, 0, 0, 0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    places = [[3, 4, 5, 3, 4, 5], [3, 4, 5, 5, 5, 5], [5, 5, 5, 3, 4, 5], [3, 4, 5, 0, 1, 2]]
     hidden = to_numpy(model([np.array(rows), np.array(places)]))
     for row, start in ((1, 0), (2, 3), (3, 0)):
         np.testing.assert_allclose(hidden[row, start : start + 3], hidden[0, 3:], atol=1e-5)
@@ -137,9 +137,10 @@ def test_evaluation_equals_brute_force(model, monkeypatch):
         items = before.items[before.ends[user] : before.ends[user + 1]]
         seen[row, items] = True
         last = items[-8:]
-        x = [last[None], np.arange(len(last))[None]] if problem.tied else np.array([user])
-        if problem.tied:  # the row is as long as those of training
-            x = [np.pad(part, ((0, 0), (0, 8 - len(last)))) for part in x]
+        x = np.array([user])
+        if problem.tied:  # from the first column on: what follows cannot be seen
+            x = [np.pad(last, (0, 8 - len(last)))[None], np.arange(8)[None] + 8 - len(last)]
+            x[1] = np.minimum(x[1], 7)
         hidden = to_numpy(model.encoder(x)).reshape(-1, 8)
         hidden = hidden[len(last) - 1 if problem.tied else 0]
         scores.append(reference.scores(hidden[None], to_numpy(model.head.table.kernel))[0])
