@@ -18,6 +18,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
+    normalised,
     row,
     sampled,
     sampler,
@@ -66,6 +67,8 @@ def get_config():
     methods = {
         "full": full(**PLAIN),
         "uniform": sampled("uniform", M, PLAIN, **SHARED),
+        # Bounded scores: those of `uniform` grow until its likelihood is worse than chance.
+        "uniform_cosine": normalised("uniform", M, **SHARED),
         "popularity": sampled("unigram", M, PLAIN, **FLAT_COUNTS, **SHARED),
         "in_batch": sampled("in_batch", M, PLAIN, counts="train"),
         "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **PLAIN),
