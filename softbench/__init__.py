@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AdaptiveSoftmax": "softbench.heads",
     "AugmentReduce": "softbench.heads",
+    "BucketedSoftmax": "softbench.heads",
     "Classifier": "softbench.classifier",
     "compare": "softbench.comparison",
     "ClassTable": "softbench.table",

@@ -180,6 +180,41 @@ def negative_sampling(
     return loss + regularizer_lambda * penalty
 
 
+def gbce(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor | None,
+    sampled_log_expected_count: Tensor,
+    beta: float = 1.0,
+) -> Tensor:
+    """Generalised binary cross-entropy: negative sampling with a weight on the true class.
+
+    loss = -beta log sigmoid(s_y) - sum_j log(1 - sigma(s_j)) (Petrov & Macdonald 2023);
+    beta = 1 is binary cross-entropy with m negatives. The sum is not divided by m: at its minimum
+    s = log p(y|x) - log E[count of y] + log beta.
+
+    Args:
+        true_log_expected_count: not used; the others as in `sampled_softmax`.
+        beta: weight of the true class, see `gbce_beta`.
+
+    Returns:
+        (B,).
+    """
+    masked = masked_draws(sampled_logits, sampled_log_expected_count)
+    negatives = sum_unmasked(ops.softplus, sampled_logits, masked)
+    return beta * ops.softplus(-true_logit) + negatives
+
+
+def gbce_beta(num_classes: int, num_sampled: int, t: float) -> float:
+    """alpha (t (1 - 1/alpha) + 1/alpha) with alpha = m / (n - 1) (Petrov & Macdonald 2023).
+
+    It is 1 at t = 0, and alpha at t = 1, where sigmoid(s_y) is p(y|x) if the draws are uniform
+    and never the label itself.
+    """
+    alpha = min(num_sampled / max(num_classes - 1, 1), 1.0)
+    return alpha * (t * (1.0 - 1.0 / alpha) + 1.0 / alpha)
+
+
 def one_vs_each(
     true_logit: Tensor,
     sampled_logits: Tensor,

@@ -23,7 +23,8 @@ DEFAULTS = {
     | {"learn_log_partition": False, "regularizer_alpha": 0.0, "regularizer_samples": None},
     "NegativeSampling": DRAWN
     | {"sampler": "adversarial", "num_sampled": 1, "remove_accidental_hits": False}
-    | {"regularizer_lambda": 0.0},
+    | {"regularizer_lambda": 0.0, "objective": "mean", "t": 0.75},
+    "BucketedSoftmax": {"num_buckets": 64, "bucket_examples": 64, "bucket_classes": 256},
     "OneVsEach": DRAWN | {"sampler": "uniform"},
     "AugmentReduce": DRAWN | {"sampler": "uniform", "step_power": 0.9},
     "SampledHinge": DRAWN | {"sampler": "uniform", "margin": 1.0},

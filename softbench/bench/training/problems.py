@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
-from softbench.bench.training import build, own_model, side_inputs
+from softbench.bench.training import build, own_model, recommenders, side_inputs
 from softbench.bench.training.evaluation import evaluate
 
 TOP_K = (1, 3, 5)
@@ -42,6 +42,8 @@ class Problem(NamedTuple):
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
         num_rows: N of the training set, if its rows have numbers and no order, else None.
+        tied: built head -> the encoder that reads the head's table, of the same shapes as
+            `encoder`; None where the encoder has tables of its own alone.
     """
 
     num_classes: int
@@ -56,6 +58,7 @@ class Problem(NamedTuple):
     optimizer: Callable[[dict, int], dict] = lambda spec, epoch: spec
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
+    tied: Callable[[keras.layers.Layer], keras.Model] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -69,6 +72,8 @@ def load(config: dict, data_dir: str | None) -> Problem:
         return _triples(data, config)
     if isinstance(data, datasets.SessionData):
         return _sessions(data, config)
+    if isinstance(data, datasets.InteractionData):
+        return Problem(**recommenders.problem(data, config))
     return _multi_label(data, config)
 
 
