@@ -34,6 +34,7 @@ _MODULES = (
     "metrics",
     "models",
     "samplers",
+    "serving",
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]

@@ -15,10 +15,12 @@ MODULES = [
     "heads.negative_sampling",
     "heads.noise_contrastive",
     "heads.sampled_softmax",
+    "heads.table_head",
     "losses",
     "metrics.precision",
     "rows",
     "samplers.registry",
+    "serving",
     "table",
 ]
 

@@ -24,7 +24,7 @@ ROOMS = (
     ("table",),
     ("samplers",),
     ("heads", "diagnostics", "callbacks", "models"),
-    ("classifier",),
+    ("classifier", "serving"),
     ("bench",),
     ("report",),
     ("experiments",),

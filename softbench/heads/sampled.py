@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
-from softbench.heads import inputs
+from softbench.heads import inputs, retrieval
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
@@ -73,13 +73,19 @@ class SampledHead(TableHead):
         return self._call(hidden, labels, weight, training, **side)
 
     def top_k(
-        self, hidden: Tensor, k: int, sampler_inputs: Tensor | None = None
+        self,
+        hidden: Tensor,
+        k: int,
+        sampler_inputs: Tensor | None = None,
+        approximate: Any = False,
+        num_candidates: int = retrieval.NUM_CANDIDATES,
     ) -> tuple[Tensor, Tensor]:
         """As `Head.top_k`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         hidden = ops.convert_to_tensor(hidden)
         if sampler_inputs is not None:
             sampler_inputs = ops.convert_to_tensor(sampler_inputs)
-        return self._top_k(hidden, k, **self._features(hidden, sampler_inputs))
+        side = self._features(hidden, sampler_inputs)
+        return self._top_k(hidden, k, approximate, num_candidates, **side)
 
     def _features(self, hidden: Tensor, sampler_inputs: Tensor | None) -> dict[str, Tensor]:
         """The side input `features` (B, v), where the sampler has inputs of its own."""

@@ -1,0 +1,79 @@
+"""The 10 best of a million classes: how many of them an index finds, and how fast.
+
+    softbench --config=configs/top_k.py
+    softbench --config=configs/top_k.py --backend=jax
+
+Classes around the centres of a generated clustered set, frequencies by a power of the rank; a
+dense encoder and a `SampledSoftmax` head with 1,000 shared draws and row updates are trained on
+examples of it, d = 64. Then, for batches of 32 examples that were not trained on: `head.top_k`,
+exact and with an index of K^2 cells whose best classes M are scored exactly. `product` is the
+plain one: all (32, n) scores, then their top k.
+
+Recall is the share of the exact 10 best classes that are found. All methods take turns in one
+process; `index` is the time of making the index.
+"""
+
+from softbench.bench.config import experiment
+from softbench.bench.methods import HUGE_PAGES
+
+
+def problem(units, clusters, train_steps, **model):
+    """n classes in clusters."""
+    return {
+        "dataset": {
+            "name": "clustered",
+            "label": f"clustered{units}",
+            "num_classes": units,
+            "num_clusters": clusters,
+            "frequency_power": 0.5,
+            "class_spread": 0.6,
+            "example_spread": 0.5,
+        },
+        "model": {
+            "name": "dense",
+            "dim": 64,
+            "batch_size": 32,
+            "k": 10,
+            "train_batch_size": 4096,
+            "train_steps": train_steps,
+            "num_sampled": 1000,
+            "learning_rate": 0.3,
+            **model,
+        },
+    }
+
+
+def index(num_codewords, num_candidates):
+    """A row with an index."""
+    return {"num_codewords": num_codewords, "num_candidates": num_candidates}
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    return experiment(
+        "top_k",
+        title="The best of a million classes, approximately",
+        task="top_k",
+        problems={"n1000000": problem(1_000_000, 20_000, 1500)},
+        method_table={
+            "exact": {},
+            "product": {"product": True},
+            "k256_m1024": index(256, 1024),
+            "k256_m2048": index(256, 2048),
+            "k256_m4096": index(256, 4096),
+            "k512_m1024": index(512, 1024),
+            "k512_m2048": index(512, 2048),
+            "k512_m4096": index(512, 4096),
+        },
+        timing={"rounds": 6, "block": 3, "max_seconds": 10.0},
+        # Huge pages: a table of 256 MB is read at random rows.
+        environment=HUGE_PAGES,
+        presets={
+            "smoke": {
+                "problems": {"n2000": problem(2_000, 40, 5, dim=8, train_batch_size=64)},
+                "methods": "exact,k256_m1024",
+                "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
+            },
+            "paper": {},
+        },
+    )

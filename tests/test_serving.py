@@ -1,0 +1,263 @@
+"""The best classes by an index: candidates, recall, export, and vectors for other libraries."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import BACKEND, compiled, rejects, to_numpy
+from head_zoo import COUNTS, HEADS, NOISE, D, N, built, numpy_scores
+
+import softbench
+from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
+from softbench.samplers.codebook import search
+from softbench.serving import Index, TopK
+
+UNITS, WIDTH, K = 400, 6, 5
+CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts_power": 0.0}}
+TOP = {"num_top": 4, "groups": 1, "top": CODEBOOK, "counts": np.ones(UNITS).tolist()}
+SAMPLERS = {
+    "codebook": CODEBOOK,
+    "product": {**CODEBOOK, "config": {**CODEBOOK["config"], "quantizer": "product"}},
+    "single": {**CODEBOOK, "config": {"num_codewords": 50, "quantizer": "single"}},
+    "top_and_tail": {"class_name": "top_and_tail", "config": TOP},
+}
+NORMALISED = {"normalize": True, "temperature": 0.2}
+
+
+def clustered_head(sampler=None, **options):
+    """A head of 400 classes in 20 clusters, with biases."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(20, WIDTH)) * 2
+    rows = centres[rng.integers(20, size=UNITS)] + 0.5 * rng.normal(size=(UNITS, WIDTH))
+    options = {
+        "kernel_initializer": lambda shape, dtype=None: keras.ops.convert_to_tensor(rows, dtype),
+        "bias_initializer": keras.initializers.RandomNormal(0.0, 1.0, seed=2),
+        **options,
+    }
+    head = FullSoftmax(UNITS, **options)
+    if sampler is not None:
+        head = SampledSoftmax(UNITS, sampler, 6, **options)
+    head.build((None, WIDTH))
+    return head
+
+
+def queries(size=64):
+    """Hidden vectors near classes, so that there is something to find."""
+    rng = np.random.default_rng(4)
+    rows = to_numpy(clustered_head().table.kernel)
+    near = rows[rng.integers(UNITS, size=size)]
+    return (near + 0.5 * rng.normal(size=near.shape)).astype("float32")
+
+
+def recall(ids, exact):
+    return np.mean([np.isin(a, b).mean() for a, b in zip(exact, to_numpy(ids), strict=True)])
+
+
+def assert_are_scores(head, hidden, scores, ids):
+    """Distinct ids in the order of their exact scores."""
+    scores, ids = to_numpy(scores), to_numpy(ids)
+    assert all(len(set(row)) == len(row) for row in ids) and ids.dtype == np.int32
+    expected = np.take_along_axis(numpy_scores(head, hidden), ids, axis=-1)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+    assert np.all(np.diff(scores, axis=-1) <= 0)
+
+
+def test_an_index_finds_almost_all_of_the_best_in_a_tenth_of_the_classes():
+    hidden = queries()
+    for options in ({}, NORMALISED, {"use_bias": False}):
+        head = clustered_head(**options)
+        index = Index(head, 8)
+
+        def best(hidden, head=head, index=index):
+            return head.top_k(hidden, K, approximate=index, num_candidates=UNITS // 10)
+
+        call = compiled(best, head, index)
+        scores, ids = call(hidden)
+        assert_are_scores(head, hidden, scores, ids)
+        exact = reference.top_k(numpy_scores(head, hidden), K)[1]
+        assert recall(ids, exact) >= 0.9, options
+        call(hidden + 1)
+        assert len(call.traces) == 1
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_codebook_of_the_sampler(name):
+    """With all classes as candidates exact; with few, it finds most."""
+    head, hidden = clustered_head(SAMPLERS[name], **NORMALISED), queries(8)
+    exact = reference.top_k(numpy_scores(head, hidden), K)[1]
+    ids = {}
+    for size in (UNITS // 4, UNITS + 1):
+        scores, ids[size] = head.top_k(hidden, K, approximate=True, num_candidates=size)
+        assert_are_scores(head, hidden, scores, ids[size])
+    np.testing.assert_array_equal(to_numpy(ids[UNITS + 1]), exact)
+    assert recall(ids[UNITS // 4], exact) >= 0.75
+
+
+def test_few_first_codewords_are_scanned(monkeypatch):
+    """Cells of the best first codewords alone: still at least k classes, all scored exactly."""
+    monkeypatch.setattr(search, "SCANNED", 1)
+    head, hidden = clustered_head(), queries(16)
+    index = Index(head, 16)
+    for k, size in ((1, 1), (7, 7), (5, 40), (UNITS, UNITS)):
+        scores, ids = head.top_k(hidden, k, approximate=index, num_candidates=size)
+        assert_are_scores(head, hidden, scores, ids)
+    assert recall(ids, reference.top_k(numpy_scores(head, hidden), UNITS)[1]) == 1.0
+
+
+def test_candidates_are_the_classes_of_the_best_cells():
+    """By hand: 3 x 2 cells of 7 classes, one cell empty, another penalised."""
+    cells = np.array([0, 0, 1, 3, 3, 4, 5])  # of the classes as they stand in `order`
+    order = np.array([4, 1, 6, 0, 2, 5, 3], "int32")
+    edges = np.searchsorted(cells, np.arange(7)).astype("int32")
+    first, second = np.array([[3.0, 2.0, 1.0]], "f"), np.array([[0.0, 0.5]], "f")
+    offset = np.zeros((3, 2), "f")
+    offset[0, 1] = -9.0
+    arrays = [keras.ops.convert_to_tensor(x) for x in (first, second, offset, edges, order)]
+    ids, known = search.candidates(*arrays, size=7, k=1)
+    # Scores of the cells 3, -5.5, (empty), 2.5, 1, 1.5: the order 0, 3, 5, 4, 1.
+    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0, 2, 3, 5, 6]])
+    assert np.all(to_numpy(known))
+    ids, known = search.candidates(*arrays, size=3, k=2)
+    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0]])
+
+
+def test_leading_dims_and_nan():
+    head = clustered_head()
+    hidden = queries(6).reshape(2, 3, WIDTH)
+    hidden[1, 2] = np.nan
+    scores, ids = head.top_k(hidden, 2, approximate=Index(head, 4), num_candidates=50)
+    assert ids.shape == scores.shape == (2, 3, 2)
+    assert np.isnan(to_numpy(scores)).sum() == 2 and np.all(np.isnan(to_numpy(scores)[1, 2]))
+
+
+def test_the_index_follows_counts():
+    """The best class of each query is a frequent one: weighted cells miss fewer of these."""
+    counts = np.ones(UNITS)
+    counts[:40] = 1000.0
+    head = clustered_head()
+    index = Index(head, 4, counts=counts)
+    centres = to_numpy(index.first)
+    vectors = head.index_vectors().astype(float)
+    distance = np.square(vectors[:, None, :-1] - centres[None, :, :-1]).sum(-1).min(-1)
+    plain = to_numpy(Index(head, 4).first)
+    other = np.square(vectors[:, None, :-1] - plain[None, :, :-1]).sum(-1).min(-1)
+    assert distance[:40].mean() < other[:40].mean()
+
+
+def test_a_codebook_follows_training():
+    """With row updates, the head's own codebook names candidates of the table as it is now."""
+    head = clustered_head(CODEBOOK, row_optimizer=RowAdagrad(0.5), seed=1)
+    hidden, labels = queries(16), np.arange(16, dtype="int32")
+    step = compiled(lambda h, y: head(h, y, training=True), head)
+    for _ in range(20):
+        step(hidden, labels)
+    scores, ids = head.top_k(hidden, 1, approximate=True, num_candidates=100)
+    assert_are_scores(head, hidden, scores, ids)
+    exact = reference.top_k(numpy_scores(head, hidden), 1)[1]
+    assert recall(ids, exact) >= 0.9
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"use_bias": False}, {**NORMALISED}, {**NORMALISED, "use_bias": False}]
+)
+def test_index_vectors_are_the_scores(options):
+    head = built(FullSoftmax(N, **options))
+    hidden = np.random.default_rng(1).normal(size=(3, D)).astype("float32")
+    vectors, query = head.index_vectors(), to_numpy(head.index_queries(hidden))
+    assert vectors.dtype == np.float32 and vectors.shape == (N, D + options.get("use_bias", True))
+    found = query.astype(float) @ vectors.T.astype(float)
+    np.testing.assert_allclose(found, numpy_scores(head, hidden), rtol=1e-4, atol=1e-5)
+
+
+def test_vectors_of_negative_sampling_hold_the_noise():
+    """Also where a class has noise 0: its score of -inf is a finite one here, below all others."""
+    counts = [0, *COUNTS[1:]]
+    unigram = {"class_name": "unigram", "config": {"counts": counts}}
+    hidden = np.random.default_rng(1).normal(size=(3, D)).astype("float32")
+    for sampler in (unigram, {"class_name": "unigram", "config": {"counts": COUNTS}}):
+        head = built(NegativeSampling(N, sampler, num_sampled=2))
+        found = to_numpy(head.index_queries(hidden)) @ head.index_vectors().T
+        expected = numpy_scores(head, hidden)
+        possible = np.isfinite(expected)
+        np.testing.assert_allclose(found[possible], expected[possible], rtol=1e-4, atol=1e-4)
+        assert np.all(found[~possible] < found[possible].min())
+        ids = head.top_k(hidden, 2, approximate=Index(head, 3), num_candidates=N)[1]
+        np.testing.assert_array_equal(to_numpy(ids), reference.top_k(expected, 2)[1])
+
+
+def test_errors():
+    hidden = np.ones((2, D), "float32")
+    head = built(FullSoftmax(N))
+    assert "serving.Index" in rejects("approximate", head.top_k, hidden, 2, approximate=True)
+    rejects("approximate", head.top_k, hidden, 2, approximate="faiss")
+    index = Index(head, 3)
+    rejects("num_candidates", head.top_k, hidden, 4, approximate=index, num_candidates=3)
+    rejects("num_candidates", head.top_k, hidden, 4, approximate=index, num_candidates=0)
+    hierarchical = built(HEADS["hierarchical"]())
+    rejects("approximate", hierarchical.top_k, hidden, 2, approximate=index)
+    rejects("head", Index, hierarchical)
+    rejects("head", Index, FullSoftmax(N))
+    rejects("head", TopK, FullSoftmax(N))
+    rejects("num_codewords", Index, head, 0)
+    rejects("counts", Index, head, counts=[1, 2])
+    rejects("absolute", Index, built(FullSoftmax(N, absolute=True)))
+    conditional = built(HEADS["negative conditional"](), width=NOISE.shape[0])
+    rejects("sampler", conditional.index_vectors)
+    other = built(FullSoftmax(N + 1))
+    rejects("approximate", other.top_k, hidden, 2, approximate=index)
+    head.table.kernel.assign(np.full((N, D), np.nan))
+    rejects("head", Index, head)
+
+
+def test_top_k_layer():
+    """In a model beside the exact one, with a batch size that is not known."""
+    head = clustered_head()
+    x = keras.Input((WIDTH,))
+    outputs = TopK(head, 3, approximate=Index(head, 8), num_candidates=100)(x)
+    assert outputs["scores"].shape == outputs["ids"].shape == (None, 3)
+    found = keras.Model(x, outputs).predict(queries(10), batch_size=4, verbose=0)
+    assert_are_scores(head, queries(10), found["scores"], found["ids"])
+    exact = keras.Model(x, TopK(head, 3)(x)).predict(queries(10), verbose=0)
+    np.testing.assert_array_equal(
+        exact["ids"], reference.top_k(numpy_scores(head, queries(10)), 3)[1]
+    )
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are TensorFlow's")
+@pytest.mark.parametrize("approximate", [False, True])
+def test_export(tmp_path, approximate):
+    """Ids in, ids and scores out, by a signature of TensorFlow Serving."""
+    import tensorflow as tf
+
+    encoder = keras.Sequential(
+        [keras.layers.Embedding(30, WIDTH), keras.layers.GlobalAveragePooling1D()]
+    )
+    head = SampledSoftmax(UNITS, CODEBOOK, 6, row_optimizer=RowAdagrad(0.3))
+    model = softbench.Classifier(encoder, head)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(30, size=(9, 5)).astype("int32")
+    model.compile("adam")
+    model.fit(tokens, np.arange(9), batch_size=9, verbose=0)
+    inputs = keras.Input((5,), dtype="int32", name="tokens")
+    best = TopK(model.head, 4, approximate, num_candidates=UNITS)
+    keras.Model(inputs, best(model.encoder(inputs))).export(tmp_path / "model", verbose=False)
+    serve = tf.saved_model.load(tmp_path / "model").signatures["serving_default"]
+    scores = numpy_scores(head, to_numpy(encoder(tokens)))
+    for size in (1, 9):
+        found = serve(tokens=tf.constant(tokens[:size]))
+        assert set(found) == {"scores", "ids"}
+        expected, ids = reference.top_k(scores[:size], 4)
+        np.testing.assert_array_equal(found["ids"].numpy(), ids)
+        np.testing.assert_allclose(found["scores"].numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_faiss():
+    faiss = pytest.importorskip("faiss")
+    head, hidden = clustered_head(**NORMALISED), queries(8)
+    vectors = head.index_vectors()
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    scores, ids = index.search(np.array(to_numpy(head.index_queries(hidden))), K)
+    expected, best = reference.top_k(numpy_scores(head, hidden), K)
+    np.testing.assert_array_equal(ids, best)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
