@@ -28,7 +28,7 @@ ROOMS = (
     ("bench",),
     ("report",),
     ("experiments",),
-    ("__main__",),
+    ("__main__", "advise"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -118,6 +118,7 @@ def test_experiments_keep_apart_but_for_what_they_share():
         "softbench.bench.app",
         "softbench.bench.runner",
         "softbench.report.app",
+        "softbench.advise.app",
         *(task.page for task in tasks.TASKS.values()),
     ],
 )
