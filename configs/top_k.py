@@ -6,7 +6,7 @@
 Classes around the centres of a generated clustered set, frequencies by a power of the rank; a
 dense encoder and a `SampledSoftmax` head with 1,000 shared draws and row updates are trained on
 examples of it, d = 64. Then, for batches of 32 examples that were not trained on: `head.top_k`,
-exact and with an index of K^2 cells whose best classes M are scored exactly. `product` is the
+exact and with an index, M classes of whose best cells are scored exactly. `product` is the
 plain one: all (32, n) scores, then their top k.
 
 Recall is the share of the exact 10 best classes that are found. All methods take turns in one
@@ -43,9 +43,9 @@ def problem(units, clusters, train_steps, **model):
     }
 
 
-def index(num_codewords, num_candidates):
-    """A row with an index."""
-    return {"num_codewords": num_codewords, "num_candidates": num_candidates}
+def index(num_cells, num_candidates):
+    """A row with an index; None: a cell for every 32 classes."""
+    return {"num_cells": num_cells, "num_candidates": num_candidates}
 
 
 def get_config():
@@ -58,12 +58,13 @@ def get_config():
         method_table={
             "exact": {},
             "product": {"product": True},
-            "k256_m1024": index(256, 1024),
-            "k256_m2048": index(256, 2048),
-            "k256_m4096": index(256, 4096),
-            "k512_m1024": index(512, 1024),
-            "k512_m2048": index(512, 2048),
-            "k512_m4096": index(512, 4096),
+            "index_m256": index(None, 256),
+            "index_m512": index(None, 512),
+            "index_m1024": index(None, 1024),
+            "index_m2048": index(None, 2048),
+            "index_m4096": index(None, 4096),
+            "fewer_cells_m2048": index(8_192, 2048),
+            "more_cells_m2048": index(131_072, 2048),
         },
         timing={"rounds": 6, "block": 3, "max_seconds": 10.0},
         # Huge pages: a table of 256 MB is read at random rows.
@@ -71,7 +72,7 @@ def get_config():
         presets={
             "smoke": {
                 "problems": {"n2000": problem(2_000, 40, 5, dim=8, train_batch_size=64)},
-                "methods": "exact,k256_m1024",
+                "methods": "exact,index_m256",
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
             "paper": {},

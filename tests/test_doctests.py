@@ -20,7 +20,8 @@ MODULES = [
     "metrics.precision",
     "rows",
     "samplers.registry",
-    "serving",
+    "serving.index",
+    "serving.layer",
     "table",
 ]
 

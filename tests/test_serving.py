@@ -11,6 +11,7 @@ import softbench
 from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
 from softbench.samplers.codebook import search
 from softbench.serving import Index, TopK
+from softbench.serving.cells import cells
 
 UNITS, WIDTH, K = 400, 6, 5
 CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts_power": 0.0}}
@@ -66,7 +67,7 @@ def test_an_index_finds_almost_all_of_the_best_in_a_tenth_of_the_classes():
     hidden = queries()
     for options in ({}, NORMALISED, {"use_bias": False}):
         head = clustered_head(**options)
-        index = Index(head, 8)
+        index = Index(head, 40)
 
         def best(hidden, head=head, index=index):
             return head.top_k(hidden, K, approximate=index, num_candidates=UNITS // 10)
@@ -93,55 +94,60 @@ def test_the_codebook_of_the_sampler(name):
     assert recall(ids[UNITS // 4], exact) >= 0.75
 
 
-def test_few_first_codewords_are_scanned(monkeypatch):
-    """Cells of the best first codewords alone: still at least k classes, all scored exactly."""
-    monkeypatch.setattr(search, "SCANNED", 1)
+def test_blocks_of_cells(monkeypatch):
+    """Cells of the best blocks alone are sorted: k classes or more, all scored exactly."""
+    monkeypatch.setattr(search, "BLOCK", 3)
     head, hidden = clustered_head(), queries(16)
-    index = Index(head, 16)
+    index = Index(head, 100)
     for k, size in ((1, 1), (7, 7), (5, 40), (UNITS, UNITS)):
         scores, ids = head.top_k(hidden, k, approximate=index, num_candidates=size)
         assert_are_scores(head, hidden, scores, ids)
     assert recall(ids, reference.top_k(numpy_scores(head, hidden), UNITS)[1]) == 1.0
 
 
-def test_candidates_are_the_classes_of_the_best_cells():
-    """By hand: 3 x 2 cells of 7 classes, one cell empty, another penalised."""
-    cells = np.array([0, 0, 1, 3, 3, 4, 5])  # of the classes as they stand in `order`
+@pytest.mark.parametrize("block", [2, 64])
+def test_candidates_are_the_classes_of_the_best_cells(block, monkeypatch):
+    """By hand: 6 cells of 7 classes, one cell empty."""
+    monkeypatch.setattr(search, "BLOCK", block)
     order = np.array([4, 1, 6, 0, 2, 5, 3], "int32")
-    edges = np.searchsorted(cells, np.arange(7)).astype("int32")
-    first, second = np.array([[3.0, 2.0, 1.0]], "f"), np.array([[0.0, 0.5]], "f")
-    offset = np.zeros((3, 2), "f")
-    offset[0, 1] = -9.0
-    arrays = [keras.ops.convert_to_tensor(x) for x in (first, second, offset, edges, order)]
+    edges = np.array([0, 2, 3, 3, 5, 6, 7], "int32")
+    scores = np.array([[3.0, -5.5, 9.0, 2.5, 1.0, 1.5], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]], "f")
+    arrays = [keras.ops.convert_to_tensor(x) for x in (scores, edges, order)]
     ids, known = search.candidates(*arrays, size=7, k=1)
-    # Scores of the cells 3, -5.5, (empty), 2.5, 1, 1.5: the order 0, 3, 5, 4, 1.
-    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0, 2, 3, 5, 6]])
+    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0, 2, 3, 5, 6], [3, 5, 0, 2, 6, 4, 1]])
     assert np.all(to_numpy(known))
-    ids, known = search.candidates(*arrays, size=3, k=2)
-    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0]])
+    ids, known = search.candidates(*arrays, size=2, k=2)
+    np.testing.assert_array_equal(to_numpy(ids), [[4, 1], [3, 5]])
+    # The three best cells of the second query have three classes: cells 5, 4 and half of 3.
+    ids, known = search.candidates(*arrays, size=3, k=1)
+    np.testing.assert_array_equal(to_numpy(ids), [[4, 1, 0], [3, 5, 0]])
+
+
+def test_cells_of_points():
+    """Every point is in one cell, beside the mean of that cell's points; each cell has points."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(300, 5)).astype("float32")
+    for size in (1, 7, 60, 1000):
+        found = cells(points, size, 0)
+        assert len(found.means) <= 1.3 * size and np.all(np.diff(found.edges) > 0)
+        np.testing.assert_array_equal(np.sort(found.order), np.arange(300))
+        groups = np.split(found.order, found.edges[1:-1])
+        expected = [points[group].astype(float).mean(0) for group in groups]
+        np.testing.assert_allclose(found.means, expected, atol=1e-5)
+    spread = np.square(points - points.mean(0)).sum()
+    groups = np.split(cells(points, 60, 0).order, cells(points, 60, 0).edges[1:-1])
+    within = sum(np.square(points[g] - points[g].mean(0)).sum() for g in groups)
+    assert within < 0.4 * spread
+    assert len(cells(np.zeros((9, 2), "float32"), 4, 0).means) <= 4
 
 
 def test_leading_dims_and_nan():
     head = clustered_head()
     hidden = queries(6).reshape(2, 3, WIDTH)
     hidden[1, 2] = np.nan
-    scores, ids = head.top_k(hidden, 2, approximate=Index(head, 4), num_candidates=50)
+    scores, ids = head.top_k(hidden, 2, approximate=Index(head, 16), num_candidates=50)
     assert ids.shape == scores.shape == (2, 3, 2)
     assert np.isnan(to_numpy(scores)).sum() == 2 and np.all(np.isnan(to_numpy(scores)[1, 2]))
-
-
-def test_the_index_follows_counts():
-    """The best class of each query is a frequent one: weighted cells miss fewer of these."""
-    counts = np.ones(UNITS)
-    counts[:40] = 1000.0
-    head = clustered_head()
-    index = Index(head, 4, counts=counts)
-    centres = to_numpy(index.first)
-    vectors = head.index_vectors().astype(float)
-    distance = np.square(vectors[:, None, :-1] - centres[None, :, :-1]).sum(-1).min(-1)
-    plain = to_numpy(Index(head, 4).first)
-    other = np.square(vectors[:, None, :-1] - plain[None, :, :-1]).sum(-1).min(-1)
-    assert distance[:40].mean() < other[:40].mean()
 
 
 def test_a_codebook_follows_training():
@@ -181,7 +187,7 @@ def test_vectors_of_negative_sampling_hold_the_noise():
         possible = np.isfinite(expected)
         np.testing.assert_allclose(found[possible], expected[possible], rtol=1e-4, atol=1e-4)
         assert np.all(found[~possible] < found[possible].min())
-        ids = head.top_k(hidden, 2, approximate=Index(head, 3), num_candidates=N)[1]
+        ids = head.top_k(hidden, 2, approximate=Index(head, 4), num_candidates=N)[1]
         np.testing.assert_array_equal(to_numpy(ids), reference.top_k(expected, 2)[1])
 
 
@@ -190,7 +196,7 @@ def test_errors():
     head = built(FullSoftmax(N))
     assert "serving.Index" in rejects("approximate", head.top_k, hidden, 2, approximate=True)
     rejects("approximate", head.top_k, hidden, 2, approximate="faiss")
-    index = Index(head, 3)
+    index = Index(head, 4)
     rejects("num_candidates", head.top_k, hidden, 4, approximate=index, num_candidates=3)
     rejects("num_candidates", head.top_k, hidden, 4, approximate=index, num_candidates=0)
     hierarchical = built(HEADS["hierarchical"]())
@@ -198,8 +204,7 @@ def test_errors():
     rejects("head", Index, hierarchical)
     rejects("head", Index, FullSoftmax(N))
     rejects("head", TopK, FullSoftmax(N))
-    rejects("num_codewords", Index, head, 0)
-    rejects("counts", Index, head, counts=[1, 2])
+    rejects("num_cells", Index, head, 0)
     rejects("absolute", Index, built(FullSoftmax(N, absolute=True)))
     conditional = built(HEADS["negative conditional"](), width=NOISE.shape[0])
     rejects("sampler", conditional.index_vectors)
@@ -213,7 +218,7 @@ def test_top_k_layer():
     """In a model beside the exact one, with a batch size that is not known."""
     head = clustered_head()
     x = keras.Input((WIDTH,))
-    outputs = TopK(head, 3, approximate=Index(head, 8), num_candidates=100)(x)
+    outputs = TopK(head, 3, approximate=Index(head, 40), num_candidates=100)(x)
     assert outputs["scores"].shape == outputs["ids"].shape == (None, 3)
     found = keras.Model(x, outputs).predict(queries(10), batch_size=4, verbose=0)
     assert_are_scores(head, queries(10), found["scores"], found["ids"])

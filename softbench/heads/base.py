@@ -164,8 +164,8 @@ class Head(keras.layers.Layer):
 
         Exact, streamed over classes: among equal scores the lower id comes first. Or approximate:
         the classes of a codebook's best cells are scored exactly, and the k best of them are
-        returned; scores are those of `head(hidden)`, but a class whose cell was not looked at is
-        missed. Cost for each example: O(K d + cells scanned) and `num_candidates` rows, whatever n.
+        returned. Scores are those of `head(hidden)`, but a class whose cell is not among the best
+        is missed. The cost for each example is that of the cells' scores and of M rows.
 
         Args:
             hidden: (..., d).

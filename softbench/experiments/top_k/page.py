@@ -12,6 +12,7 @@ _COLUMNS = {
     "p20": "step_ms_p20",
     "p80": "step_ms_p80",
     "of the exact time": ("{:.4f}", "share"),
+    "cells": ("{:,.0f}", "cells"),
     "index, s": "index_seconds",
 }
 
@@ -39,5 +40,6 @@ def _rows(record: Mapping) -> Iterator[dict]:
             "recall": own["recall"],
             **measures.times(own["step_ms"], "step_ms"),
             "share": own["step_ms"]["median"] / min(exact) if exact else None,
+            "cells": own["cells"],
             "index_seconds": own["index_seconds"],
         }

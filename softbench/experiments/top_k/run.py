@@ -2,7 +2,7 @@
 
 A head is trained on a generated clustered set; its `top_k` is then asked for batches of examples
 that were not trained on. A method {} is the exact one, streamed over classes; {"product": True}
-computes all scores, then their top k; {"num_codewords", "num_candidates"} has an index.
+computes all scores, then their top k; {"num_cells", "num_candidates"} has an index.
 
 Shape letters: B batch, d features, n classes, C clusters.
 """
@@ -34,11 +34,15 @@ def run(job: Job) -> None:
     queries = [draw(data, generator, model["batch_size"])[0] for _ in range(timing.NUM_BATCHES)]
     batches = [(ops.convert_to_numpy(encoder(x)),) for x in queries]
     calls, steps, found = compiled_steps.Calls(head.variables), {}, {}
-    ids, index_seconds = {}, {}
+    ids, indexes = {}, {}
     for name, method in {"exact": {}, **config["methods"]}.items():
         start = time.perf_counter()
-        call = calls.compile(searcher(head, method, model["k"], calls))
-        index_seconds[name] = time.perf_counter() - start if "num_codewords" in method else None
+        size = method.get("num_cells")
+        if "num_cells" in method and size not in indexes:
+            index = softbench.serving.Index(head, size)
+            indexes[size] = index, time.perf_counter() - start
+            calls.add(index.variables)
+        call = calls.compile(searcher(head, method, model["k"], indexes))
         answers = [keras.tree.flatten(call(*batch))[0] for batch in batches]
         ids[name] = np.concatenate([ops.convert_to_numpy(answer) for answer in answers])
         if name in config["methods"]:
@@ -46,8 +50,11 @@ def run(job: Job) -> None:
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     times = timing.in_turn(steps, **config["timing"])
     for name in config["methods"]:
+        method = config["methods"][name]
+        index, seconds = indexes.get(method.get("num_cells", "none"), (None, None))
+        cells = None if index is None else index.means.shape[0]
         recall = recalls(ids["exact"], ids[name])
-        found[name] = {**times[name], "recall": recall, "index_seconds": index_seconds[name]}
+        found[name] = {**times[name], "recall": recall, "cells": cells, "index_seconds": seconds}
     result |= {"synchronised": True, "skipped": {}, "top_k": found}
     job.progress(records.finite(found))
 
@@ -57,14 +64,13 @@ def recalls(exact: np.ndarray, found: np.ndarray) -> float:
     return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, found, strict=True)]))
 
 
-def searcher(head: Any, method: dict, k: int, calls: Any) -> Callable:
+def searcher(head: Any, method: dict, k: int, indexes: dict) -> Callable:
     """hidden (B, d) -> ids (B, k)."""
     if method.get("product"):
         return lambda hidden: ops.top_k(head(hidden), k)[1]
-    if "num_codewords" not in method:
+    if "num_cells" not in method:
         return lambda hidden: head.top_k(hidden, k)[1]
-    index = softbench.serving.Index(head, method["num_codewords"])
-    calls.add(index.variables)
+    index = indexes[method["num_cells"]][0]
     options = {"approximate": index, "num_candidates": method["num_candidates"]}
     return lambda hidden: head.top_k(hidden, k, **options)[1]
 

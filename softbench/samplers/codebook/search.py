@@ -1,11 +1,6 @@
-"""The classes of the best cells of a codebook: what a search for the best classes looks at.
+"""The classes of the best cells: what a search for the best classes looks at.
 
-An inverted multi-index (Babenko & Lempitsky 2012): a cell's score is the sum of those of its two
-codewords, so all cells are scored by 2 K inner products, and only classes of the best are looked
-at.
-
-Shape letters: B queries, n classes, K1 and K2 codewords, C = K1 K2 cells, A of the K1 that are
-looked at, P cells whose classes are taken, M candidates.
+Shape letters: B queries, n classes, C cells, P of them whose classes are taken, M candidates.
 """
 
 from typing import NamedTuple
@@ -15,7 +10,7 @@ from keras import ops
 from softbench.common import Tensor
 from softbench.samplers.groups import number_at_most
 
-SCANNED = 2**14  # cells whose scores are compared
+BLOCK = 64  # successive cells of which only the best is looked at first
 SPARE = 2  # times as many cells are taken as M classes fill on average
 
 
@@ -24,55 +19,29 @@ class Candidates(NamedTuple):
 
     Attributes:
         ids: int32 (B, M).
-        known: bool (B, M), False where the cells that were looked at had fewer classes.
+        known: bool (B, M), False where the cells that were taken had fewer classes.
     """
 
     ids: Tensor
     known: Tensor
 
 
-def candidates(
-    first: Tensor,
-    second: Tensor,
-    offset: Tensor,
-    edges: Tensor,
-    order: Tensor,
-    size: int,
-    k: int,
-) -> Candidates:
-    """The classes of the cells with the best scores first + second + offset.
+def candidates(scores: Tensor, edges: Tensor, order: Tensor, size: int, k: int) -> Candidates:
+    """The classes of the cells with the best scores.
 
     Args:
-        first, second: scores (B, K1), (B, K2) of the codewords.
-        offset: (K1, K2), of the cells.
+        scores: (B, C).
         edges: int32 (C + 1,), the places in `order` where the cells begin, and n.
         order: int32 (n,), the classes by cell.
         size: M <= n.
         k: at least so many of the candidates are known, k <= M.
     """
-    units, (count, width) = order.shape[0], offset.shape
+    units, count = order.shape[0], scores.shape[1]
     sizes = edges[1:] - edges[:-1]
-    empty = ops.equal(ops.reshape(sizes, (count, width)), 0)
-    offset = ops.where(empty, -float("inf"), offset)
     # Of a query that is not finite too, cells with classes are taken: their scores will show it.
-    first, second = (ops.where(ops.isfinite(x), x, 0.0) for x in (first, second))
-    rows = min(count, max(k, SCANNED // width))
-    taken = min(rows * width, size, max(k, SPARE * -(-size * count * width // units)))
-    scores, best = ops.expand_dims(first, -1) + offset, None
-    if rows < count:
-        best = ops.top_k(first + ops.max(offset, axis=1), rows)[1]
-        best = ops.cast(best, "int32")
-        own = ops.take_along_axis(first, best, axis=-1)
-        scores = ops.expand_dims(own, -1) + ops.take(offset, best, axis=0)
-    scores = ops.reshape(scores + ops.expand_dims(second, 1), (-1, rows * width))
-    cell = ops.cast(ops.top_k(scores, taken)[1], "int32")
-    if best is not None:
-        cell = ops.take_along_axis(best, cell // width, axis=-1) * width + ops.mod(cell, width)
-    return _classes_of(cell, sizes, edges, order, size)
-
-
-def _classes_of(cell: Tensor, sizes: Tensor, edges: Tensor, order: Tensor, size: int) -> Candidates:
-    """The first M classes of the cells (B, P)."""
+    scores = ops.where(ops.isfinite(scores), scores, 0.0)
+    scores = ops.where(sizes > 0, scores, -float("inf"))
+    cell = _best(scores, min(count, size, max(k, SPARE * -(-size * count // units))))
     ends = ops.cumsum(ops.take(sizes, cell, axis=0), axis=-1)
     shift = ops.take(edges[1:], cell, axis=0) - ends  # from a candidate's number to its place
     places = ops.arange(size, dtype="int32")
@@ -80,5 +49,23 @@ def _classes_of(cell: Tensor, sizes: Tensor, edges: Tensor, order: Tensor, size:
     known = number < cell.shape[1]
     number = ops.minimum(number, cell.shape[1] - 1)
     place = places + ops.take_along_axis(shift, number, axis=-1)
-    ids = ops.take(order, ops.clip(place, 0, order.shape[0] - 1), axis=0)
+    ids = ops.take(order, ops.clip(place, 0, units - 1), axis=0)
     return Candidates(ids, known)
+
+
+def _best(scores: Tensor, count: int) -> Tensor:
+    """The cells (B, P) with the best scores (B, C), the best first.
+
+    The P best are in the P blocks with the best of their own, so that only these are sorted.
+    """
+    blocks = -(-scores.shape[1] // BLOCK)
+    if count >= blocks:
+        return ops.cast(ops.top_k(scores, count)[1], "int32")
+    missing = blocks * BLOCK - scores.shape[1]
+    padded = ops.pad(scores, ((0, 0), (0, missing)), constant_values=-float("inf"))
+    padded = ops.reshape(padded, (-1, blocks, BLOCK))
+    block = ops.cast(ops.top_k(ops.max(padded, axis=-1), count)[1], "int32")
+    inside = ops.take_along_axis(padded, ops.expand_dims(block, -1), axis=1)
+    best = ops.cast(ops.top_k(ops.reshape(inside, (-1, count * BLOCK)), count)[1], "int32")
+    found = ops.take_along_axis(block, best // BLOCK, axis=-1) * BLOCK + ops.mod(best, BLOCK)
+    return ops.minimum(found, scores.shape[1] - 1)
