@@ -113,9 +113,9 @@ def _backend(wanted: str | None) -> str:
 
 
 def _memory_mb() -> float | None:
-    """What the machine has to give now."""
+    """Of the machine, None if it does not say."""
     try:
-        pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         return None
     return pages * size / 1e6

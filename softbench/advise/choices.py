@@ -43,12 +43,12 @@ class Choice(NamedTuple):
     Attributes:
         method: as in a config.
         why: what speaks for it and what it asks for, in a sentence.
-        calibrated: whether its scores are trained to be log-probabilities.
+        baseline: whether others with records as good go before it, however quick it is.
     """
 
     method: dict
     why: str
-    calibrated: bool = True
+    baseline: bool = False
 
 
 def choices(problem: Problem) -> dict[str, Choice]:
@@ -89,13 +89,14 @@ def choices(problem: Problem) -> dict[str, Choice]:
         "uniform": Choice(
             sampled("uniform", count, rows, share_draws=True),
             "needs nothing, and learns least from a draw where classes are unequal",
+            baseline=True,
         ),
         "full": Choice(full(), "exact: nothing to tune, no bias of sampling"),
     }
     if problem.need == "ranking":
         options = {"sampler": sampler("uniform", share_draws=True), "num_sampled": count, **rows}
         hinge = row("SampledHinge", **options)
-        found["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", False)
+        found["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", True)
     return found
 
 

@@ -12,6 +12,8 @@ MEASURES = {
     "calibrated": ("nats", "nats of log-loss"),
     "ranking": ("precision_at_1", "precision@1"),
 }
+# Inputs that tell much of the class, unlike words: records of one speak for the other.
+ALIKE = {"items": ("items", "labels"), "labels": ("items", "labels"), "words": ("words",)}
 
 
 class Quality(NamedTuple):
@@ -38,7 +40,7 @@ def quality(problem: Problem, kind: str, entries: list[dict]) -> Quality:
     measure, values, pages = MEASURES[problem.need][0], [], []
     for entry in entries:
         near = 1 / NEAR <= entry["classes"] / problem.classes <= NEAR
-        alike = problem.inputs in ("", entry["inputs"])
+        alike = not problem.inputs or entry["inputs"] in ALIKE[problem.inputs]
         value = entry["behind"].get(kind, {}).get(measure)
         if near and alike and value is not None:
             values.append(value)

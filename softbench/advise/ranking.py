@@ -37,7 +37,7 @@ def ranked(
     qualities: dict[str, Quality],
     memory_mb: float | None,
 ) -> list[Row]:
-    """Returns the rows, the best first: by tier, then by the time of a step.
+    """Returns the rows, the best first: by tier, baselines last in it, by the time of a step.
 
     Args:
         measured: {name: `measure.Measured`}.
@@ -53,7 +53,7 @@ def ranked(
         if memory_mb and found.megabytes and found.megabytes > memory_mb:
             tier = len(_TIERS) - 1
         rows.append(Row(name, choice, step, found.megabytes, found.note, known, tier))
-    return sorted(rows, key=lambda row: (row.tier, row.step_ms or 0.0))
+    return sorted(rows, key=lambda row: (row.tier, row.choice.baseline, row.step_ms or 0.0))
 
 
 def _tier(
@@ -62,7 +62,7 @@ def _tier(
     if step is None:
         return 4
     if choice.method["head"] == "FullSoftmax":
-        return 0 if fastest is None or step <= WORTH * fastest else 1
+        return 0 if fastest is None or step <= WORTH * fastest else 2
     if known.least is None:
         return 2
     return 1 if known.median <= CLOSE[problem.need] else 3
@@ -83,7 +83,9 @@ def text(problem: Problem, rows: list[Row], where: str, seconds: float) -> str:
 
 
 def _reason(row: Row) -> str:
-    why = f"{row.choice.why}. {_TIERS[row.tier].capitalize()}"
+    exact = row.choice.method["head"] == "FullSoftmax"
+    tier = "slower than what sampling costs" if exact and row.tier == 2 else _TIERS[row.tier]
+    why = f"{row.choice.why[0].upper()}{row.choice.why[1:]}. {tier[0].upper()}{tier[1:]}"
     if row.note:
         why += f": {row.note}"
     return why + (f" ({', '.join(row.quality.pages)})." if row.quality.pages else ".")
