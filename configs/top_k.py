@@ -54,7 +54,7 @@ def get_config():
         "top_k",
         title="The best of a million classes, approximately",
         task="top_k",
-        problems={"n1000000": problem(1_000_000, 20_000, 1500)},
+        problems={"n1000000": problem(1_000_000, 20_000, 800)},
         method_table={
             "exact": {},
             "product": {"product": True},

@@ -69,7 +69,7 @@ class TableHead(Head):
         if not self.scores_have_bias:
             return np.array(rows)
         bias = np.array(ops.convert_to_numpy(self._score_bias()), "float32")
-        possible = bias > -np.inf
+        possible = ~np.isneginf(bias)
         lowest = bias[possible].min(initial=np.inf) - _BELOW
         bias = np.where(possible, bias, lowest if np.isfinite(lowest) else 0.0)
         return np.concatenate([rows, bias[:, None]], axis=1, dtype="float32")
