@@ -61,7 +61,8 @@ def top_k(
         # Repeated classes never enter: k others are there already, and of equals the first stay.
         block = ops.where(fresh, scores(ids), -float("inf"))
         both = zip(state, (block, ops.broadcast_to(ids, ops.shape(block))), strict=True)
-        return largest(*(ops.concatenate(pair, axis=-1) for pair in both), k)
+        found, own = (ops.concatenate(pair, axis=-1) for pair in both)
+        return largest(found, own, k)
 
     ids = ops.arange(chunk, dtype="int32")
     block = scores(ids)

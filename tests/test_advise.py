@@ -40,7 +40,7 @@ def test_the_command_times_ranks_and_prints_lines_that_run(capsys, tmp_path):
         "--classes=300",
         "--dim=8",
         "--batch=16",
-        "--minutes=0.05",
+        "--minutes=1",
         "--methods=full,unigram",
         f"--counts={tmp_path / 'counts.npy'}",
     )

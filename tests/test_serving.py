@@ -91,7 +91,7 @@ def test_an_index_finds_almost_all_of_the_best_in_a_tenth_of_the_classes():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in ("single",) else ()) for n in SAMPLERS],
+    [pytest.param(n, marks=pytest.mark.slow if n in ("single", "product") else ()) for n in SAMPLERS],
 )
 def test_the_codebook_of_the_sampler(name):
     """With all classes as candidates exact; with few, it finds most."""
@@ -245,7 +245,7 @@ def test_top_k_layer():
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are TensorFlow's")
-@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize("approximate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_export(tmp_path, approximate):
     """Ids in, ids and scores out, by a signature of TensorFlow Serving."""
     import tensorflow as tf
