@@ -18,6 +18,7 @@ from keras import ops
 import softbench
 from softbench.bench import records, timing
 from softbench.bench.job import Job
+from softbench.bench.training import build
 from softbench.ops import steps as compiled_steps
 
 
@@ -31,8 +32,8 @@ def run(job: Job) -> None:
     result |= {"train_seconds": time.perf_counter() - start, "train_loss": history}
     job.progress({"train_loss": history[-1]})
     generator = np.random.default_rng([config["seed"], 1])
-    queries = [draw(data, generator, model["batch_size"])[0] for _ in range(timing.NUM_BATCHES)]
-    batches = [(ops.convert_to_numpy(encoder(x)),) for x in queries]
+    queries = [draw(data, generator, model["batch_size"]) for _ in range(timing.NUM_BATCHES)]
+    batches = [(ops.convert_to_numpy(encoder(x)),) for x, _ in queries]
     calls, steps, found = compiled_steps.Calls(head.variables), {}, {}
     ids, indexes = {}, {}
     for name, method in {"exact": {}, **config["methods"]}.items():
@@ -48,6 +49,8 @@ def run(job: Job) -> None:
         if name in config["methods"]:
             steps[name] = timing.cycled(call, batches, calls.wait)
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
+    labels = np.concatenate([y for _, y in queries])
+    result["precision_at_1"] = float(np.mean(ids["exact"][:, 0] == labels))
     times = timing.in_turn(steps, **config["timing"])
     for name in config["methods"]:
         method = config["methods"][name]
@@ -122,11 +125,11 @@ def train(config: dict, data: Clustered) -> tuple[keras.Model, Any, list[float]]
         len(data.centres),
         {"class_name": "uniform", "config": {"share_draws": True}},
         model["num_sampled"],
-        row_optimizer=softbench.RowAdagrad(model["learning_rate"]),
+        row_optimizer=build.row_optimizer(model["row_optimizer"]),
         seed=config["seed"],
     )
     whole = keras.Model([x, y], head(encoder(x), y))
-    whole.compile(keras.optimizers.Adam(1e-3))
+    whole.compile(keras.optimizers.Adam(3e-3))
 
     def batches() -> Iterator[tuple]:
         generator = np.random.default_rng([config["seed"], 2])
