@@ -143,7 +143,7 @@ def test_the_evidence_that_ships_is_that_of_the_records():
 def test_mistakes(capsys, tmp_path):
     np.save(tmp_path / "counts.npy", np.ones(7))
     for wrong, said in {
-        "--methods=ful": "--methods must be of: unigram",
+        "--methods=ful": "--methods must be of: full",
         f"--counts={tmp_path / 'none.npy'}": "--counts must be a .npy file",
         f"--counts={tmp_path / 'counts.npy'}": "--counts must hold 300",
         "--need=speed": "need",

@@ -91,7 +91,10 @@ def test_an_index_finds_almost_all_of_the_best_in_a_tenth_of_the_classes():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in ("single", "product") else ()) for n in SAMPLERS],
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in ("single", "product") else ())
+        for n in SAMPLERS
+    ],
 )
 def test_the_codebook_of_the_sampler(name):
     """With all classes as candidates exact; with few, it finds most."""

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from absl import flags
+from absl import flags, logging
 
 from softbench import commands
 from softbench.advise import choices as choices_lib
@@ -49,6 +49,7 @@ def _define() -> flags.FlagValues:
 
 def main(argv: list[str]) -> int:
     """Prints the advice for a command line; returns the exit status."""
+    logging.set_verbosity(logging.WARNING)  # of the backends' own messages
     start = time.perf_counter()
     options = commands.parse(_define(), argv, _USAGE)
     counts = _counts(options.counts, options.classes)

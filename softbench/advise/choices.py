@@ -52,12 +52,13 @@ class Choice(NamedTuple):
 
 
 def choices(problem: Problem) -> dict[str, Choice]:
-    """Returns {name: choice} for a problem, those that are sure to be quick first."""
+    """Returns {name: choice} for a problem, in the order in which they are timed."""
     count = max(1, min(MANY, problem.classes - 1))
     rows = {"row_optimizer": adagrad(RATE)} if problem.classes > ROWS_FROM else {}
     own = min(count, problem.examples)
     top = min(256, max(1, problem.classes // 4))
     found = {
+        "full": Choice(full(), "exact: nothing to tune, no bias of sampling"),
         "unigram": Choice(
             sampled("unigram", count, rows, unique=True, **_UNIGRAM),
             "one set of draws by class frequency, without replacement: cheapest where frequencies "
@@ -91,7 +92,6 @@ def choices(problem: Problem) -> dict[str, Choice]:
             "needs nothing, and learns least from a draw where classes are unequal",
             baseline=True,
         ),
-        "full": Choice(full(), "exact: nothing to tune, no bias of sampling"),
     }
     if problem.need == "ranking":
         options = {"sampler": sampler("uniform", share_draws=True), "num_sampled": count, **rows}
