@@ -17,17 +17,20 @@ from softbench.bench.config import experiment
 from softbench.bench.methods import HUGE_PAGES, adagrad
 
 
-def problem(units, clusters, train_steps, **model):
-    """n classes in clusters."""
+FLAT = {"class_spread": 0.6, "example_spread": 0.5}
+GROUPS = {"num_groups": 100, "cluster_spread": 0.7, "class_spread": 0.4, "example_spread": 0.4}
+
+
+def problem(units, clusters, train_steps, data=FLAT, **model):
+    """n classes in clusters, these in groups or not."""
     return {
         "dataset": {
             "name": "clustered",
-            "label": f"clustered{units}",
+            "label": f"{'clustered' if data is FLAT else 'grouped'}{units}",
             "num_classes": units,
             "num_clusters": clusters,
             "frequency_power": 0.5,
-            "class_spread": 0.6,
-            "example_spread": 0.5,
+            **data,
         },
         "model": {
             "name": "dense",
@@ -54,7 +57,10 @@ def get_config():
         "top_k",
         title="The best of a million classes, approximately",
         task="top_k",
-        problems={"n1000000": problem(1_000_000, 20_000, 800)},
+        problems={
+            "clustered": problem(1_000_000, 20_000, 800),
+            "grouped": problem(1_000_000, 5_000, 800, GROUPS),
+        },
         method_table={
             "exact": {},
             "product": {"product": True},
@@ -62,6 +68,7 @@ def get_config():
             "index_m512": index(None, 512),
             "index_m1024": index(None, 1024),
             "index_m2048": index(None, 2048),
+            "index_m4096": index(None, 4096),
             "fewer_cells_m2048": index(8_192, 2048),
         },
         timing={"rounds": 6, "block": 3, "max_seconds": 10.0},

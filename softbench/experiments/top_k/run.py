@@ -93,11 +93,19 @@ class Clustered(NamedTuple):
 
 
 def clustered(config: dict) -> Clustered:
-    """Class i = (cluster + class_spread noise), its frequency ~ (i + 1)^-frequency_power."""
+    """Class vectors: that of a cluster, plus `class_spread` times noise.
+
+    With `num_groups` those of clusters are that of a group, plus `cluster_spread` times noise. The
+    frequencies fall as (rank + 1)^-frequency_power, in no order.
+    """
     options, dim = config["dataset"], config["model"]["dim"]
     generator = np.random.default_rng(config["seed"])
     units, clusters = options["num_classes"], options["num_clusters"]
     means = generator.standard_normal((clusters, dim), "float32")
+    if "num_groups" in options:
+        groups = generator.standard_normal((options["num_groups"], dim), "float32")
+        means *= np.float32(options["cluster_spread"])
+        means += groups[generator.integers(len(groups), size=clusters)]
     own = generator.integers(clusters, size=units)
     noise = generator.standard_normal((units, dim), "float32")
     centres = (means[own] + np.float32(options["class_spread"]) * noise) / np.sqrt(dim, dtype="f")
