@@ -37,6 +37,7 @@ _MODULES = (
     "metrics",
     "models",
     "samplers",
+    "serving",
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]

@@ -25,11 +25,11 @@ ROOMS = (
     ("table",),
     ("samplers",),
     ("heads", "diagnostics", "callbacks", "models"),
-    ("classifier",),
+    ("classifier", "serving"),
     ("bench",),
     ("report", "comparison"),
     ("experiments",),
-    ("__main__",),
+    ("__main__", "advise"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -119,6 +119,7 @@ def test_experiments_keep_apart_but_for_what_they_share():
         "softbench.bench.app",
         "softbench.bench.runner",
         "softbench.report.app",
+        "softbench.advise.app",
         *(task.page for task in tasks.TASKS.values()),
     ],
 )

@@ -9,7 +9,7 @@ from keras import ops
 
 from softbench import partition
 from softbench.common import Tensor, check_positive
-from softbench.heads import inputs
+from softbench.heads import inputs, retrieval
 from softbench.labels import check_values, check_weights, safe_ids
 from softbench.ops import is_concrete
 from softbench.state import Arguments, saved_arguments
@@ -156,24 +156,48 @@ class Head(keras.layers.Layer):
         log_z = partition.log_partition(scorer, hidden, self.units, DENSE_CLASSES)
         return log_z - self.prediction_scores(hidden, own, **side)[:, 0]
 
-    def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best classes, streamed over classes: `(scores, ids)`, each (..., k).
+    def top_k(
+        self,
+        hidden: Tensor,
+        k: int,
+        approximate: Any = False,
+        num_candidates: int = retrieval.NUM_CANDIDATES,
+    ) -> tuple[Tensor, Tensor]:
+        """The k best classes: `(scores, ids)`, each (..., k).
 
-        Among equal scores the lower id comes first.
+        Exact, streamed over classes: among equal scores the lower id comes first. Or approximate:
+        the classes of a codebook's best cells are scored exactly, and the k best of them are
+        returned. Scores are those of `head(hidden)`, but a class whose cell is not among the best
+        is missed. The cost for each example is that of the cells' scores and of M rows.
+
+        Args:
+            hidden: (..., d).
+            k: how many classes.
+            approximate: False; True for the codebook of the head's sampler ("codebook" or
+                "top_and_tail"); or a `softbench.serving.Index` of this head.
+            num_candidates: M, how many classes are scored exactly; at most n are. More find more
+                of the best.
 
         Raises:
-            ValueError: unless 1 <= k <= n.
+            ValueError: unless 1 <= k <= n and k <= num_candidates; with `approximate`, if there is
+                no codebook, or the scores are not inner products of the class table.
         """
-        return self._top_k(hidden, k)
+        return self._top_k(hidden, k, approximate, num_candidates)
 
-    def _top_k(self, hidden: Tensor, k: int, **side: Tensor) -> tuple[Tensor, Tensor]:
+    def _top_k(
+        self, hidden: Tensor, k: int, approximate: Any, num_candidates: int, **side: Tensor
+    ) -> tuple[Tensor, Tensor]:
         check_positive(k=k)
         if k > self.units:
             raise ValueError(
                 f"`k` must be at most the number of classes {self.units}. Received: k={k}"
             )
         flat, leading = self._flatten(ops.convert_to_tensor(hidden))
-        scores, ids = partition.top_k(self.scorer(flat, **side), flat, self.units, DENSE_CLASSES, k)
+        if approximate is False:
+            scorer = self.scorer(flat, **side)
+            scores, ids = partition.top_k(scorer, flat, self.units, DENSE_CLASSES, k)
+        else:
+            scores, ids = retrieval.top_k(self, flat, k, approximate, num_candidates, side)
         return ops.reshape(scores, (*leading, k)), ops.reshape(ids, (*leading, k))
 
     def _flatten(self, hidden: Tensor) -> tuple[Tensor, tuple]:

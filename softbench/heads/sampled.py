@@ -8,7 +8,7 @@ from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
-from softbench.heads import inputs
+from softbench.heads import inputs, retrieval
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.heads.tie import Tie
@@ -118,7 +118,12 @@ class SampledHead(TableHead):
         return self._call(hidden, labels, weight, training, **side)
 
     def top_k(
-        self, hidden: Tensor, k: int, sampler_inputs: Tensor | None = None
+        self,
+        hidden: Tensor,
+        k: int,
+        sampler_inputs: Tensor | None = None,
+        approximate: Any = False,
+        num_candidates: int = retrieval.NUM_CANDIDATES,
     ) -> tuple[Tensor, Tensor]:
         """As `Head.top_k`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         hidden = ops.convert_to_tensor(hidden)
@@ -126,7 +131,8 @@ class SampledHead(TableHead):
             sampler_inputs = ops.convert_to_tensor(sampler_inputs)
         if self.tie is not None and self.tie.input_side.built:
             self.tie.enter(self.table, self.follower(), training=False)
-        return self._top_k(hidden, k, **self._features(hidden, sampler_inputs))
+        side = self._features(hidden, sampler_inputs)
+        return self._top_k(hidden, k, approximate, num_candidates, **side)
 
     def _features(self, hidden: Tensor, sampler_inputs: Tensor | None) -> dict[str, Tensor]:
         """The side input `features` (B, v), where the sampler has inputs of its own."""
