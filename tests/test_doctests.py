@@ -17,6 +17,7 @@ MODULES = [
     "heads.sampled_softmax",
     "losses",
     "metrics.precision",
+    "prediction",
     "rows",
     "samplers.registry",
     "table",

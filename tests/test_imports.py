@@ -25,6 +25,7 @@ ROOMS = (
     ("samplers",),
     ("heads", "diagnostics", "callbacks", "models"),
     ("classifier",),
+    ("prediction",),
     ("bench",),
     ("report",),
     ("experiments",),

@@ -62,6 +62,7 @@ class NegativeSampling(SampledHead):
         super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
         check_number(0, regularizer_lambda=regularizer_lambda)
         self.regularizer_lambda = regularizer_lambda
+        self.needs_counts = bool(regularizer_lambda)
         self.is_static = _is_static(self.sampler)
         if self.sampler.draws_for_certain:
             raise ValueError(

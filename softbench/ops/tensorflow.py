@@ -85,6 +85,16 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
     tf.cond(condition, assign, lambda: tf.constant(False))
 
 
+def cond(
+    condition: Tensor, first: Callable, second: Callable, variables: Sequence[keras.Variable]
+) -> Any:
+    """`first()` if `condition`, a boolean scalar, else `second()`: tensors of the same shapes.
+
+    Both may read any variable, and assign to those of `variables` that are not trainable.
+    """
+    return tf.cond(condition, first, second)
+
+
 def run(function: Callable, *arrays: Tensor | None, **static: Any) -> Any:
     """`function(*arrays, **static)`; on JAX compiled as a whole."""
     return function(*arrays, **static)
