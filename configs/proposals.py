@@ -6,8 +6,9 @@ The head of `gradient_bias` (a small LSTM, normalised embeddings, one epoch of t
 kept after 10 %, 50 % and 100 % of its steps. At each point every sampler is built from its table,
 and asked about 400 validation contexts: KL(p, q) and effective sample size, the relative variance
 of the estimated partition and of the rows' gradients with the draws of a batch. Rows that are
-`stale` were fitted at an earlier point, and have not seen the table since. Draws are timed on the
-last table.
+`stale` were fitted at an earlier point, and have not seen the table since; rows that follow were
+built before the first step, and made a Lloyd pass over the table in every 20th. Draws are timed on
+the last table; a row of `every_step` makes a pass with each.
 """
 
 from softbench.bench.config import experiment
@@ -23,6 +24,7 @@ from softbench.bench.methods import (
 SHARED, PER_EXAMPLE = 1000, 100  # draws
 CODEWORDS = (32, 64, 128, 256)
 COUNTS = {"counts": "train"}
+FOLLOWING = ("codebook_K128", "codebook_K256")
 STALE = ("codebook_K128", "codebook_K256", "top_and_tail_1", "top_and_tail_16")
 
 
@@ -49,6 +51,7 @@ def method_table():
     for size in CODEWORDS:
         table[f"codebook_K{size}"] = asked("codebook", num_codewords=size, **COUNTS)
     own = {"num_codewords": 128, **COUNTS}
+    table["codebook_K128_every_step"] = asked("codebook", refresh_every=1, **own)
     table["codebook_K128_unweighted"] = asked("codebook", num_codewords=128, counts_power=0.0)
     table["codebook_K128_product"] = asked("codebook", quantizer="product", **own)
     table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
@@ -75,6 +78,7 @@ def get_config():
         options={
             "fractions": (0.1, 0.5, 1.0),  # of the training steps
             "stale": dict.fromkeys(STALE, 0.1),  # row -> fraction at which it was fitted
+            "following": FOLLOWING,
             "timing": {"rounds": 5, "block": 4, "max_seconds": 10.0},  # of `timing.in_turn`
         },
         cell_timeout_s=3 * 3600.0,
@@ -86,6 +90,7 @@ def get_config():
                 "options": {
                     "fractions": (0.5, 1.0),
                     "stale": {"codebook_K32": 0.5},
+                    "following": ("codebook_K32",),
                     "timing": {"rounds": 2, "block": 2, "max_seconds": 1.0},
                 },
             },

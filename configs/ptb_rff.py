@@ -108,6 +108,9 @@ def method_table():
         "uniform_shared": shared("uniform"),
         "unigram_shared": shared("unigram", **FLAT_COUNTS),
         "unigram_shared_unique": shared("unigram", unique=True, **FLAT_COUNTS),
+        "unigram_1256_unique": normalised(
+            "unigram", 1256, **FLAT_COUNTS, share_draws=True, unique=True
+        ),
         "exp_shared": shared("exp"),
         "rff_shared": shared("rff", **rff),
         "rff_shared_prior": shared("rff", **rff, **FLAT_PRIOR),

@@ -8,8 +8,8 @@ memory. Every step is one compiled call with its result awaited, Python overhead
 all. The methods take turns inside one process, in blocks, the order of each round random.
 
 Measured from n = 10,000 to n = 1,000,000: the rows of `rows_*` (the head updates the touched rows)
-grow by up to 1.3x with shared draws and up to 2.0x with draws per example; with Keras' own Adagrad
-by 266x on TensorFlow and 624x on JAX.
+grow by up to 1.3x with shared draws and up to 3.2x with draws per example; with Keras' own Adagrad
+by 82x on TensorFlow and 125x on JAX.
 
 `peer_*` exist on TensorFlow: `tf.nn.sampled_softmax_loss` with its default log-uniform draws,
 then `tf.raw_ops.ResourceSparseApplyAdagradV2` on the touched rows, duplicates added up before

@@ -7,10 +7,10 @@ row, bags times a normalised (v, 128) table. Both tables take row updates, so th
 over all n or v rows. What is left to grow with n is the draw from a kernel's sums, and the number
 of rows, of the table and of these sums, that a batch touches.
 
-`uniform`, `rff` and `rff_exact` (the softmax's own shares within blocks of 32 classes) draw 100
-classes for every row, `rff_shared` 1,000 for the batch, of 128 rows and of 1,024: its draws cost
-the same for both. `memory_mb` is the peak of the whole process: generating the data, training,
-evaluating.
+`uniform`, `codebook`, `rff` and `rff_exact` (the softmax's own shares within blocks of 32 classes)
+draw 100 classes for every row, `rff_shared` 1,000 for the batch, of 128 rows and of 1,024: its
+draws cost the same for both. `memory_mb` is the peak of the whole process: generating the data,
+training, evaluating.
 """
 
 from softbench.bench.config import experiment
@@ -67,6 +67,7 @@ def get_config():
         optimizer={"name": "adam", "learning_rate": 5e-3},
         method_table={
             "uniform": sampled("uniform", 100, HEAD),
+            "codebook": sampled("codebook", 100, HEAD, counts="train"),
             "rff": sampled("rff", 100, HEAD, **features),
             "rff_exact": sampled("rff", 100, HEAD, within_block="exact", **features),
             "rff_shared": sampled("rff", 1000, HEAD, share_draws=True, **features),

@@ -23,12 +23,13 @@ def sampler(name, **config):
     return row("SampledSoftmax", sampler=own, num_sampled=M)
 
 
+FIT = {"counts_power": 0.0, "refresh_every": 5}
 METHODS = {
     "full": row("FullSoftmax"),
     "uniform": sampler("uniform"),
     "shared": sampler("uniform", share_draws=True),
     # A codeword for each class: the softmax itself, of the table that it was fitted to.
-    "codebook": sampler("codebook", num_codewords=N, quantizer="single", counts_power=0.0),
+    "codebook": sampler("codebook", num_codewords=N, quantizer="single", **FIT),
     "top_and_tail": sampler(
         "top_and_tail", num_top=4, groups=2, own_tails=False, counts="train + 1"
     ),
@@ -51,6 +52,7 @@ def make_job(folder, **fields):
         "options": {
             "fractions": [0.5, 1.0],
             "stale": STALE,
+            "following": ["codebook"],
             "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
         },
     }
@@ -77,7 +79,7 @@ def point(job, name, fraction, built=None):
     (found,) = (
         point
         for point in job.result["samplers"][name]["points"]
-        if (point["fraction"], point["built"]) == (fraction, built or fraction)
+        if (point["fraction"], point.get("built", "follows")) == (fraction, built or fraction)
     )
     return found
 
@@ -116,7 +118,20 @@ def test_a_stale_codebook_is_that_of_the_earlier_table(job, heads):
     assert found["ess"] == pytest.approx((1 / (p**2 / q).sum(-1)).mean(), rel=1e-3)
     assert found["rv"] == pytest.approx((((p**2 / q).sum(-1) - 1) / M).mean(), rel=1e-2)
     built = {name: len(found["points"]) for name, found in job.result["samplers"].items()}
-    assert built == {"uniform": 2, "shared": 2, "codebook": 3, "top_and_tail": 2}
+    assert built == {"uniform": 2, "shared": 2, "codebook": 5, "top_and_tail": 2}
+
+
+def test_a_codebook_that_follows_is_nearer_than_a_stale_one(job):
+    """Its last Lloyd pass was five steps ago; the stale one saw the table 20 steps ago."""
+    stale, follows = point(job, "codebook", 1.0, 0.5), point(job, "codebook", 1.0, "follows")
+    assert 0 < follows["kl"] < stale["kl"]
+    assert follows["ess"] > stale["ess"]
+
+
+def test_only_a_codebook_can_follow(tmp_path):
+    options = {**make_job(tmp_path).config["options"], "following": ["uniform"]}
+    with pytest.raises(ValueError, match="`following` must name rows of the sampler 'codebook'"):
+        proposals.run(make_job(tmp_path, options=options))
 
 
 def test_draws_and_their_time(job):

@@ -5,10 +5,11 @@ What the experiments on proposals share. Shape letters: B contexts, n classes, d
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import keras
 import numpy as np
 
 from softbench.bench import environment, provenance
-from softbench.bench.job import Job
+from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import build
 from softbench.bench.training import run as train
 from softbench.bench.training.problems import Problem, load
@@ -39,11 +40,19 @@ class Trained(NamedTuple):
     valid_nll: np.ndarray
 
 
-def load_or_train(job: Job, fractions: Sequence[float] = (1.0,)) -> dict[float, Trained]:
+def load_or_train(
+    job: Job, fractions: Sequence[float] = (1.0,), watch: Callable | None = None
+) -> dict[float, Trained]:
     """The head after fractions of its training steps, in this order, all of one run.
 
     They come from the cache of an earlier run, or the head is trained now. With a fraction below 1
     that run has no checkpoint: a cell that was killed trains from the beginning.
+
+    Args:
+        job: the cell, with a method of head FullSoftmax.
+        fractions: of the training steps.
+        watch: None, or what gives callbacks of the training, which is then always done:
+            `watch(counts (n,) of the training labels, {fraction: step})`.
 
     Raises:
         ValueError: unless fractions are in (0, 1], or without a method to train.
@@ -53,10 +62,10 @@ def load_or_train(job: Job, fractions: Sequence[float] = (1.0,)) -> dict[float, 
     method = _trained_method(job.config["methods"])
     paths = {fraction: _path(job, method, fraction) for fraction in fractions}
     kept = {fraction: path and _kept(path) for fraction, path in paths.items()}
-    if all(kept.values()):
+    if watch is None and all(kept.values()):
         job.result["from_cache"] = True
         return kept
-    found = _train(job, method, fractions)
+    found = _train(job, method, fractions, watch)
     for fraction, path in paths.items():
         if path is not None:
             _keep(found[fraction], path)
@@ -76,15 +85,19 @@ def _path(job: Job, method: dict, fraction: float) -> Path | None:
     return Path(job.cache) / f"trained-{digest}.npz"
 
 
-def _train(job: Job, method: dict, fractions: Sequence[float]) -> dict[float, Trained]:
+def _train(
+    job: Job, method: dict, fractions: Sequence[float], watch: Callable | None
+) -> dict[float, Trained]:
     config = job.config
     problem = load(config, job.data_dir)
     total = config["epochs"] * len(problem.train)
-    steps = {fraction: max(1, round(fraction * total)) for fraction in fractions if fraction < 1}
+    steps = {fraction: max(1, round(fraction * total)) for fraction in fractions}
+    watchers = [] if watch is None else watch(problem.counts, steps)
+    steps = {fraction: step for fraction, step in steps.items() if fraction < 1}
     weights = _Weights(steps.values())
-    if steps:
+    if steps or watchers:
         job = job._replace(checkpoint=None)
-    watched = problem._replace(callbacks=lambda: [*problem.callbacks(), weights])
+    watched = problem._replace(callbacks=lambda: [*problem.callbacks(), weights, *watchers])
     model = train.fit(job, method, watched, config["optimizer"])
     found = {1.0: _trained(model, problem, job.result["curve"][-1]["valid_nll"])}
     for fraction, step in steps.items():
@@ -150,6 +163,19 @@ def _keep(trained: Trained, path: Path) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def valid_nll(job: Job, method: dict) -> float:
+    """What the cell's model reaches in its epochs with a method; infinite if training diverges."""
+    config = job.config
+    problem = load(config, job.data_dir)
+    own = job._replace(result={}, progress=lambda point: None, checkpoint=None)
+    spec = {**config["optimizer"], **method.get("optimizer", {})}
+    try:
+        train.fit(own, method, problem, spec)
+    except NotFinite:
+        return math.inf
+    return float(own.result["curve"][-1]["valid_nll"])
 
 
 def head(method: dict, trained: Trained, seed: int) -> keras.layers.Layer:

@@ -15,6 +15,7 @@ from softbench.report.tables import (
     table,
 )
 
+SMALLEST = 1e-6  # shown in the plots
 _BUCKETS = ("head", "torso", "tail")
 _HEAD = {
     "trained": (percent, "fraction"),
@@ -24,7 +25,8 @@ _HEAD = {
 }
 _PROPOSALS = {
     "sampler": "method",
-    "fitted at": (percent, "built"),
+    "perplexity": "reached",
+    "fitted at": ("{}", "fitted"),
     "rows a batch": ("{:,}", "draws"),
     "draw, ms (p20-p80)": (quantiles, "draw_ms_median", "draw_ms_p20", "draw_ms_p80"),
     "KL(p, q), nats": (or_infinite, "kl"),
@@ -48,19 +50,22 @@ def _rows(record: Mapping) -> Iterator[dict]:
             rows = {f"row_rv_{part}": value for part, value in point["row_rv"].items()}
             row = {"head": key, "method": name, "batch": record["batch"], **times}
             row |= {"draws": found["draws"], **heads[point["fraction"]]}
-            yield row | {k: v for k, v in point.items() if k != "row_rv"} | rows
+            row["reached"] = found.get("valid_perplexity")
+            fitted = "follows" if point.get("follows") else percent(point["built"])
+            own = {k: v for k, v in point.items() if k != "row_rv"}
+            yield row | own | rows | {"fitted": fitted}
 
 
 def _one_run(records: list[dict]) -> pd.DataFrame:
     """The rows of all runs on one head, as if they had been one run."""
     rows = frame.long(sorted(records, key=lambda record: record["cell"]), _rows)
-    return rows.drop_duplicates(["head", "method", "fraction", "built"])
+    return rows.drop_duplicates(["head", "method", "fraction", "fitted"])
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns, for each head, its quality as it trains, then the proposals at each point."""
-    found = []
-    for _, own in _one_run(records).groupby("head", sort=False):
+    found, rows = [], _one_run(records)
+    for _, own in rows.groupby("head", sort=False):
         first = own.iloc[0]
         where = f"{first['dataset']}, n = {first['num_classes']:,}, {first['backend']}"
         own = in_order(plan, own)
@@ -69,4 +74,42 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
             table(f"Proposals after {100 * fraction:g} % of the steps: {where}", part, _PROPOSALS)
             for fraction, part in own.groupby("fraction", sort=False)
         ]
+    return [*found, *_what_ranks(plan, rows)]
+
+
+def _what_ranks(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
+    """How each figure, at each point of a head's training, orders the rows that were trained."""
+    own = rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
+    found = []
+    for (head, fraction), part in own.groupby(["head", "fraction"], sort=False):
+        first = part.iloc[0]
+        row = {"problem": first["problem"], "trained": fraction, "rows": len(part)}
+        worse = part["reached"].fillna(math.inf)
+        for name, column in _FIGURES.items():
+            values = -part[column] if column == "ess" else part[column]
+            row[name] = stats.spearmanr(values, worse).statistic
+        found.append(row)
+    if not found:
+        return []
+    columns = {"head": "problem", "trained": (percent, "trained"), "rows": ("{}", "rows")}
+    columns |= {name: ("{:.2f}", name) for name in _FIGURES}
+    title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
+    return [table(title, pd.DataFrame(found), columns)]
+
+
+def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
+    """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
+
+    Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
+    """
+    found = {}
+    for number, (_, own) in enumerate(_one_run(records).groupby("head", sort=False)):
+        last = own[(own["fraction"] == own["built"]) & (own["fraction"] == own["fraction"].max())]
+        where = f"{own['dataset'].iloc[0]}-{own['backend'].iloc[0]}-{number}"
+        for column, words in {"kl": "KL(p, q), nats", "rv": "rv"}.items():
+            shown = last[last[column] > SMALLEST]
+            points = zip(shown["method"], shown["draw_ms_median"], shown[column], strict=True)
+            lines = {name: [[ms, value]] for name, ms, value in points}
+            data = {"x": "draws of a batch, ms", "y": words, "log": "xy", "lines": lines}
+            found[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
     return found

@@ -14,16 +14,22 @@ from softbench import diagnostics
 from softbench.bench import records, timing
 from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
+from softbench.experiments.proposals.following import Follower
 from softbench.experiments.trained import Trained
 from softbench.metrics.ranking import BUCKETS, class_buckets
 from softbench.ops import steps as compiled_steps
 
 
 def run(job: Job) -> None:
-    """Measures every sampler of the cell at every point, then times their draws."""
+    """Measures every sampler of the cell at every point, then times their draws.
+
+    With the option `train` every row also trains the same model for as many steps.
+    """
     config, result, options = job.config, job.result, job.options
     stale = _checked_stale(options.get("stale", {}), options["fractions"])
-    points = trained_lib.load_or_train(job, options["fractions"])
+    following = _Following(config, options.get("following", ()))
+    watch = following.watch if following.methods else None
+    points = trained_lib.load_or_train(job, options["fractions"], watch)
     points = {fraction: _labelled(point) for fraction, point in points.items()}
     last = list(points.values())[-1]
     result |= {"num_classes": len(last.kernel), "batch": len(last.labels), "synchronised": True}
@@ -40,12 +46,42 @@ def run(job: Job) -> None:
                 old = trained_lib.head(method, points[built], config["seed"])
                 old.table.kernel.assign(point.kernel)
                 found.append({"fraction": fraction, "built": built, **measure(old, point)})
+            if name in following.methods:
+                old = following.head(name, fraction, point)
+                found.append({"fraction": fraction, "follows": True, **measure(old, point)})
             result["samplers"][name]["points"] += found
             job.progress(records.finite({"sampler": name, "points": found}))
         draws[name], gathered[name] = draw_step(head, last)
+        if options.get("train"):
+            perplexity = np.exp(trained_lib.valid_nll(job, method))
+            result["samplers"][name]["valid_perplexity"] = records.finite(float(perplexity))
     times = timing.in_turn(draws, **options["timing"])
     for name, found in times.items():
         result["samplers"][name] |= {"draw_ms": found["step_ms"], "draws": gathered[name][0]}
+
+
+class _Following:
+    """The followers of those of the rows `names` that the cell has, and the fractions' steps."""
+
+    def __init__(self, config: Mapping, names: Sequence[str]) -> None:
+        methods = config["methods"]
+        self.methods = {name: methods[name] for name in names if name in methods}
+        self._seed = config["seed"]
+        self._steps: dict[float, int] = {}
+        self._followers: dict[str, Follower] = {}
+
+    def watch(self, counts: np.ndarray, steps: Mapping[float, int]) -> list[Follower]:
+        """The callbacks of a training with these counts (n,), kept at {fraction: step}."""
+        self._steps = dict(steps)
+        self._followers = {
+            name: Follower(method, counts, self._seed, steps.values())
+            for name, method in self.methods.items()
+        }
+        return list(self._followers.values())
+
+    def head(self, name: str, fraction: float, point: Trained) -> keras.layers.Layer:
+        """The head of a row with the sampler as it was at `point`."""
+        return self._followers[name].head(self._steps[fraction], point)
 
 
 def _labelled(point: Trained) -> Trained:

@@ -215,7 +215,7 @@ class FollowingCodebook(Sampler):
         assign_when(due, list(self.followers.values()), values)
 
     def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
-        """Every k-th of ids (U,), `FOLLOWED` at most, and k; others in the next step.
+        """Every k-th of ids (U,), `FOLLOWED` at most, and k for each; others in the next step.
 
         Sums over these rows times k are those over all, on average over k steps.
         """
@@ -223,8 +223,8 @@ class FollowingCodebook(Sampler):
         every = size // FOLLOWED + 1
         first = ops.mod(read(self.cursor) // SHARE, every)
         places = first + every * ops.arange(-(-size // every), dtype="int32")
-        found = ops.take(ids, ops.minimum(places, size - 1), axis=0)
-        return ops.where(places < size, found, self.units), {"share": every}
+        share = ops.where(places < size, ops.cast(every, "float32"), 0.0)
+        return ops.take(ids, ops.minimum(places, size - 1), axis=0), {"share": share}
 
     def rows_changed(
         self,
@@ -232,11 +232,10 @@ class FollowingCodebook(Sampler):
         ids: Tensor,
         old_rows: Tensor,
         new_rows: Tensor,
-        share: int | Tensor = 1,
+        share: float | Tensor = 1.0,
     ) -> None:
         if table.row_optimizer is None:
             return
-        share = ops.cast(share, "float32")
         safe = ops.minimum(ids, self.units - 1)
         weight = ops.where(ids < self.units, gather_rows(self.applied, safe) * share, 0.0)
         moved = table.normalized(new_rows) - table.normalized(old_rows)
