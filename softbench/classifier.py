@@ -131,7 +131,7 @@ class Classifier(keras.Model):
                 raise ValueError(
                     f"`{name}` must be left out: `evaluate` gives loss, perplexity and "
                     "precision_at_k (`top_k`). For metrics of the scores of all classes, (B, n), "
-                    "compile `softbench.predictor(model)` with them and evaluate that. "
+                    "compile `softbench.predictor(model)` with them and a loss, and evaluate that. "
                     f"Received: {name}={value!r}"
                 )
         super().compile(optimizer, **kwargs)

@@ -21,7 +21,7 @@ def predictor(model: keras.Model) -> keras.Model:
     Returns:
         x -> scores (..., n), whose `log_softmax` is the model. It takes those inputs of `model`
         that the hidden vectors are computed from: one alone, or a list or a dict as there. It can
-        be compiled with metrics of scores, which take (B, n) numbers for each batch.
+        be compiled with a loss and metrics of scores, which take (B, n) numbers for each batch.
 
     Raises:
         ValueError: unless one head is called with labels for an output of the model.

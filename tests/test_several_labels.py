@@ -81,17 +81,18 @@ def table_scores(head):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_losses_of_several_labels(name):
-    """Mean and sum, with weights of labels; of a compiled step; an example without labels is 0."""
+    """Mean and sum, with weights and without, compiled and not; without labels it is 0."""
     make, loss, noise = HEADS[name]
-    for reduction, weight in (("mean", None), ("mean", WEIGHT), ("sum", WEIGHT)):
+    for reduction, weight in (("mean", WEIGHT), ("sum", None)):
         head = built(make(multi_label=reduction))
         scores = table_scores(head)
         expected = reference.of_several(
             loss, scores, LABELS, weight, total=reduction == "sum", noise=noise
         )
         given = [] if weight is None else [weight]
-        train = compiled(lambda *a, head=head: head(*a, training=True), head)
-        found = to_numpy(train(HIDDEN, LABELS, *given))
+        run = lambda *a, head=head: head(*a, training=True)  # noqa: E731
+        run = compiled(run, head) if given else run
+        found = to_numpy(run(HIDDEN, LABELS, *given))
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-5)
         assert found[3] == 0.0
 
@@ -265,6 +266,6 @@ def test_errors():
         rejects("labels", head, HIDDEN, labels)
     rejects("labels", head, keras.Input((D,)), keras.Input((), dtype="int32"))
     rejects("sample_weight", head, HIDDEN, LABELS, sample_weight=np.ones((5, 2), "float32"))
-    groups = {"class_name": "top_and_tail", "config": {"groups": 1, "num_top": 2}}
+    groups = {"class_name": "top_and_tail", "config": {"groups": 1, "num_top": 2, "counts": COUNTS}}
     noise = NoiseContrastive(N, groups, num_sampled=4, multi_label="mean")
     rejects("multi_label", noise.build, (None, D))

@@ -46,7 +46,8 @@ class Head(keras.layers.Layer):
             negative log-likelihood of an example is the mean over its labels in both.
         max_valid: None, or how many of the B vectors (a number, or a share of them) a loss is
             computed for where no more have another weight than 0: padding then costs next to
-            nothing. A batch with more is computed as a whole. The losses are the same.
+            nothing. A batch with more is computed as a whole. The losses are the same. On JAX it
+            is not for heads with a `row_optimizer`.
 
     Raises:
         ValueError: if an argument is not as said.
@@ -172,14 +173,14 @@ class Head(keras.layers.Layer):
             safe = inputs.from_present(safe, counts)
             flat = inputs.without_absent_nan(flat, counts)
         side["labels"] = safe
-        losses = self._losses(flat, counts, training, weight is not None, side)
+        losses = self._example_losses(flat, counts, training, weight is not None, side)
         losses = ops.where(valid, losses, float("nan"))
         if weight is not None:
             losses = ops.where(ops.not_equal(weight, 0), losses * weight, 0.0)
         self.add_loss(inputs.mean_of_weighted(losses, counts))
         return ops.reshape(losses, leading)
 
-    def _losses(
+    def _example_losses(
         self, hidden: Tensor, weight: Tensor | None, training: bool | None, padded: bool, side: dict
     ) -> Tensor:
         """Losses (B,); `padded` says that some examples may have been given the weight 0."""

@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import cond
+from softbench.ops import COND_COPIES, cond
 
 _PARTS = 1024  # a share of the batch is counted in these
 
@@ -26,6 +26,16 @@ def check_capacity(max_valid: int | float | None) -> None:
         raise ValueError(
             "`max_valid` must be None, a number of positions (an integer >= 1) or a share of them "
             f"(a float in (0, 1]). Received: max_valid={max_valid!r}"
+        )
+
+
+def check_rows(max_valid: int | float | None, row_optimizer: Any) -> None:
+    """Raise a ValueError if the choice of how many to compute would copy a table of rows."""
+    if COND_COPIES and max_valid is not None and row_optimizer is not None:
+        raise ValueError(
+            "`max_valid` must be None with a `row_optimizer` on JAX, where choosing between some "
+            "and all of the vectors would copy the table at every step. Use `row_optimizer=None`, "
+            f"or the TensorFlow backend. Received: max_valid={max_valid}"
         )
 
 

@@ -17,6 +17,7 @@ from softbench.common import Tensor
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
+COND_COPIES = True  # `cond` copies the variables that both of its functions update
 
 
 def read(variable: keras.Variable) -> Tensor:

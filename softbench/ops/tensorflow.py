@@ -17,6 +17,7 @@ from softbench.common import Tensor
 SCATTER_UNDER_JIT = False
 # A variable that a scatter has updated is copied whenever all of it is read.
 READ_COPIES = True
+COND_COPIES = False  # `cond` updates variables in place
 
 
 def read(variable: keras.Variable) -> Tensor:
