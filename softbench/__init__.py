@@ -27,6 +27,7 @@ _HOME = {
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
+    "predictor": "softbench.prediction",
 }
 _MODULES = (
     "callbacks",

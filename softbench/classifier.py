@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE
-from softbench.heads.inputs import with_masks
 from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
 from softbench.rates import check_optimizer, follow
@@ -45,6 +44,9 @@ class Classifier(keras.Model):
         top_k: which precisions `evaluate` computes; () for none.
         inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
             that its sampler was fitted to.
+
+    Callbacks that watch `val_perplexity` or a `val_precision_at_k` know which way is better.
+    `class_weight` is for one label an example; other labels take `sample_weight` of their shape.
 
     Example:
         >>> model = softbench.Classifier(keras.layers.Dense(8), softbench.FullSoftmax(4))
@@ -101,17 +103,78 @@ class Classifier(keras.Model):
         if training:
             return {}
         mask = MaskOf(autocast=False)(encoded["hidden"])
-        outputs = {"losses": losses, "weight": with_masks(weight, labels, mask)}
+        counted = self.head.example_weight(encoded["hidden"], labels, weight, mask)
+        outputs = {"losses": losses, "weight": counted}
         if self.top_k:
             encoded.pop("example_ids", None)  # of training alone
             outputs["top_ids"] = self.head.top_k(**encoded, k=max(self.top_k))[1]
         return outputs
 
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """As `keras.Model.compile`, without a loss and without metrics.
+
+        Raises:
+            ValueError: if `loss`, `loss_weights`, `metrics` or `weighted_metrics` is given.
+        """
+        for name, value in {"loss": loss, "loss_weights": loss_weights}.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be left out: the head adds its own loss, which it computes "
+                    f"without the scores of all classes. Received: {name}={value!r}"
+                )
+        for name, value in {"metrics": metrics, "weighted_metrics": weighted_metrics}.items():
+            if value:
+                raise ValueError(
+                    f"`{name}` must be left out: `evaluate` gives loss, perplexity and "
+                    "precision_at_k (`top_k`). For metrics of the scores of all classes, (B, n), "
+                    "compile `softbench.predictor(model)` with them and a loss, and evaluate that. "
+                    f"Received: {name}={value!r}"
+                )
+        super().compile(optimizer, **kwargs)
+
+    def compile_from_config(self, config: dict) -> None:
+        """Compile as a saved model was."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
         check_optimizer(self)
         self._check_labels(y, kwargs.get("sample_weight"))
+        if kwargs.get("class_weight") is not None:
+            self._check_class_weight(y)
+        self._tell_directions(kwargs.get("callbacks"))
         return super().fit(x, y, **kwargs)
+
+    def _check_class_weight(self, labels: Any) -> None:
+        """Raise a ValueError unless Keras can look up the class of an example.
+
+        Of labels of a higher rank it would take the place of the largest for the class.
+        """
+        shape = tuple(getattr(labels, "shape", ()))
+        if self.head.multi_label or (len(shape) > 1 and shape[1:] != (1,)):
+            raise ValueError(
+                "`class_weight` needs one label for each example. Give `sample_weight` of the "
+                "shape of the labels instead, such as class_weights[labels]. Received labels of "
+                f"shape {shape}"
+            )
+
+    def _tell_directions(self, callbacks: Any) -> None:
+        """Set which way is better in callbacks of mode="auto" that watch one of the metrics."""
+        names = {metric.name: metric._direction for metric in (self.perplexity, *self.precisions)}
+        for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
+            watched = str(getattr(callback, "monitor", "")).removeprefix("val_")
+            if getattr(callback, "mode", None) == "auto" and watched in names:
+                callback.mode = "max" if names[watched] == "up" else "min"
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """As `keras.Model.evaluate`; labels and weights given as arrays are checked first."""
@@ -152,7 +215,8 @@ class Classifier(keras.Model):
         nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
         self.perplexity.update_state(nll, weight)
         for metric in self.precisions:
-            labels = ops.reshape(x.labels, (-1,))
+            several = x.labels.shape[-1:] if self.head.multi_label else ()
+            labels = ops.reshape(x.labels, (-1, *several))
             top_ids = ops.reshape(y_pred["top_ids"], (-1, max(self.top_k)))
             metric.update_state(labels, top_ids, weight)
         for metric in (self.perplexity, *self.precisions):

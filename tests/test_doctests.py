@@ -21,6 +21,7 @@ MODULES = [
     "metrics.precision",
     "metrics.recommendation",
     "models.sasrec",
+    "prediction",
     "rows",
     "samplers.registry",
     "serving.index",

@@ -26,6 +26,7 @@ ROOMS = (
     ("samplers",),
     ("heads", "diagnostics", "callbacks", "models"),
     ("classifier", "serving"),
+    ("prediction",),
     ("bench",),
     ("report", "comparison"),
     ("experiments",),

@@ -78,6 +78,7 @@ class NegativeSampling(SampledHead):
         _check_objective(objective, t, regularizer_lambda)
         self.regularizer_lambda = regularizer_lambda
         self.objective_name, self.t = objective, t
+        self.needs_counts = bool(regularizer_lambda)
         self.is_static = _is_static(self.sampler)
         if self.sampler.draws_for_certain:
             raise ValueError(

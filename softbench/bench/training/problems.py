@@ -20,6 +20,7 @@ PROPENSITY = {
     "xmc/amazon-670k": (0.6, 2.6),
 }
 MODELS = ("lstm", "bag", "linear", "pair", "session")
+MOST_LABELS = 64  # of a row at each visit, for heads with `multi_label`
 _PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
@@ -139,7 +140,16 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     model = config["model"]
     batch, dense = model["batch_size"], model.get("dense", model["name"] == "linear")
     options = {"max_features": model.get("max_features") or None, "dense": dense}
-    train = datasets.BagBatches(data, "train", batch, seed=config["seed"], **options)
+    rows = config.get("methods", {}).values()
+    several = any(row.get("kwargs", {}).get("multi_label") for row in rows)
+    train = datasets.BagBatches(
+        data,
+        "train",
+        batch,
+        seed=config["seed"],
+        max_labels=MOST_LABELS if several else None,
+        **options,
+    )
     encoder = own_model.encoder(data, config)
     if encoder is None and dense:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
