@@ -79,8 +79,8 @@ class Head(keras.layers.Layer):
         self.ignore_index = ignore_index
         self.multi_label = multi_label
         self.max_valid = max_valid
-        self.padding = () if ignore_index is None else (ignore_index,)
-        self.padding += (positives.PADDING,) if multi_label else ()
+        ignored: list[int] = [] if ignore_index is None else [int(ignore_index)]
+        self.padding = tuple(ignored + [positives.PADDING] * bool(multi_label))
 
     def build(self, hidden_shape: tuple) -> None:
         inputs.check_hidden_shape(hidden_shape)

@@ -27,9 +27,10 @@ def targets(
         return labels, weight, {"label_weight": own}
     single = inputs.without_last_one(labels, hidden)
     if single is not labels:
-        given = (sample_weight, *masks)
-        given = (x if x is None else inputs.without_last_one(x, hidden) for x in given)
-        sample_weight, *masks = given
+        given = [
+            x if x is None else inputs.without_last_one(x, hidden) for x in (sample_weight, *masks)
+        ]
+        sample_weight, masks = given[0], tuple(given[1:])
     weight = inputs.with_masks(sample_weight, single, *masks)
     if padding:
         weight = inputs.with_masks(weight, single, ~is_any_of(single, padding))
