@@ -33,7 +33,7 @@ MODEL = {
     "dropout": 0.5,
     "tied": True,
     "batch_size": 32,
-    "valid_users": 2048,
+    "valid_users": 1024,
 }
 M = 256
 PLAIN = {"use_bias": False}
@@ -90,7 +90,7 @@ def get_config():
         model=MODEL,
         optimizer={"name": "adam", "learning_rate": 1e-3},
         method_table=methods,
-        epochs=60,
+        epochs=40,
         cell_timeout_s=2 * 3600.0,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         paper={

@@ -52,7 +52,7 @@ def test_gbce_head(rng):
     rejects("regularizer_lambda", NegativeSampling, N, "uniform", 0.1, objective="gbce")
 
 
-@pytest.mark.parametrize("num_buckets", [1, 3])
+@pytest.mark.parametrize("num_buckets", [3])
 def test_buckets_that_hold_everything_are_the_full_softmax(num_buckets, rng):
     """Loss and gradients, whichever of the equal losses of the buckets counts."""
     options = dict(num_buckets=num_buckets, bucket_examples=B + 5, bucket_classes=N + 5)
