@@ -16,7 +16,6 @@ process; `index` is the time of making the index.
 from softbench.bench.config import experiment
 from softbench.bench.methods import HUGE_PAGES, adagrad
 
-
 FLAT = {"class_spread": 0.6, "example_spread": 0.5}
 GROUPS = {"num_groups": 100, "cluster_spread": 0.7, "class_spread": 0.4, "example_spread": 0.4}
 
