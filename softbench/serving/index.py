@@ -5,21 +5,24 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from softbench.common import Tensor, check_positive
 from softbench.heads import retrieval
 from softbench.ops import matmul_transposed, read
 from softbench.samplers.codebook import search
-from softbench.serving.cells import cells
+from softbench.serving.cells import Cells, cells
 from softbench.state import add_constant
 
 CLASSES = 32  # in a cell, on average
+ABOVE = 2.0  # standard deviations of a cell's scores, by which its best class may exceed its mean
 
 
 class Index(keras.layers.Layer):
     """Cells of similar classes, by k-means of the vectors of `head.index_vectors()`.
 
-    Cells are ranked by the score of their mean, biases included: one (B, d) x (d, C) product. The
+    Cells are ranked by the score of their mean, biases included, and two standard deviations of
+    their classes' scores for a query in no particular direction: one (B, d) x (d, C) product. The
     classes of the best cells are the candidates that `head.top_k(hidden, k, approximate=index)`
     scores exactly.
 
@@ -69,7 +72,9 @@ class Index(keras.layers.Layer):
         if self.has_bias:
             scale[-1] = _bias_scale(head.table, vectors.shape[1] - 1)
         found = cells(vectors * scale, num_cells or math.ceil(self.units / CLASSES), seed)
-        self.means = add_constant(self, "means", found.means / scale)
+        means = found.means / scale
+        self.means = add_constant(self, "means", means)
+        self.spread = add_constant(self, "spread", _spread(vectors, means, found))
         self.edges = add_constant(self, "edges", found.edges)
         self.order = add_constant(self, "order", found.order)
         self.built = True
@@ -77,8 +82,17 @@ class Index(keras.layers.Layer):
     def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
         """M = `size` classes of the best cells for hidden (B, d), k of them known for certain."""
         query = retrieval.queries(table, hidden, self.has_bias)
-        scores = matmul_transposed(query, read(self.means))
+        length = ops.sqrt(ops.sum(ops.square(query), axis=-1, keepdims=True))
+        scores = matmul_transposed(query, read(self.means)) + ABOVE * length * read(self.spread)
         return search.candidates(scores, read(self.edges), read(self.order), size, k)
+
+
+def _spread(vectors: np.ndarray, means: np.ndarray, found: Cells) -> np.ndarray:
+    """The standard deviation of an entry of the vectors (n, d) of each cell: float32 (C,)."""
+    sizes = np.diff(found.edges)
+    own = np.repeat(np.arange(len(sizes)), sizes)
+    away = np.square(vectors[found.order] - means[own]).mean(-1)
+    return np.sqrt(np.bincount(own, away) / sizes).astype("float32")
 
 
 def _bias_scale(table: Any, width: int) -> float:
