@@ -8,6 +8,7 @@ from conftest import rejects, to_numpy
 
 from softbench import (
     AugmentReduce,
+    BucketedSoftmax,
     Classifier,
     FullSoftmax,
     HierarchicalSoftmax,
@@ -290,8 +291,13 @@ def test_what_it_cannot_do_is_named():
     rejects("hidden", full, np.ones((2, D + 1), "float32"))
     rejects("dim", TiedEmbedding(full, dim=D + 1), ids)
 
-    def head():
-        return SampledSoftmax(N, "uniform", 5, row_optimizer=RowSGD(0.1))
+    def head(**options):
+        return SampledSoftmax(N, "uniform", 5, row_optimizer=RowSGD(0.1), **options)
+
+    rejects("multi_label", TiedEmbedding, head(multi_label="mean"))
+    rejects("head", TiedEmbedding, BucketedSoftmax(N, row_optimizer=RowSGD(0.1)))
+    # On JAX the head itself refuses it.
+    rejects("max_valid", lambda: TiedEmbedding(head(max_valid=0.5)))
 
     built = head()
     built.build((B, D))

@@ -73,6 +73,7 @@ class TiedEmbedding(layers.Layer):
         self.dim, self.normalize, self.mask_zero = dim, normalize, mask_zero
         self.by_rows = table.row_optimizer is not None
         if self.by_rows:
+            _check_head(head)
             if head.tie is None:
                 head.tie_rows()
             if head.tie.claimed:
@@ -174,3 +175,19 @@ class TiedEmbedding(layers.Layer):
                 f"Received: head={head['class_name']}"
             )
         return cls(keras.saving.deserialize_keras_object(head), **config)
+
+
+def _check_head(head: Any) -> None:
+    """Raise a ValueError if the rows that a step of the head touches are not of a fixed number."""
+    for name in ("multi_label", "max_valid"):
+        value = getattr(head, name, None)
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be None for a head with a `row_optimizer` and a `TiedEmbedding`; "
+                f"with `row_optimizer=None` it may be given. Received: {name}={value!r}"
+            )
+    if not hasattr(head, "tie_rows"):
+        raise ValueError(
+            "`head` must draw from a sampler if it has a `row_optimizer` and a `TiedEmbedding`. "
+            f"Received: {type(head).__name__}"
+        )
