@@ -66,7 +66,11 @@ def assert_frozen(model, head, **fit):
     return np.abs(to_numpy(model.get_layer("encoder").kernel) - encoder).max()
 
 
-@pytest.mark.parametrize("name", HEADS)
+FAST = ("rff", "in_batch", "examples")
+FROZEN = [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in HEADS]
+
+
+@pytest.mark.parametrize("name", FROZEN)
 def test_a_frozen_head_stays_as_it_is(name):
     """Rows, slots, counters, and what the sampler keeps; hidden gets its gradient."""
     head = HEADS[name]()
@@ -216,8 +220,13 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["classifier", "plain"])
-@pytest.mark.parametrize("name", RATES)
+FOLLOWED = [
+    pytest.param(name, kind, marks=() if i in (2, 7) else pytest.mark.slow)
+    for i, (name, kind) in enumerate((n, k) for n in RATES for k in ("classifier", "plain"))
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), FOLLOWED)
 def test_rows_follow_the_rate_of_the_models_optimizer(name, kind):
     """The same model with an ordinary table, which that optimizer trains: all agrees."""
     rate, callback = RATES[name]

@@ -97,8 +97,19 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", HEADS)
+def some(cases, kept):
+    """All cases, those that are not kept marked as slow."""
+    slow = pytest.mark.slow
+    return [pytest.param(*case, marks=() if case in kept else slow) for case in cases]
+
+
+PAIRS = some(
+    [(name, optimizer) for name in HEADS for optimizer in OPTIMIZERS],
+    [("per example", "sgd"), ("shared", "adagrad")],
+)
+
+
+@pytest.mark.parametrize(("name", "optimizer"), PAIRS)
 def test_rows_equal_a_dense_optimizer_on_the_tied_table(name, optimizer):
     rows, dense = OPTIMIZERS[optimizer]
     found = []
@@ -152,7 +163,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", some([(name,) for name in SAMPLERS], [("rff",), ("in_batch",)]))
 def test_every_sampler_is_told_of_the_one_update(name):
     """The rows move by the sum that was held, and what a sampler keeps of them follows."""
     head = SampledSoftmax(N, SAMPLERS[name], 5, row_optimizer=RowSGD(0.3), seed=1)
