@@ -10,6 +10,7 @@ import pytest
 import softbench
 
 MODULES = [
+    "callbacks",
     "classifier",
     "heads.full",
     "heads.negative_sampling",
@@ -17,6 +18,7 @@ MODULES = [
     "heads.sampled_softmax",
     "heads.scalable_cross_entropy",
     "heads.table_head",
+    "heads.tied_embedding",
     "losses",
     "metrics.precision",
     "metrics.recommendation",
