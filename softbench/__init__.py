@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AdaptiveSoftmax": "softbench.heads",
     "AugmentReduce": "softbench.heads",
+    "BucketedSoftmax": "softbench.heads",
     "Classifier": "softbench.classifier",
     "compare": "softbench.comparison",
     "ClassTable": "softbench.table",
@@ -22,9 +23,11 @@ _HOME = {
     "OneVsEach": "softbench.heads",
     "SampledHinge": "softbench.heads",
     "SampledSoftmax": "softbench.heads",
+    "TiedEmbedding": "softbench.heads",
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
+    "predictor": "softbench.prediction",
 }
 _MODULES = (
     "callbacks",
@@ -35,6 +38,7 @@ _MODULES = (
     "metrics",
     "models",
     "samplers",
+    "serving",
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]

@@ -1,4 +1,4 @@
-"""What the three commands share: absl flags, and mistakes that are one line. Needs no Keras."""
+"""What the commands share: absl flags, and mistakes that are one line. Needs no Keras."""
 
 import os
 import signal

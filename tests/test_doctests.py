@@ -15,10 +15,17 @@ MODULES = [
     "heads.negative_sampling",
     "heads.noise_contrastive",
     "heads.sampled_softmax",
+    "heads.scalable_cross_entropy",
+    "heads.table_head",
     "losses",
     "metrics.precision",
+    "metrics.recommendation",
+    "models.sasrec",
+    "prediction",
     "rows",
     "samplers.registry",
+    "serving.index",
+    "serving.layer",
     "table",
 ]
 

@@ -8,8 +8,21 @@ from typing import Any
 
 from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
+from softbench.datasets.base import (
+    SPLITS,
+    InteractionData,
+    ItemLists,
+    LanguageData,
+    MultiLabelData,
+    TripleData,
+)
 from softbench.datasets.catalog import find_files
+from softbench.datasets.histories import (
+    InteractionBatches,
+    PackedHistories,
+    Queries,
+    history_inputs,
+)
 from softbench.datasets.interaction_files import SessionData
 from softbench.datasets.prepared import fingerprint, prepare
 from softbench.datasets.ptb import load_ptb
@@ -22,6 +35,7 @@ from softbench.datasets.sequences import (
 from softbench.datasets.sessions import SessionBatches
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
+from softbench.datasets.synthetic_interactions import synthetic_interactions
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
 from softbench.datasets.synthetic_sessions import synthetic_sessions
 from softbench.datasets.synthetic_triples import synthetic_triples
@@ -33,10 +47,15 @@ __all__ = [
     "BagBatches",
     "CarriedBatches",
     "EvaluationBatches",
+    "InteractionBatches",
+    "InteractionData",
+    "ItemLists",
     "LanguageData",
     "MultiLabelData",
     "Numbered",
+    "PackedHistories",
     "Prefetched",
+    "Queries",
     "SessionBatches",
     "SessionData",
     "SyntheticLanguage",
@@ -46,10 +65,12 @@ __all__ = [
     "check",
     "evaluation_batches",
     "fingerprint",
+    "history_inputs",
     "load",
     "load_ptb",
     "padded_labels",
     "prepare",
+    "synthetic_interactions",
     "synthetic_language",
     "synthetic_sessions",
     "synthetic_triples",
@@ -58,6 +79,7 @@ __all__ = [
 ]
 
 GENERATED = {
+    "synthetic_interactions": synthetic_interactions,
     "synthetic_language": synthetic_language,
     "synthetic_sessions": synthetic_sessions,
     "synthetic_triples": synthetic_triples,
@@ -75,12 +97,12 @@ def arguments(dataset: Mapping[str, Any]) -> dict[str, Any]:
 
 def load(
     name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any
-) -> LanguageData | MultiLabelData | TripleData | SessionData:
+) -> LanguageData | MultiLabelData | TripleData | SessionData | InteractionData:
     """Loads a data set by its registry name.
 
     Args:
-        name: of `GENERATED`: "synthetic_language", "synthetic_triples", "synthetic_xmc"; or of
-            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", ...
+        name: of `GENERATED`: "synthetic_language", "synthetic_interactions", ...; or of
+            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
             `prepare`); of "text", "xmc", "triples" and "interactions" your own file or folder;
             generated ones ignore it.

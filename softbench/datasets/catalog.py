@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softbench.datasets import corpus, interaction_files, ptb, triples, xmc
+from softbench.datasets import corpus, interaction_files, interactions, ptb, triples, xmc
 from softbench.datasets.base import SPLITS
 from softbench.datasets.own_files import ABOUT, own_files
 
@@ -48,6 +48,8 @@ KINDS = {
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
     "sessions": Kind(interaction_files.write_sessions, interaction_files.load_sessions),
+    "histories": Kind(interactions.write_histories, interactions.load_interactions),
+    "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
 }
 
 
@@ -105,6 +107,18 @@ ENTRIES = {
         {split: (f"wd50k/{split}.txt",) for split in SPLITS},
         {},
         "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
+    ),
+    "beauty": Entry(
+        "histories",
+        {"all": ("sequences/beauty.txt", "beauty/beauty.txt", "Beauty.txt")},
+        {},
+        "Amazon Beauty (5-core) as in https://github.com/RUCAIBox/CIKM2020-S3Rec",
+    ),
+    "gowalla": Entry(
+        "interactions",
+        {split: (f"gowalla/{split}.txt",) for split in ("train", "test")},
+        {},
+        "the check-ins of https://github.com/kuandeng/LightGCN (Gowalla, its split)",
     ),
     "xmc/citeulike-t": Entry(
         "multi_label",

@@ -49,6 +49,13 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
         raise ValueError(
             f"`sampler` {name!r} has no argument {', '.join(unknown)}. Received: {sorted(config)}"
         )
+    missing = [key for key in _required(REGISTRY[name]) if key not in config]
+    if missing:
+        example = {"class_name": name, "config": dict.fromkeys(missing, "...")}
+        raise ValueError(
+            f"`sampler` {name!r} needs `{'`, `'.join(missing)}`: give sampler={example}. "
+            f"Received: {sorted(config)}"
+        )
     try:
         return REGISTRY[name](**config)
     except TypeError as error:
@@ -64,6 +71,13 @@ def arguments(cls: type) -> set[str]:
         if "__init__" in vars(base):
             found |= set(inspect.signature(vars(base)["__init__"]).parameters)
     return found - {"self", "kwargs"}
+
+
+def _required(cls: type) -> list[str]:
+    """Names of the arguments that the constructor of a sampler class cannot do without."""
+    parameters = inspect.signature(cls).parameters.values()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.kind not in several and p.default is p.empty]
 
 
 def serialize(sampler: Sampler) -> dict:

@@ -42,6 +42,7 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
         kwargs["sampler"] = _with_own(kwargs["sampler"])
+    if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
     return head_class(method["head"])(num_classes, **kwargs)
 

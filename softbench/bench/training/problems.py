@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
-from softbench.bench.training import build, own_model, side_inputs
+from softbench.bench.training import build, own_model, recommenders, side_inputs
 from softbench.bench.training.evaluation import evaluate
 
 TOP_K = (1, 3, 5)
@@ -20,6 +20,7 @@ PROPENSITY = {
     "xmc/amazon-670k": (0.6, 2.6),
 }
 MODELS = ("lstm", "bag", "linear", "pair", "session")
+MOST_LABELS = 64  # of a row at each visit, for heads with `multi_label`
 _PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
@@ -42,6 +43,8 @@ class Problem(NamedTuple):
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
         num_rows: N of the training set, if its rows have numbers and no order, else None.
+        tied: built head -> the encoder that reads the head's table, of the same shapes as
+            `encoder`; None where the encoder has tables of its own alone.
     """
 
     num_classes: int
@@ -56,6 +59,7 @@ class Problem(NamedTuple):
     optimizer: Callable[[dict, int], dict] = lambda spec, epoch: spec
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
+    tied: Callable[[keras.layers.Layer], keras.Model] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -69,6 +73,8 @@ def load(config: dict, data_dir: str | None) -> Problem:
         return _triples(data, config)
     if isinstance(data, datasets.SessionData):
         return _sessions(data, config)
+    if isinstance(data, datasets.InteractionData):
+        return Problem(**recommenders.problem(data, config))
     return _multi_label(data, config)
 
 
@@ -134,7 +140,16 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     model = config["model"]
     batch, dense = model["batch_size"], model.get("dense", model["name"] == "linear")
     options = {"max_features": model.get("max_features") or None, "dense": dense}
-    train = datasets.BagBatches(data, "train", batch, seed=config["seed"], **options)
+    rows = config.get("methods", {}).values()
+    several = any(row.get("kwargs", {}).get("multi_label") for row in rows)
+    train = datasets.BagBatches(
+        data,
+        "train",
+        batch,
+        seed=config["seed"],
+        max_labels=MOST_LABELS if several else None,
+        **options,
+    )
     encoder = own_model.encoder(data, config)
     if encoder is None and dense:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))

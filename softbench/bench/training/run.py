@@ -58,6 +58,7 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     method, encoder = _with_side_inputs(job, {**method, "kwargs": kwargs}, problem, timer)
     head = build.head(method, problem.num_classes, problem.counts, config["seed"])
     head.build(problem.encoder.output.shape)
+    encoder = encoder if problem.tied is None else problem.tied(head)
     model = softbench.Classifier(encoder, head, top_k=TOP_K)
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
