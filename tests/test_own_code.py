@@ -8,7 +8,7 @@ import sys
 
 import keras
 import pytest
-from shipped import ROOT, config_path
+from shipped import CONFIGS, ROOT, config_path
 
 from softbench import __main__ as command
 from softbench import commands
@@ -193,7 +193,7 @@ def test_a_mistake_is_one_line(changes, words):
     assert line.startswith(words)
 
 
-@pytest.mark.parametrize("name", ["text", "interactions", "own_xmc", "quickstart", "xmc"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_shipped_methods_are_no_mistakes(name):
     values = app.parse(["softbench", f"--config={config_path(name)}"])
     found = matrix.cells(app.read_config(values) | {"methods": ""})

@@ -80,15 +80,7 @@ def write_corpus(
         ValueError: for arguments out of range.
     """
     check_positive(min_count=min_count, split_lines=split_lines or 1)
-    if vocabulary_size is not None and vocabulary_size < 3:
-        raise ValueError(
-            f"`vocabulary_size` must be 3 or more, or None. Received: {vocabulary_size!r}"
-        )
-    if vocabulary_from not in ("train", "all"):
-        raise ValueError(f"`vocabulary_from` must be train or all. Received: {vocabulary_from!r}")
-    if tokenizer not in TOKENIZERS:
-        known = ", ".join(TOKENIZERS)
-        raise ValueError(f"`tokenizer` must be one of: {known}. Received: {tokenizer!r}")
+    _check_choices(vocabulary_size, vocabulary_from, tokenizer)
     valid = 0.0 if "valid" in files else valid_fraction
     fractions = (valid, test_fraction if "all" in files else 0.0)
     reading = (lowercase, TOKENIZERS[tokenizer], end_of_line)
@@ -122,6 +114,18 @@ def write_corpus(
     store.write_strings("vocabulary", vocabulary)
     facts = {"num_classes": len(ids), "rows": rows, "unknown": unknown}
     return facts | {"repairs": dict(+repairs)}
+
+
+def _check_choices(vocabulary_size: int | None, vocabulary_from: str, tokenizer: str) -> None:
+    if vocabulary_size is not None and vocabulary_size < 3:
+        raise ValueError(
+            f"`vocabulary_size` must be 3 or more, or None. Received: {vocabulary_size!r}"
+        )
+    if vocabulary_from not in ("train", "all"):
+        raise ValueError(f"`vocabulary_from` must be train or all. Received: {vocabulary_from!r}")
+    if tokenizer not in TOKENIZERS:
+        known = ", ".join(TOKENIZERS)
+        raise ValueError(f"`tokenizer` must be one of: {known}. Received: {tokenizer!r}")
 
 
 def load_corpus(store: Any, facts: Mapping, name: str) -> LanguageData:

@@ -19,7 +19,7 @@ PROPENSITY = {
     "xmc/wikipedia-500k": (0.5, 0.4),
     "xmc/amazon-670k": (0.6, 2.6),
 }
-MODELS = ("lstm", "bag", "linear", "pair", "session")
+MODELS = ("lstm", "bag", "linear", "pair", "session", "sasrec", "matrix_factorisation")
 MOST_LABELS = 64  # of a row at each visit, for heads with `multi_label`
 _PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
