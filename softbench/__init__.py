@@ -14,6 +14,7 @@ _HOME = {
     "AugmentReduce": "softbench.heads",
     "BucketedSoftmax": "softbench.heads",
     "Classifier": "softbench.classifier",
+    "compare": "softbench.comparison",
     "ClassTable": "softbench.table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",
@@ -22,9 +23,11 @@ _HOME = {
     "OneVsEach": "softbench.heads",
     "SampledHinge": "softbench.heads",
     "SampledSoftmax": "softbench.heads",
+    "TiedEmbedding": "softbench.heads",
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
+    "predictor": "softbench.prediction",
 }
 _MODULES = (
     "callbacks",
@@ -35,6 +38,7 @@ _MODULES = (
     "metrics",
     "models",
     "samplers",
+    "serving",
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]

@@ -80,6 +80,25 @@ def _cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
     return -ops.log_softmax(logits, axis=-1)[:, 0]
 
 
+def mean_logit(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor | None,
+    sampled_log_expected_count: Tensor,
+    num_classes: int,
+) -> Tensor:
+    """1/n (o_t + sum_j o_j / E[count_j]) (B,): the mean logit of all classes, without bias.
+
+    The draws are of the classes other than the true one, or masked. Shapes are those of
+    `sampled_softmax`; `true_log_expected_count` is not used. No weight is above e^40.
+    """
+    masked = masked_draws(sampled_logits, sampled_log_expected_count)
+    log_weight = -ops.where(masked, 0.0, sampled_log_expected_count)
+    weight = ops.exp(ops.minimum(log_weight, LARGEST_LOG_WEIGHT))
+    others = ops.sum(ops.where(masked, 0.0, sampled_logits) * weight, axis=-1)
+    return (true_logit + others) / num_classes
+
+
 def nce_ranking(
     true_logit: Tensor,
     sampled_logits: Tensor,

@@ -57,21 +57,16 @@ def top_k(
     """
     chunk = min(max(chunk, k), num_classes)
 
-    def best_of(found: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        ranked = ops.where(ops.isnan(found), float("inf"), found)
-        ranked = ops.where(ops.equal(found, 0.0), 0.0, ranked)  # JAX ranks -0.0 below 0.0
-        order = ops.top_k(ranked, k)[1]
-        return tuple(ops.take_along_axis(x, order, axis=-1) for x in (found, ids))
-
     def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
         # Repeated classes never enter: k others are there already, and of equals the first stay.
         block = ops.where(fresh, scores(ids), -float("inf"))
         both = zip(state, (block, ops.broadcast_to(ids, ops.shape(block))), strict=True)
-        return best_of(*(ops.concatenate(pair, axis=-1) for pair in both))
+        found, own = (ops.concatenate(pair, axis=-1) for pair in both)
+        return largest(found, own, k)
 
     ids = ops.arange(chunk, dtype="int32")
     block = scores(ids)
-    best = best_of(block, ops.broadcast_to(ids, ops.shape(block)))
+    best = largest(block, ops.broadcast_to(ids, ops.shape(block)), k)
     return best if chunk == num_classes else fold_classes(num_classes, chunk, step, best, first=1)
 
 
@@ -95,6 +90,14 @@ def without(scores: Callable[[Tensor], Tensor], ids: Tensor) -> Callable[[Tensor
         return ops.where(left_out > 0, -float("inf"), found)
 
     return remaining
+
+
+def largest(found: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of the scores `found` (B, C), NaN first, and their ids; equal ones in order."""
+    ranked = ops.where(ops.isnan(found), float("inf"), found)
+    ranked = ops.where(ops.equal(found, 0.0), 0.0, ranked)  # JAX ranks -0.0 below 0.0
+    order = ops.top_k(ranked, k)[1]
+    return tuple(ops.take_along_axis(x, order, axis=-1) for x in (found, ids))
 
 
 def bilinear_log_partition(

@@ -216,6 +216,31 @@ def hinge(true, sampled, margin=1.0):
     return np.maximum(0.0, margin - (true - sampled.max(-1)))
 
 
+def of_several(loss, scores, labels, weight=None, total=False, noise=False):
+    """(B,): the weighted mean, or total, of loss(true (1,), others (1, k)) over the labels.
+
+    `scores` (B, n); `labels` (B, P) padded with -1. The others are the classes that are no label of
+    the example, or with `noise` all of them. An example without labels has the loss 0.
+    """
+    weight = np.ones(labels.shape) if weight is None else np.asarray(weight, np.float64)
+    result = np.zeros(len(labels))
+    for b, (row, own, w) in enumerate(zip(scores, labels, weight, strict=True)):
+        there = (own >= 0) & (w > 0)
+        if not there.any():
+            continue
+        others = row if noise else np.delete(row, own[there])
+        found = [float(loss(row[[y]], others[None])[0]) for y in own[there]]
+        result[b] = np.dot(found, w[there]) / (1.0 if total else w[there].sum())
+    return result
+
+
+def smoothed_loss(scores, labels, epsilon):
+    """(B,): cross-entropy with (1 - epsilon) on the label and epsilon / n on every class."""
+    target = np.full(scores.shape, epsilon / scores.shape[1])
+    target[np.arange(len(labels)), labels] += 1 - epsilon
+    return -(target * (scores - logsumexp(scores)[:, None])).sum(-1)
+
+
 # Heads that are not one table of n rows.
 
 

@@ -16,12 +16,16 @@ MODULES = [
     "heads.noise_contrastive",
     "heads.sampled_softmax",
     "heads.scalable_cross_entropy",
+    "heads.table_head",
     "losses",
     "metrics.precision",
     "metrics.recommendation",
     "models.sasrec",
+    "prediction",
     "rows",
     "samplers.registry",
+    "serving.index",
+    "serving.layer",
     "table",
 ]
 

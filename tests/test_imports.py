@@ -20,15 +20,17 @@ ROOMS = (
     ("ops",),
     ("labels",),
     ("state", "partition", "losses", "metrics", "datasets"),
+    ("rates",),
     ("rows",),
     ("table",),
     ("samplers",),
     ("heads", "diagnostics", "callbacks", "models"),
-    ("classifier",),
+    ("classifier", "serving"),
+    ("prediction",),
     ("bench",),
-    ("report",),
+    ("report", "comparison"),
     ("experiments",),
-    ("__main__",),
+    ("__main__", "advise"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -118,6 +120,7 @@ def test_experiments_keep_apart_but_for_what_they_share():
         "softbench.bench.app",
         "softbench.bench.runner",
         "softbench.report.app",
+        "softbench.advise.app",
         *(task.page for task in tasks.TASKS.values()),
     ],
 )

@@ -78,6 +78,7 @@ class NegativeSampling(SampledHead):
         _check_objective(objective, t, regularizer_lambda)
         self.regularizer_lambda = regularizer_lambda
         self.objective_name, self.t = objective, t
+        self.needs_counts = bool(regularizer_lambda)
         self.is_static = _is_static(self.sampler)
         if self.sampler.draws_for_certain:
             raise ValueError(
@@ -119,6 +120,23 @@ class NegativeSampling(SampledHead):
             return super().scorer(hidden, features=features, **side)
         noise = self.sampler.log_prob_pass(self.table, hidden if features is None else features)
         return lambda ids: self.table.scores(hidden, ids) + ops.stop_gradient(noise(ids))
+
+    @property
+    def scores_have_bias(self) -> bool:
+        return True
+
+    def _score_bias(self) -> Tensor:
+        noise = self._log_noise(ops.zeros((1, self.width)), None)
+        return noise if self.table.bias is None else super()._score_bias() + noise
+
+    def check_inner_products(self) -> None:
+        super().check_inner_products()
+        if not self.is_static:
+            raise ValueError(
+                "`sampler` must be one whose distribution is the same for all inputs: prediction "
+                "adds log p_n, which an index cannot hold otherwise; use the exact `top_k`. "
+                f"Received: {type(self.sampler).__name__}"
+            )
 
     def _log_noise(self, features: Tensor, ids: Tensor | None) -> Tensor:
         """log p_n of all classes or of ids, (B, m) or, if p_n does not depend on x, (m,)."""

@@ -62,6 +62,7 @@ class Calls:
         """Returns the compiled function; it gives (result, the assigned values)."""
         size = len(self._variables)
         order: list[int] = []  # the assigned variables
+        traced = False
 
         def stateless(values: list, *arguments: jax.Array) -> tuple:
             pairs = list(zip(self._variables[:size], values, strict=True))
@@ -81,8 +82,10 @@ class Calls:
         compiled = jax.jit(split, donate_argnums=0)
 
         def call(*arguments: jax.Array) -> tuple:
-            if not order:
+            nonlocal traced
+            if not traced:  # once, also where nothing is assigned
                 jax.eval_shape(stateless, self._values[:size], *arguments)
+                traced = True
             donated = [self._values[i] for i in order]
             others = [None if i in order else self._values[i] for i in range(size)]
             result, assigned = compiled(donated, others, *arguments)

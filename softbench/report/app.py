@@ -91,8 +91,8 @@ def main(argv: list[str]) -> int:
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
     with extra("the report"):
+        from softbench.report import evidence, numbers
         from softbench.report import front as front_page
-        from softbench.report import numbers
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
@@ -101,6 +101,9 @@ def main(argv: list[str]) -> int:
     if front and readme.is_file():
         text = numbers.filled(readme.read_text(), results)
         texts |= {"../README.md": text} if options.readme or options.check else {}
+    summary = evidence.path_beside(results) if front and not options.html else None
+    if summary:
+        texts |= {f"../{evidence.PATH}": evidence.text(pages)}
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}

@@ -15,8 +15,9 @@ from softbench.common import (
     check_number,
     check_positive,
 )
+from softbench.ops import matmul_transposed, read
 from softbench.samplers.base import Samples, check_width
-from softbench.samplers.codebook import fit
+from softbench.samplers.codebook import fit, search
 from softbench.samplers.codebook.distribution import CodebookDistribution, Query
 from softbench.samplers.codebook.follow import FollowingCodebook
 from softbench.samplers.groups import by_groups, check_splits, of_examples, similar
@@ -173,7 +174,8 @@ class Codebook(FollowingCodebook):
         )
 
     def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
-        self._count_labels(labels if excluded is None else excluded, present)
+        if not self.is_frozen(table):
+            self._count_labels(labels if excluded is None else excluded, present)
         self._refresh_when_due(table)
         check_width(table, hidden)
         q, log_size, true = self._distribution(table), math.log(num_sampled), None
@@ -222,3 +224,23 @@ class Codebook(FollowingCodebook):
         q = self._distribution(table)
         found = q.log_prob_all(self._query(q, hidden, None))
         return found[0] if self.groups is None else found
+
+    def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
+        """M = `size` classes of the best cells for hidden (B, d), k of them known for certain.
+
+        A cell's score is that of its codewords and the log of its classes' mean weight.
+        """
+        self._check_built(table)
+        parts = fit.halves(table.normalized(hidden) / table.temperature, self.quantizer)
+        first, second = (
+            matmul_transposed(part, read(codewords))
+            for part, codewords in zip(parts, self.codewords, strict=True)
+        )
+        edges = read(self.cells.edges)
+        mass, classes = (
+            ops.cast(ops.maximum(x, 1), "float32")
+            for x in (self.cells.masses(), edges[1:] - edges[:-1])
+        )
+        scores = ops.reshape(first[:, :, None] + second[:, None, :], (-1, self.cells.size))
+        scores = scores + ops.log(mass / classes)
+        return search.candidates(scores, edges, read(self.cells.order), size, k)

@@ -1,0 +1,121 @@
+"""The methods that are tried for a problem, and the Keras lines for each. Needs no Keras."""
+
+import math
+from typing import NamedTuple
+
+from softbench.bench.methods import adagrad, biases, full, noise, row, sampled, sampler
+
+ROWS_FROM = 50_000  # classes, from which on the head updates the touched rows alone
+MANY = 1000  # draws for the batch
+RATE = 0.1
+_UNIGRAM = {"counts": "train", "power": 0.75, "share_draws": True}
+
+
+class Problem(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        classes, dim: n, d.
+        batch: rows of a batch.
+        positives: labels of a row; each is an example of its own.
+        need: "calibrated" or "ranking".
+        inputs: "words", "labels", "items", or "" where it was not said.
+        has_counts: whether the class counts were given.
+    """
+
+    classes: int
+    dim: int
+    batch: int
+    positives: int = 1
+    need: str = "calibrated"
+    inputs: str = ""
+    has_counts: bool = False
+
+    @property
+    def examples(self) -> int:
+        """Labels of a batch."""
+        return self.batch * self.positives
+
+
+class Choice(NamedTuple):
+    """A method.
+
+    Attributes:
+        method: as in a config.
+        why: what speaks for it and what it asks for, in a sentence.
+        baseline: whether others with records as good go before it, however quick it is.
+    """
+
+    method: dict
+    why: str
+    baseline: bool = False
+
+
+def choices(problem: Problem) -> dict[str, Choice]:
+    """Returns {name: choice} for a problem, in the order in which they are timed."""
+    count = max(1, min(MANY, problem.classes - 1))
+    rows = {"row_optimizer": adagrad(RATE)} if problem.classes > ROWS_FROM else {}
+    own = min(count, problem.examples)
+    top = min(256, max(1, problem.classes // 4))
+    found = {
+        "full": Choice(full(), "exact: nothing to tune, no bias of sampling"),
+        "unigram": Choice(
+            sampled("unigram", count, rows, unique=True, **_UNIGRAM),
+            "one set of draws by class frequency, without replacement: cheapest where frequencies "
+            "say much, as for words",
+        ),
+        "in_batch": Choice(
+            sampled("in_batch", own, rows),
+            "the other labels of the batch are the negatives, corrected by their frequencies; "
+            "needs no counts, wants large batches",
+        ),
+        "codebook": Choice(
+            sampled("codebook", count, rows, share_draws=True),
+            "draws that follow the model at a cost that n does not change; needs no counts",
+        ),
+        "top_and_tail": Choice(
+            sampled("top_and_tail", count, rows, counts="train", num_top=top),
+            "the classes that matter most to groups of similar examples for certain, a unigram "
+            "sample for the others",
+        ),
+        "nce_binary": Choice(
+            noise(
+                "binary",
+                count,
+                {**rows, **biases(-round(math.log(problem.classes), 3))},
+                share_draws=True,
+            ),
+            "its scores are log-probabilities without a partition: cheap to evaluate one class",
+        ),
+        "uniform": Choice(
+            sampled("uniform", count, rows, share_draws=True),
+            "needs nothing, and learns least from a draw where classes are unequal",
+            baseline=True,
+        ),
+    }
+    if problem.need == "ranking":
+        options = {"sampler": sampler("uniform", share_draws=True), "num_sampled": count, **rows}
+        hinge = row("SampledHinge", **options)
+        found["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", True)
+    return found
+
+
+def lines(problem: Problem, method: dict) -> list[str]:
+    """Returns the Keras lines of a method."""
+    arguments = dict(method.get("kwargs", {}))
+    shown = [f"{problem.classes}", *(f"{key}={_shown(v)}" for key, v in arguments.items())]
+    found = [f"head = softbench.{method['head']}({', '.join(shown)})"]
+    found += ["model = softbench.Classifier(encoder, head)", 'model.compile("adam")']
+    return [*found, "model.fit(x, y)  # y: ids of the classes"]
+
+
+def _shown(value: object) -> str:
+    """Returns Python's text of an argument; counts as the variable that holds them."""
+    if isinstance(value, dict) and "learning_rate" in value:
+        return f"softbench.RowAdagrad({value['learning_rate']})"
+    if isinstance(value, dict) and "class_name" in value and not value["config"]:
+        return repr(value["class_name"])
+    if isinstance(value, dict):
+        items = (f"{k!r}: {'counts' if v == 'train' else _shown(v)}" for k, v in value.items())
+        return "{" + ", ".join(items) + "}"
+    return repr(value)

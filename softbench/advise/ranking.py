@@ -1,0 +1,143 @@
+"""The order of the methods, and the text that says it. Needs no Keras."""
+
+from typing import NamedTuple
+
+from softbench.advise import choices as choices_lib
+from softbench.advise.choices import Choice, Problem
+from softbench.advise.quality import MEASURES, Quality
+
+WORTH = 3.0  # times the fastest sampled step that exactness is worth
+CLOSE = {"calibrated": 0.15, "ranking": 0.03}  # behind the best, what still counts as close
+_TIERS = (
+    "exact, and not much slower than sampling",
+    "close to the best in records of such problems",
+    "no record of such a problem",
+    "behind the best in records of such problems",
+    "not timed",
+    "more memory than there is",
+)
+
+
+class Row(NamedTuple):
+    """A method with what is known of it; `tier` is a place in `_TIERS`."""
+
+    name: str
+    choice: Choice
+    step_ms: float | None
+    megabytes: float | None
+    note: str
+    quality: Quality
+    tier: int
+
+
+def ranked(
+    problem: Problem,
+    tried: dict[str, Choice],
+    measured: dict,
+    qualities: dict[str, Quality],
+    memory_mb: float | None,
+) -> list[Row]:
+    """Returns the rows, the best first: by tier, baselines last in it, by the time of a step.
+
+    Args:
+        measured: {name: `measure.Measured`}.
+        memory_mb: of the machine, None if not known.
+    """
+    times = [m.step_ms["median"] for n, m in measured.items() if m.step_ms and n != "full"]
+    fastest = min(times, default=None)
+    rows = []
+    for name, choice in tried.items():
+        found, known = measured[name], qualities[name]
+        step = found.step_ms["median"] if found.step_ms else None
+        tier = _tier(problem, choice, step, fastest, known)
+        if memory_mb and found.megabytes and found.megabytes > memory_mb:
+            tier = len(_TIERS) - 1
+        rows.append(Row(name, choice, step, found.megabytes, found.note, known, tier))
+    return sorted(rows, key=lambda row: (row.tier, row.choice.baseline, row.step_ms or 0.0))
+
+
+def _tier(
+    problem: Problem, choice: Choice, step: float | None, fastest: float | None, known: Quality
+) -> int:
+    if step is None:
+        return 4
+    if choice.method["head"] == "FullSoftmax":
+        return 0 if fastest is None or step <= WORTH * fastest else 2
+    if known.least is None:
+        return 2
+    return 1 if known.median <= CLOSE[problem.need] else 3
+
+
+def text(problem: Problem, rows: list[Row], where: str, seconds: float) -> str:
+    """Returns the whole answer."""
+    sizes = f"n = {problem.classes:,}, d = {problem.dim}, batch {problem.batch}"
+    sizes += f" x {problem.positives} positives" if problem.positives > 1 else ""
+    head = f"{sizes}, need {problem.need}; {where}, {seconds:.0f} s"
+    best = rows[0]
+    paste = ["import softbench", *choices_lib.lines(problem, best.choice.method)]
+    parts = [head, _table(problem, rows), "Why"]
+    parts.append("\n".join(f"  {i}. {row.name}: {_reason(row)}" for i, row in enumerate(rows, 1)))
+    parts += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in paste)]
+    parts += ["What this cannot know", "\n".join(f"  * {note}" for note in unknown(problem, rows))]
+    return "\n\n".join(parts)
+
+
+def _reason(row: Row) -> str:
+    exact = row.choice.method["head"] == "FullSoftmax"
+    tier = "slower than what sampling costs" if exact and row.tier == 2 else _TIERS[row.tier]
+    why = f"{row.choice.why[0].upper()}{row.choice.why[1:]}. {tier[0].upper()}{tier[1:]}"
+    if row.note:
+        why += f": {row.note}"
+    return why + (f" ({', '.join(row.quality.pages)})." if row.quality.pages else ".")
+
+
+def _table(problem: Problem, rows: list[Row]) -> str:
+    words = MEASURES[problem.need][1]
+    cells = [("method", "step, ms", "memory, MB", f"behind the best in records, {words}")]
+    for row in rows:
+        step = "-" if row.step_ms is None else f"{row.step_ms:.4g}"
+        memory = "-" if row.megabytes is None else f"{row.megabytes:,.0f}"
+        cells.append((row.name, step, memory, _shown(row.quality)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *numbers in cells:
+        own = [number.rjust(w) for number, w in zip(numbers, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *own]).rstrip())
+    return "\n".join(lines)
+
+
+def _shown(known: Quality) -> str:
+    if known.least is None:
+        return "unknown"
+    if known.least == known.most:
+        return f"{known.least:.3f}"
+    return f"{known.least:.3f} to {known.most:.3f}"
+
+
+def unknown(problem: Problem, rows: list[Row]) -> list[str]:
+    """Returns what the answer leaves open."""
+    found = [
+        "Your encoder: the times are of a step with one dense layer in front of the head.",
+        "Quality on your data: the records are of other data, with tuned and untuned rates. Train "
+        "the first two rows for equal times and compare the exact likelihood (`evaluate`).",
+    ]
+    if not problem.has_counts:
+        found.append(
+            "The class counts: times are of counts that fall as 1 / rank. `counts` in the lines is "
+            "an array (n,) of yours; give it here as --counts=counts.npy."
+        )
+    if not problem.inputs:
+        found.append("What the inputs are: --inputs=words, labels or items narrows the records.")
+    if problem.positives > 1:
+        found.append(
+            f"Rows of {problem.positives} labels: each label was an example of its own here, with "
+            "the row's other labels among the possible negatives."
+        )
+    if problem.need == "calibrated":
+        found.append(
+            "Calibration itself: sampled heads are consistent, not exact; compare `evaluate`'s "
+            "exact log-loss, and rescale by a temperature on held-out data if it is off."
+        )
+    if any(row.tier == 4 for row in rows):
+        found.append("Rows that were not timed: --minutes gives them more time.")
+    return found

@@ -1,0 +1,1 @@
+"""How many of the best classes an approximate `top_k` finds, and what it costs."""

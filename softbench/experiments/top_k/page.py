@@ -1,0 +1,45 @@
+"""Tables of the task "top_k". Needs no Keras."""
+
+from collections.abc import Iterator, Mapping
+
+from softbench.report import frame, measures
+from softbench.report.tables import Table, in_order, table
+
+_COLUMNS = {
+    "method": "method",
+    "recall": ("{:.4f}", "recall"),
+    "ms (median)": "step_ms_p50",
+    "p20": "step_ms_p20",
+    "p80": "step_ms_p80",
+    "of the exact time": ("{:.4f}", "share"),
+    "cells": ("{:,.0f}", "cells"),
+    "index, s": "index_seconds",
+}
+
+
+def tables(plan: Mapping, records: list[dict]) -> list[Table]:
+    """Returns a table of the methods for each record."""
+    return [_table(plan, record) for record in sorted(records, key=lambda r: r["cell"])]
+
+
+def _table(plan: Mapping, record: Mapping) -> Table:
+    rows = in_order(plan, frame.long([record], _rows))
+    model = record["config"]["model"]
+    sizes = f"n = {record['num_classes']:,}, d = {model['dim']}, B = {model['batch_size']}"
+    where = f"{rows['backend'].iloc[0]}, {rows['device'].iloc[0]}, seed {record['seed']}"
+    return table(f"The {model['k']} best: {sizes}, {where}", rows, _COLUMNS)
+
+
+def _rows(record: Mapping) -> Iterator[dict]:
+    """A row for each method; the exact time is that of the faster exact one."""
+    found = record["top_k"]
+    exact = [v["step_ms"]["median"] for v in found.values() if v["index_seconds"] is None]
+    for name, own in found.items():
+        yield {
+            "method": name,
+            "recall": own["recall"],
+            **measures.times(own["step_ms"], "step_ms"),
+            "share": own["step_ms"]["median"] / min(exact) if exact else None,
+            "cells": own["cells"],
+            "index_seconds": own["index_seconds"],
+        }

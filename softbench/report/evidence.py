@@ -1,0 +1,90 @@
+"""What the records say of each kind of method, small enough to ship with the package. No Keras.
+
+`softbench-advise` reads it where there are no records. `softbench-report` writes it beside the
+front page.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from softbench.bench import records as records_lib
+
+PATH = "softbench/advise/evidence.json"  # beside the folder of results
+FEWEST = 1_000  # classes
+FEWEST_STEPS = 1_000  # of an epoch: fewer measure a cost
+_INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "session": "items"}
+_MEASURES = {"nats": ("valid_nll", 1.0), "precision_at_1": ("valid_precision_at_1", -1.0)}
+
+
+def kind(method: Mapping) -> str:
+    """Returns what methods have in common whatever their sizes: "SampledSoftmax unigram"."""
+    arguments = method.get("kwargs", {})
+    objective = f" {arguments['objective']}" if "objective" in arguments else ""
+    sampler = records_lib.sampler_name(method)
+    return f"{method['head']}{objective}" + (f" {sampler}" if sampler else "")
+
+
+def text(pages: Iterable) -> str:
+    """Returns the JSON text: one entry for each set of records that can be compared.
+
+    Entry: `page`, `data`, `classes`, `inputs` ("words", "labels", "items"), `seconds` of training
+    (0: equal steps), and `behind` {kind: {"nats", "precision_at_1"}}: how far the kind's best
+    record is behind the best of all kinds there, in log-loss and in precision@1 on the validation
+    set, each record at its best point.
+    """
+    found = [entry for page in pages for entry in _entries(page.name, page.records)]
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
+    groups: dict[str, list[Mapping]] = {}
+    for record in records:
+        config = record["config"]
+        fits = config["task"] == "train" and record["status"] == "ok" and record.get("curve")
+        fits = fits and not 0 < config.get("steps_per_epoch", 0) < FEWEST_STEPS
+        if fits and record.get("num_classes", 0) >= FEWEST:
+            same = {k: v for k, v in config.items() if k not in ("methods", "seed", "optimizer")}
+            groups.setdefault(json.dumps(same, sort_keys=True), []).append(record)
+    return [entry for own in groups.values() if (entry := _entry(page, own))]
+
+
+def _entry(page: str, records: list[Mapping]) -> dict | None:
+    best: dict[str, dict[str, float]] = {}
+    for record in records:
+        (method,) = record["config"]["methods"].values()
+        of_kind = best.setdefault(kind(method), {})
+        for name, value in _losses(record["curve"]).items():
+            of_kind[name] = min(value, of_kind.get(name, value))
+    if len(best) < 2:
+        return None
+    config, behind = records[0]["config"], {own: {} for own in best}
+    for name in _MEASURES:
+        values = {own: losses[name] for own, losses in best.items() if name in losses}
+        least = min(values.values(), default=0.0)
+        for own, value in values.items():
+            behind[own][name] = round(value - least, 4)
+    return {
+        "page": page,
+        "data": config["dataset"]["name"],
+        "classes": records[0]["num_classes"],
+        "inputs": _INPUTS.get(config["model"]["name"], "other"),
+        "seconds": config.get("max_train_seconds", 0),
+        "behind": behind,
+    }
+
+
+def _losses(curve: Iterable[Mapping]) -> dict[str, float]:
+    """Returns the least of each measure, as early stopping keeps it; precision as what it lacks."""
+    found = {}
+    for name, (key, sign) in _MEASURES.items():
+        values = [sign * point[key] for point in curve if point.get(key) is not None]
+        if values:
+            found[name] = min(values)
+    return found
+
+
+def path_beside(results: Path) -> Path | None:
+    """Returns the file in a checkout, None where there is none."""
+    path = results.resolve().parent / PATH
+    return path if path.is_file() else None
