@@ -7,7 +7,8 @@ learning curve; all items are ranked but those that the user has had. A user is 
 and so is an item; scores are cosines over a temperature, and both tables take row updates. Each
 interaction is a training example.
 
-The published numbers are those of LightGCN with three layers and the pairwise loss, a graph network
+Only the smoke preset has been run so far: the rates and the temperature are a first guess. The
+published numbers are those of LightGCN with three layers and the pairwise loss, a graph network
 and not this model.
 """
 

@@ -8,6 +8,10 @@ as in the eSASRec paper, and reads its items from the table of the head; histori
 rows of 50 steps, so that no step is padding. Every method has the same 256 classes to compare
 with, and `full` all of them.
 
+With `uniform`, 40 epochs are 4.4 minutes of training on two cores that other programs shared: test
+recall@10 0.0854 and nDCG@10 0.0504, below the published numbers; `uniform_cosine` reaches 0.0814
+and 0.0468. The other rows have not been run to the end.
+
 The published numbers beside ours: SASRec with binary cross-entropy and one negative, and with
 sampled softmax of 256 (arXiv 2508.06450); SCE (Mezentsev et al. 2024), which has two blocks.
 """
@@ -32,7 +36,7 @@ MODEL = {
     "num_heads": 1,
     "dropout": 0.5,
     "tied": True,
-    "batch_size": 32,
+    "batch_size": 16,
     "valid_users": 1024,
 }
 M = 256
@@ -79,7 +83,7 @@ def get_config():
         "bce": logistic(M, 0.0),
         "bce_1": logistic(1, 0.0),
         "sce": row(
-            "BucketedSoftmax", num_buckets=80, bucket_examples=80, bucket_classes=M, **PLAIN
+            "BucketedSoftmax", num_buckets=56, bucket_examples=56, bucket_classes=M, **PLAIN
         ),
     }
     published = {"uniform": (0.0921, 0.0531), "bce_1": (0.0605, 0.0318), "sce": (0.0935, 0.0544)}
