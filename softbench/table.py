@@ -122,10 +122,10 @@ class ClassTable(keras.layers.Layer):
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
         if len(rows.shape) == 3:
-            rows = l2_normalize(rows) if self.normalize else rows
             groups = rows.shape[0]
             if groups is not None and groups != hidden.shape[0]:
                 return self._group_logits(hidden, rows, bias)
+            rows = l2_normalize(rows) if self.normalize else rows
             inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
         else:
             inner = matmul_transposed(hidden, rows)
@@ -142,6 +142,9 @@ class ClassTable(keras.layers.Layer):
             ops.concatenate([hidden, rest], axis=0), (groups, size, hidden.shape[-1])
         )
         inner = ops.matmul(blocks, ops.transpose(rows, (0, 2, 1)))
+        if self.normalize:
+            inverse = ops.transpose(_inverse_norm(rows), (0, 2, 1))
+            inner = ops.cast(inner, "float32") * inverse
         scores = self._finish(inner, None if bias is None else ops.expand_dims(bias, 1))
         return ops.reshape(scores, (groups * size, -1))[:batch]
 

@@ -417,6 +417,13 @@ def test_diagnostics_of_a_training_record(name):
     n = problem.num_classes
     assert found["proposal_kl"] == pytest.approx((p * np.log(p * n)).sum(-1).mean(), rel=1e-4)
     assert found["proposal_ess"] == pytest.approx((1 / (n * p**2).sum(-1)).mean(), rel=1e-4)
+    hidden, labels = (np.asarray(x, np.float64) for x in problem.probe())
+    square = (((p - np.eye(n)[labels.astype(int)]).T @ hidden) ** 2).sum(-1)
+    rows = (p**2).T @ (hidden**2).sum(-1) * (n - 1) / 3 / square
+    buckets = np.asarray(reference.ref_class_buckets(problem.counts))
+    for i, bucket in enumerate(("head", "torso", "tail")):
+        expected = np.median(rows[(buckets == i) & ~np.isnan(rows)])
+        assert found[f"proposal_row_rv_{bucket}"] == pytest.approx(expected, rel=1e-3)
     share = problem.counts[problem.counts > 0] / problem.counts.sum()
     assert found["mutual_information"] == pytest.approx(-(share * np.log(share)).sum() - 1.5)
 

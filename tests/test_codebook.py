@@ -179,7 +179,7 @@ def trained(counted):
     """A head after 1000 row updates; the counts given, or seen and what it has kept of these."""
     rng = np.random.default_rng(4)
     counts, centres = class_counts(), rng.normal(size=(N, D))
-    config = {"counts": counts.tolist()} if counted else {}
+    config = {"refresh_every": 1} | ({"counts": counts.tolist()} if counted else {})
     head = head_of(config, row_optimizer=RowAdagrad(0.1), use_bias=counted)
     step = compiled(lambda h, y: head(h, y, training=True), head)
     start, seen = to_numpy(head.table.kernel), np.zeros(N)
@@ -219,7 +219,7 @@ def test_counts_are_those_of_the_labels_seen():
 def test_cells_are_renewed_a_share_at_a_time(monkeypatch):
     """Rows that were exchanged are in each other's cells after a round, and not before."""
     monkeypatch.setattr(follow, "SHARE", 15)
-    config = {"quantizer": "single", "num_codewords": 40}
+    config = {"quantizer": "single", "num_codewords": 40, "refresh_every": 2}
     sampler, table = make(config, {"row_optimizer": RowAdagrad(0.1)})
     before = to_numpy(sampler.cells.cell)
     rows = to_numpy(table.kernel)
@@ -231,6 +231,36 @@ def test_cells_are_renewed_a_share_at_a_time(monkeypatch):
         sampler.rows_changed(table, ids, *nothing)
     np.testing.assert_array_equal(to_numpy(sampler.cells.cell), np.roll(before, 1))
     assert int(to_numpy(sampler.cursor)) == 45 % N
+
+
+def test_all_classes_have_their_turn_in_refresh_every_steps():
+    """Of 40 classes at most 10 a step, and two where 20 steps are enough."""
+    for every, steps in ((4, 4), (20, 20), (1, 1)):
+        sampler, table = make({"refresh_every": every}, {"row_optimizer": RowAdagrad(0.1)})
+        nothing = keras.ops.zeros((1, D)), keras.ops.zeros((1, D))
+        before = to_numpy(sampler.cells.cell)
+        table.kernel.assign(-to_numpy(table.kernel))
+        for step in range(steps):
+            np.testing.assert_array_equal(to_numpy(sampler.cells.cell), before, f"step {step}")
+            sampler.rows_changed(table, keras.ops.zeros(1, "int32"), *nothing)
+        assert not np.array_equal(to_numpy(sampler.cells.cell), before)
+
+
+@pytest.mark.parametrize("touched", [3, 4, 10])
+def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
+    """In as many steps as one stands for, each touched row is looked at once."""
+    monkeypatch.setattr(follow, "FOLLOWED", 4)
+    sampler, _ = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
+    ids = np.arange(20, 20 + touched, dtype="int32")
+    total, every = np.zeros(N), touched // 4 + 1
+    for step in range(every):
+        sampler.cursor.assign(step * N)
+        found, further = sampler.followed(keras.ops.convert_to_tensor(ids))
+        share = to_numpy(further["share"])
+        assert len(share) <= 4 and set(share) <= {0, every}
+        np.add.at(total, to_numpy(found), share)
+    np.testing.assert_array_equal(total[20 : 20 + touched], every)
+    assert total.sum() == every * touched
 
 
 def test_refresh_counts_training_steps():

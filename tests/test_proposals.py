@@ -4,8 +4,11 @@ import keras
 import numpy as np
 import pytest
 import reference
+from scipy import stats
 
 from softbench.bench.job import Job
+from softbench.bench.training import run as train
+from softbench.bench.training.problems import load
 from softbench.experiments import trained
 from softbench.experiments.proposals import page
 from softbench.experiments.proposals import run as proposals
@@ -53,6 +56,7 @@ def make_job(folder, **fields):
             "fractions": [0.5, 1.0],
             "stale": STALE,
             "following": ["codebook"],
+            "train": True,
             "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
         },
     }
@@ -179,14 +183,29 @@ def test_tables(job):
         {**record, "cell": str(names), "samplers": {n: samplers[n] for n in names}}
         for names in (("codebook", "shared"), ("uniform",))
     ]
-    head, first, last = page.tables(plan, parts)
+    head, first, last, ranks = page.tables(plan, parts)
     assert [line[0] for line in head.rows] == ["50.00 %", "100.00 %"]
     assert "after 50 %" in first.title and "after 100 %" in last.title
-    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook"]
-    assert [line[:2] for line in last.rows[2:]] == [
-        ["codebook", "100.00 %"],
-        ["codebook", "50.00 %"],
-    ]
-    assert last.rows[2][5] == "100.00 %"  # the effective sample size
+    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook", "codebook"]
+    fitted = ["100.00 %", "50.00 %", "follows"]
+    assert [[line[0], line[2]] for line in last.rows[2:]] == [["codebook", f] for f in fitted]
+    assert last.rows[2][6] == "100.00 %"  # the effective sample size
+    reached = [samplers[name]["valid_perplexity"] for name in ("uniform", "shared", "codebook")]
+    figures = [point(job, name, 0.5)["rv"] for name in ("uniform", "shared", "codebook")]
+    assert [line[:3] for line in ranks.rows] == [["g", f, "3"] for f in ("50.00 %", "100.00 %")]
+    expected = stats.spearmanr(figures, reached).statistic
+    assert ranks.rows[0][5] == f"{expected:.2f}"
     samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity
-    assert page.tables(plan, [record])[2].rows[0][4] == "inf"
+    samplers["uniform"]["valid_perplexity"] = None
+    changed = page.tables(plan, [record])[2].rows[0]
+    assert changed[5] == "inf" and changed[1] in ("inf", "-")
+
+
+def test_a_sampler_trains_as_it_would_alone(job):
+    """The model that `full` trains is the same from the same start, with another head."""
+    method = METHODS["shared"]
+    alone = make_job(None, methods={"shared": method}, timing={"head_repetitions": 0})
+    train.fit(alone, method, load(alone.config, None), alone.config["optimizer"])
+    expected = np.exp(alone.result["curve"][-1]["valid_nll"])
+    found = job.result["samplers"]["shared"]["valid_perplexity"]
+    assert found == pytest.approx(expected, rel=1e-5)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from softbench.common import check_positive
 
-BUCKETS = ("head", "torso", "tail")
+BUCKETS = ("head", "torso", "tail")  # classes with a third of the labels each
 
 
 def hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.ndarray:
@@ -256,3 +256,10 @@ class RankingTotals:
                 for k, value in zip(self.ks, ranked, strict=True):
                     scores[f"recall_at_{k}_{name}"] = float(value / count)
         return scores
+
+
+def medians_by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    """The median of values (n,) that are numbers in each of `BUCKETS` that has any."""
+    known, buckets = ~np.isnan(values), class_buckets(counts)
+    own = {name: values[known & (buckets == i)] for i, name in enumerate(BUCKETS)}
+    return {name: float(np.median(found)) for name, found in own.items() if len(found)}

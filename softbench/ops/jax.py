@@ -88,7 +88,11 @@ def scatter_update(variable: keras.Variable, ids: Tensor, rows: Tensor) -> None:
 def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute: Callable) -> None:
     """Assign the tensors of `compute()` to `variables` if `condition`, a boolean scalar."""
     present = [variable.value for variable in variables]
-    values = jax.lax.cond(condition, lambda: list(compute()), lambda: present)
+    # What it reads of trainable variables is held constant: else a step that does not compute it
+    # fills what the derivative would need of it with zeros.
+    values, read = jax.closure_convert(lambda: list(compute()))
+    read = jax.lax.stop_gradient(read)
+    values = jax.lax.cond(condition, lambda: values(*read), lambda: present)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 

@@ -17,6 +17,7 @@ from softbench.bench import timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import build, resume, side_inputs
 from softbench.bench.training.problems import TOP_K, Problem, load
+from softbench.metrics.ranking import medians_by_frequency
 
 _VERBOSE = 1 if sys.stdout.isatty() else 2
 
@@ -161,7 +162,7 @@ def diagnose(
     """
     found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
     if hasattr(head, "sampler"):
-        outputs = problem.probe(encoder)[0]
+        outputs, labels = problem.probe(encoder)
         outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
         size = max(1, diagnostics.LARGEST_SCORES // problem.num_classes)
         outputs = {name: values[:size] for name, values in outputs.items()}
@@ -169,7 +170,24 @@ def diagnose(
         quality = diagnostics.proposal_quality(*given)
         found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
         found["proposal_rv"] = diagnostics.relative_variance(*given).mean
+        found |= _row_variances(head, problem, labels[:size], given)
     return found
+
+
+def _row_variances(
+    head: keras.layers.Layer, problem: Problem, labels: np.ndarray, given: tuple
+) -> dict[str, float]:
+    """Medians of `diagnostics.row_variance` over frequent, middle and rare classes.
+
+    Not of a large table, of which it would hold copies in float64, nor of a sampler that draws in
+    part for each example, of which it is not defined.
+    """
+    large = problem.num_classes * given[1].shape[-1] > diagnostics.LARGEST_SCORES
+    if large or head.sampler.shares_in_part:
+        return {}
+    rows = diagnostics.row_variance(head, given[1], labels, given[2]).values
+    found = medians_by_frequency(rows, problem.counts)
+    return {f"proposal_row_rv_{name}": value for name, value in found.items()}
 
 
 def _final(last: dict, test: dict) -> dict:

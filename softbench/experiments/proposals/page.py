@@ -1,9 +1,11 @@
 """Tables of the task "proposals". Needs no Keras."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
+from scipy import stats
 
 from softbench.report import frame
 from softbench.report.tables import (
@@ -38,6 +40,18 @@ _PROPOSALS = {
 }
 
 
+# What might order samplers by how well a head trains with them, the smaller the better.
+_FIGURES = {
+    "KL": "kl",
+    "-ESS": "ess",
+    "rv": "rv",
+    "rv, median": "rv_median",
+    "rv of rows, median": "row_rv_median",
+    **{f"median, {b}": f"row_rv_median_{b}" for b in _BUCKETS},
+    **{f"mean, {b}": f"row_rv_mean_{b}" for b in _BUCKETS},
+}
+
+
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each sampler and point, with what is known of the head there."""
     config = record["config"]
@@ -50,7 +64,8 @@ def _rows(record: Mapping) -> Iterator[dict]:
             rows = {f"row_rv_{part}": value for part, value in point["row_rv"].items()}
             row = {"head": key, "method": name, "batch": record["batch"], **times}
             row |= {"draws": found["draws"], **heads[point["fraction"]]}
-            row["reached"] = found.get("valid_perplexity")
+            if "valid_perplexity" in found:  # null: training diverged
+                row["reached"] = found["valid_perplexity"] or math.inf
             fitted = "follows" if point.get("follows") else percent(point["built"])
             own = {k: v for k, v in point.items() if k != "row_rv"}
             yield row | own | rows | {"fitted": fitted}
@@ -74,24 +89,22 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
             table(f"Proposals after {100 * fraction:g} % of the steps: {where}", part, _PROPOSALS)
             for fraction, part in own.groupby("fraction", sort=False)
         ]
-    return [*found, *_what_ranks(plan, rows)]
+    return [*found, *_what_ranks(rows)]
 
 
-def _what_ranks(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
+def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     """How each figure, at each point of a head's training, orders the rows that were trained."""
-    own = rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
-    found = []
-    for (head, fraction), part in own.groupby(["head", "fraction"], sort=False):
-        first = part.iloc[0]
-        row = {"problem": first["problem"], "trained": fraction, "rows": len(part)}
-        worse = part["reached"].fillna(math.inf)
-        for name, column in _FIGURES.items():
-            values = -part[column] if column == "ess" else part[column]
-            row[name] = stats.spearmanr(values, worse).statistic
-        found.append(row)
-    if not found:
+    if "reached" not in rows:
         return []
-    columns = {"head": "problem", "trained": (percent, "trained"), "rows": ("{}", "rows")}
+    own, found = rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])], []
+    for (_, fraction), part in own.groupby(["head", "fraction"], sort=False):
+        row = {"group": part["group"].iloc[0], "trained": fraction, "rows": len(part)}
+        for name, column in _FIGURES.items():
+            values = part[column].fillna(math.inf)  # a record spells infinity as null
+            values = -values if column == "ess" else values
+            row[name] = stats.spearmanr(values, part["reached"]).statistic
+        found.append(row)
+    columns = {"head": "group", "trained": (percent, "trained"), "rows": ("{}", "rows")}
     columns |= {name: ("{:.2f}", name) for name in _FIGURES}
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
     return [table(title, pd.DataFrame(found), columns)]

@@ -16,7 +16,7 @@ from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
 from softbench.experiments.proposals.following import Follower
 from softbench.experiments.trained import Trained
-from softbench.metrics.ranking import BUCKETS, class_buckets
+from softbench.metrics.ranking import BUCKETS, class_buckets, medians_by_frequency
 from softbench.ops import steps as compiled_steps
 
 
@@ -125,11 +125,12 @@ def by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
     """Medians and means of (n,) values that are numbers, of thirds of the labels by class."""
     known = ~np.isnan(values)
     found = {"median": float(np.median(values[known]))}
+    medians = medians_by_frequency(values, counts)
+    found |= {f"median_{name}": value for name, value in medians.items()}
     buckets = class_buckets(counts)
-    for bucket, name in enumerate(BUCKETS):
-        own = values[known & (buckets == bucket)]
-        if len(own):
-            found |= {f"median_{name}": float(np.median(own)), f"mean_{name}": float(own.mean())}
+    for name in medians:
+        own = values[known & (buckets == BUCKETS.index(name))]
+        found[f"mean_{name}"] = float(own.mean())
     return found
 
 

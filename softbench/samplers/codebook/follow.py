@@ -28,7 +28,7 @@ from softbench.samplers.training_step import is_counted
 from softbench.state import add_constant, add_state, check_one_replica
 
 SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
-SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer
+SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer, at most
 FOLLOWED = 4096  # touched rows that the sums follow in a step
 
 
@@ -221,7 +221,7 @@ class FollowingCodebook(Sampler):
         """
         size = ops.shape(ids)[0]
         every = size // FOLLOWED + 1
-        first = ops.mod(read(self.cursor) // SHARE, every)
+        first = ops.mod(read(self.cursor) // self._share, every)
         places = first + every * ops.arange(-(-size // every), dtype="int32")
         share = ops.where(places < size, ops.cast(every, "float32"), 0.0)
         return ops.take(ids, ops.minimum(places, size - 1), axis=0), {"share": share}
@@ -251,10 +251,14 @@ class FollowingCodebook(Sampler):
             variable.assign(value)
         self._renew_share(table, words)
 
+    @property
+    def _share(self) -> int:
+        """Classes whose cell is looked for in a step: all have their turn in `refresh_every`."""
+        return min(SHARE, -(-self.units // self.refresh_every))
+
     def _renew_share(self, table: Any, words: fit.Codewords) -> None:
         """Find the nearest codewords of the next classes; put all in use when each had its turn."""
-        size = min(SHARE, self.units)
-        cursor = read(self.cursor)
+        size, cursor = self._share, read(self.cursor)
         ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
         cell = fit.encode(self._rows(table)(ids), words, self.quantizer)
         scatter_update(self.next_cell, ids, cell)

@@ -48,8 +48,9 @@ class Codebook(FollowingCodebook):
 
     How it follows the table. A full fit when built: k-means++ with candidates and Lloyd passes, on
     all or on 256 K classes. With a `row_optimizer` the codewords stay, in each step, the means of
-    the rows of their cells, in O(touched rows * d); cells are looked for again for 1,024 classes a
-    step in turn, and come into use together when all had their turn. Otherwise every
+    the rows of their cells: 4,096 of the touched rows are looked at, each for as many as it stands
+    for. Cells are looked for again for n / `refresh_every` classes a step in turn, 1,024 at most,
+    and come into use together when all had their turn. Otherwise every
     `refresh_every`-th training step makes one Lloyd pass over all classes, O(n K d), and computes
     the weights afresh. `refresh(table)`, another full fit, is for a table that was assigned by
     hand.
@@ -67,7 +68,7 @@ class Codebook(FollowingCodebook):
         counts_power: of the counts. 0 for an unweighted k-means.
         prior: counts of the classes (n,), or None for 1. A class with count 0 is never drawn.
         prior_power: of the prior.
-        refresh_every: training steps between passes under an ordinary optimizer.
+        refresh_every: training steps between passes, at least so many with a `row_optimizer`.
         share_draws: as for every sampler. With a number G of groups, a power of two, a head puts
             similar examples together (halves of halves of the batch, at the median of the main
             direction), and each group draws from its own mixture.
