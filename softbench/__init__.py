@@ -12,7 +12,9 @@ __version__ = "0.1.0"
 _HOME = {
     "AdaptiveSoftmax": "softbench.heads",
     "AugmentReduce": "softbench.heads",
+    "BucketedSoftmax": "softbench.heads",
     "Classifier": "softbench.classifier",
+    "compare": "softbench.comparison",
     "ClassTable": "softbench.table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",
@@ -21,9 +23,11 @@ _HOME = {
     "OneVsEach": "softbench.heads",
     "SampledHinge": "softbench.heads",
     "SampledSoftmax": "softbench.heads",
+    "TiedEmbedding": "softbench.heads",
     "RowAdagrad": "softbench.rows",
     "RowAdam": "softbench.rows",
     "RowSGD": "softbench.rows",
+    "predictor": "softbench.prediction",
 }
 _MODULES = (
     "callbacks",

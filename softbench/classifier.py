@@ -6,10 +6,9 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE
-from softbench.heads.inputs import with_masks
 from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.models.embedding import RowEmbedding
+from softbench.rates import check_optimizer, follow
 from softbench.state import saved_arguments
 
 
@@ -46,6 +45,9 @@ class Classifier(keras.Model):
         inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
             that its sampler was fitted to.
 
+    Callbacks that watch `val_perplexity` or a `val_precision_at_k` know which way is better.
+    `class_weight` is for one label an example; other labels take `sample_weight` of their shape.
+
     Example:
         >>> model = softbench.Classifier(keras.layers.Dense(8), softbench.FullSoftmax(4))
         >>> model.compile("adam")
@@ -71,12 +73,16 @@ class Classifier(keras.Model):
         self.top_k = tuple(k for k in top_k if k <= head.units)
         self.perplexity = Perplexity(name="perplexity")
         self.precisions = [PrecisionAtK(k, name=f"precision_at_{k}") for k in self.top_k]
+        if not self.trainable:
+            encoder.trainable = head.trainable = False
 
     def build(self, input_shape: Any) -> None:
         if not self.encoder.built:
             self.encoder.build(input_shape)
         if not self.head.built:
             shape = self.encoder.compute_output_shape(input_shape)
+            if getattr(self.head, "tie", None) is not None:  # it needs the fixed shape
+                shape = getattr(self.encoder, "output_shape", shape)
             self.head.build(shape["hidden"] if isinstance(shape, dict) else shape)
 
     def _encode(self, x: Any, training: bool | None) -> dict[str, Any]:
@@ -97,17 +103,78 @@ class Classifier(keras.Model):
         if training:
             return {}
         mask = MaskOf(autocast=False)(encoded["hidden"])
-        outputs = {"losses": losses, "weight": with_masks(weight, labels, mask)}
+        counted = self.head.example_weight(encoded["hidden"], labels, weight, mask)
+        outputs = {"losses": losses, "weight": counted}
         if self.top_k:
             encoded.pop("example_ids", None)  # of training alone
             outputs["top_ids"] = self.head.top_k(**encoded, k=max(self.top_k))[1]
         return outputs
 
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """As `keras.Model.compile`, without a loss and without metrics.
+
+        Raises:
+            ValueError: if `loss`, `loss_weights`, `metrics` or `weighted_metrics` is given.
+        """
+        for name, value in {"loss": loss, "loss_weights": loss_weights}.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be left out: the head adds its own loss, which it computes "
+                    f"without the scores of all classes. Received: {name}={value!r}"
+                )
+        for name, value in {"metrics": metrics, "weighted_metrics": weighted_metrics}.items():
+            if value:
+                raise ValueError(
+                    f"`{name}` must be left out: `evaluate` gives loss, perplexity and "
+                    "precision_at_k (`top_k`). For metrics of the scores of all classes, (B, n), "
+                    "compile `softbench.predictor(model)` with them and a loss, and evaluate that. "
+                    f"Received: {name}={value!r}"
+                )
+        super().compile(optimizer, **kwargs)
+
+    def compile_from_config(self, config: dict) -> None:
+        """Compile as a saved model was."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
-        self._check_optimizer()
+        check_optimizer(self)
         self._check_labels(y, kwargs.get("sample_weight"))
+        if kwargs.get("class_weight") is not None:
+            self._check_class_weight(y)
+        self._tell_directions(kwargs.get("callbacks"))
         return super().fit(x, y, **kwargs)
+
+    def _check_class_weight(self, labels: Any) -> None:
+        """Raise a ValueError unless Keras can look up the class of an example.
+
+        Of labels of a higher rank it would take the place of the largest for the class.
+        """
+        shape = tuple(getattr(labels, "shape", ()))
+        if self.head.multi_label or (len(shape) > 1 and shape[1:] != (1,)):
+            raise ValueError(
+                "`class_weight` needs one label for each example. Give `sample_weight` of the "
+                "shape of the labels instead, such as class_weights[labels]. Received labels of "
+                f"shape {shape}"
+            )
+
+    def _tell_directions(self, callbacks: Any) -> None:
+        """Set which way is better in callbacks of mode="auto" that watch one of the metrics."""
+        names = {metric.name: metric._direction for metric in (self.perplexity, *self.precisions)}
+        for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
+            watched = str(getattr(callback, "monitor", "")).removeprefix("val_")
+            if getattr(callback, "mode", None) == "auto" and watched in names:
+                callback.mode = "max" if names[watched] == "up" else "min"
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """As `keras.Model.evaluate`; labels and weights given as arrays are checked first."""
@@ -120,31 +187,10 @@ class Classifier(keras.Model):
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
             self.head.check_label_values(labels, sample_weight)
 
-    def _check_optimizer(self) -> None:
-        """Raise a ValueError if the optimizer is told what row optimizers do not do."""
-        layers = list(self._flatten_layers())
-        if all(getattr(part, "row_optimizer", None) is None for part in layers):
-            return
-        scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        if scaled and any(isinstance(part, RowEmbedding) for part in layers):
-            raise ValueError(
-                "`optimizer` must not be a LossScaleOptimizer beside a `RowEmbedding`: the scale "
-                "would stay in the gradient of its rows. Use 'mixed_bfloat16'. "
-                f"Received: optimizer={self.optimizer.name}"
-            )
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        for name in ("gradient_accumulation_steps", "use_ema"):
-            value = getattr(optimizer, name, None)
-            if value:
-                raise ValueError(
-                    f"`{name}` of the model's optimizer does not reach the rows that a "
-                    "`row_optimizer` updates: they move at every batch, and are not averaged. Use "
-                    f"`row_optimizer=None`, or leave `{name}` out. Received: {name}={value}"
-                )
-
     def train_step(self, *args: Any) -> Any:
-        self._check_optimizer()
-        return super().train_step(*args[:-1], self._with_labels(args[-1]))
+        check_optimizer(self)
+        data = self._with_labels(args[-1])
+        return super().train_step(*follow(self, args[:-1]), data)
 
     def test_step(self, *args: Any) -> Any:
         return super().test_step(*args[:-1], self._with_labels(args[-1]))
@@ -169,7 +215,8 @@ class Classifier(keras.Model):
         nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
         self.perplexity.update_state(nll, weight)
         for metric in self.precisions:
-            labels = ops.reshape(x.labels, (-1,))
+            several = x.labels.shape[-1:] if self.head.multi_label else ()
+            labels = ops.reshape(x.labels, (-1, *several))
             top_ids = ops.reshape(y_pred["top_ids"], (-1, max(self.top_k)))
             metric.update_state(labels, top_ids, weight)
         for metric in (self.perplexity, *self.precisions):

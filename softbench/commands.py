@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from absl import app, flags
 
+import softbench
+
 
 class ConfigError(ValueError):
     """A user's mistake in a flag or a config: shown as one line, without a traceback."""
@@ -24,6 +26,7 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
         ConfigError: for an unknown flag, a missing or wrong value, or an argument that is no flag.
     """
     flags.DEFINE_bool("help", False, "Shows this help.", short_name="h", flag_values=values)
+    flags.DEFINE_bool("version", False, "Shows the version.", flag_values=values)
     try:
         rest = values(argv)
     except flags.Error as error:
@@ -32,6 +35,9 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
         raise ConfigError(line.removeprefix(f"{__name__}.ConfigError: ")) from None
     if values.help:
         print(f"{usage}\n{values.get_help()}")
+        raise SystemExit(0)
+    if values.version:
+        print(f"softbench {softbench.__version__}")
         raise SystemExit(0)
     if len(rest) > 1:
         raise ConfigError(f"Only flags are expected. Received: {rest[1:]}")
@@ -44,7 +50,7 @@ def run(name: str, main: Callable[[list[str]], int], stopped: str) -> None:
     Args:
         name: of the command.
         main: command line -> exit status. A ConfigError or OSError that it raises is a mistake of
-            the user's: one line, exit status 2.
+            the user's: one line (or a line for each of several), exit status 2.
         stopped: what Ctrl-C and `kill` print, with exit status 130.
     """
 
@@ -62,7 +68,8 @@ def run(name: str, main: Callable[[list[str]], int], stopped: str) -> None:
         except (ConfigError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 error = f"standard output was closed; {stopped}"
-            print(f"{name}: error: {error}", file=sys.stderr)
+            for line in str(error).splitlines() or [""]:
+                print(f"{name}: error: {line}", file=sys.stderr)
             _give_up_output()
             return 2
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ ValueError; inside a compiled step it is told apart by `safe_ids`, and its loss 
 64-bit integers: there a compiled step sees an int64 only after JAX has cut it to 32 bits.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -76,11 +77,27 @@ def check_weights(weight: Any) -> None:
         )
 
 
-def safe_ids(ids: Tensor, size: int | None, first: int = 0) -> tuple[Tensor, Tensor]:
-    """`ids` as int32, 0 where they are not in [first, size), and whether they are, both (...)."""
+def _signed(ids: Tensor) -> Tensor:
+    """Integers as int32, or int64 where they are as wide."""
     ids = ops.convert_to_tensor(ids)
     wide = "int64" in keras.backend.standardize_dtype(ids.dtype)  # or uint64
-    ids = ops.cast(ids, "int64" if wide else "int32")
+    return ops.cast(ids, "int64" if wide else "int32")
+
+
+def is_any_of(ids: Any, values: Sequence[int]) -> Any:
+    """Whether each of the ids (...) is one of the values, bool (...)."""
+    if isinstance(ids, np.ndarray):  # a backend may cut it to fewer bits
+        return np.isin(ids, values)
+    ids = _signed(ids)
+    found = ops.zeros_like(ids, dtype="bool")
+    for value in values:
+        found = ops.logical_or(found, ops.equal(ids, value))
+    return found
+
+
+def safe_ids(ids: Tensor, size: int | None, first: int = 0) -> tuple[Tensor, Tensor]:
+    """`ids` as int32, 0 where they are not in [first, size), and whether they are, both (...)."""
+    ids = _signed(ids)
     size = 2**31 - 1 if size is None else size
     valid = ops.logical_and(ids >= first, ids < size)
     return ops.where(valid, ops.cast(ids, "int32"), 0), valid

@@ -80,6 +80,25 @@ def _cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
     return -ops.log_softmax(logits, axis=-1)[:, 0]
 
 
+def mean_logit(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor | None,
+    sampled_log_expected_count: Tensor,
+    num_classes: int,
+) -> Tensor:
+    """1/n (o_t + sum_j o_j / E[count_j]) (B,): the mean logit of all classes, without bias.
+
+    The draws are of the classes other than the true one, or masked. Shapes are those of
+    `sampled_softmax`; `true_log_expected_count` is not used. No weight is above e^40.
+    """
+    masked = masked_draws(sampled_logits, sampled_log_expected_count)
+    log_weight = -ops.where(masked, 0.0, sampled_log_expected_count)
+    weight = ops.exp(ops.minimum(log_weight, LARGEST_LOG_WEIGHT))
+    others = ops.sum(ops.where(masked, 0.0, sampled_logits) * weight, axis=-1)
+    return (true_logit + others) / num_classes
+
+
 def nce_ranking(
     true_logit: Tensor,
     sampled_logits: Tensor,
@@ -178,6 +197,41 @@ def negative_sampling(
     true_noise = ops.where(never, 0.0, true_log_expected_count) - ops.log(size)
     penalty = penalty + ops.where(never, 0.0, ops.square(true_logit + true_noise))
     return loss + regularizer_lambda * penalty
+
+
+def gbce(
+    true_logit: Tensor,
+    sampled_logits: Tensor,
+    true_log_expected_count: Tensor | None,
+    sampled_log_expected_count: Tensor,
+    beta: float = 1.0,
+) -> Tensor:
+    """Generalised binary cross-entropy: negative sampling with a weight on the true class.
+
+    loss = -beta log sigmoid(s_y) - sum_j log(1 - sigma(s_j)) (Petrov & Macdonald 2023);
+    beta = 1 is binary cross-entropy with m negatives. The sum is not divided by m: at its minimum
+    s = log p(y|x) - log E[count of y] + log beta.
+
+    Args:
+        true_log_expected_count: not used; the others as in `sampled_softmax`.
+        beta: weight of the true class, see `gbce_beta`.
+
+    Returns:
+        (B,).
+    """
+    masked = masked_draws(sampled_logits, sampled_log_expected_count)
+    negatives = sum_unmasked(ops.softplus, sampled_logits, masked)
+    return beta * ops.softplus(-true_logit) + negatives
+
+
+def gbce_beta(num_classes: int, num_sampled: int, t: float) -> float:
+    """alpha (t (1 - 1/alpha) + 1/alpha) with alpha = m / (n - 1) (Petrov & Macdonald 2023).
+
+    It is 1 at t = 0, and alpha at t = 1, where sigmoid(s_y) is p(y|x) if the draws are uniform
+    and never the label itself.
+    """
+    alpha = min(num_sampled / max(num_classes - 1, 1), 1.0)
+    return alpha * (t * (1.0 - 1.0 / alpha) + 1.0 / alpha)
 
 
 def one_vs_each(

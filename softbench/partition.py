@@ -70,6 +70,28 @@ def top_k(
     return best if chunk == num_classes else fold_classes(num_classes, chunk, step, best, first=1)
 
 
+def without(scores: Callable[[Tensor], Tensor], ids: Tensor) -> Callable[[Tensor], Tensor]:
+    """`scores` with -inf for the classes that each example leaves out.
+
+    Args:
+        scores: consecutive ids (C,) -> (B, C).
+        ids: (B, S), what is left out, in any order; -1 is padding.
+    """
+
+    def remaining(own: Tensor) -> Tensor:
+        found = scores(own)
+        batch, chunk = ids.shape[0], own.shape[0]
+        place = ids - own[0]
+        place = ops.where(ops.logical_and(place >= 0, place < chunk), place, chunk)  # none of them
+        rows = ops.broadcast_to(ops.arange(batch, dtype="int32")[:, None], ids.shape)
+        index = ops.reshape(ops.stack([rows, place], axis=-1), (-1, 2))
+        ones = ops.ones_like(index[:, 0])
+        left_out = ops.scatter(index, ones, (batch, chunk + 1))[:, :chunk]
+        return ops.where(left_out > 0, -float("inf"), found)
+
+    return remaining
+
+
 def largest(found: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of the scores `found` (B, C), NaN first, and their ids; equal ones in order."""
     ranked = ops.where(ops.isnan(found), float("inf"), found)

@@ -11,10 +11,10 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.optimizers.schedules import LearningRateSchedule
 
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
+from softbench.rates import LearningRate, Rate
 from softbench.state import Arguments, saved_arguments
 
 
@@ -28,31 +28,29 @@ class RowOptimizer:
     `use_ema` and `gradient_accumulation_steps` do not reach them; `Classifier` raises an error.
 
     Args:
-        learning_rate: a positive float, or a `keras.optimizers.schedules.LearningRateSchedule`
-            that is called with the number of updates already made.
+        learning_rate: a positive float; a `keras.optimizers.schedules.LearningRateSchedule` that
+            is called with the number of updates already made; or "model", the rate of the model's
+            own optimizer, or {"model": x}, x times that (see `follow`).
         clipnorm: None, or the most that the norm of the gradient of one variable may be, over all
             rows that the batch touched; a larger one is scaled down to it, as by Keras.
         clipvalue: None, or the most that an entry of the gradient may be in absolute value.
         global_clipnorm: as `clipnorm`, of one norm over kernel and bias together.
 
     Raises:
-        ValueError: if `learning_rate` is neither, if a limit is not positive, or if more than one
-            is given.
+        ValueError: if `learning_rate` is none of these, if a limit is not positive, or if more
+            than one is given.
     """
 
     arguments: Arguments = ("learning_rate", "clipnorm", "clipvalue", "global_clipnorm")
 
     def __init__(
         self,
-        learning_rate: float | LearningRateSchedule,
+        learning_rate: Rate,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
     ) -> None:
-        if isinstance(learning_rate, dict):
-            learning_rate = keras.optimizers.schedules.deserialize(learning_rate)
-        if not isinstance(learning_rate, LearningRateSchedule):
-            check_number(0, exclusive=True, learning_rate=learning_rate)
+        self.rate = LearningRate(learning_rate)
         limits = {
             "clipnorm": clipnorm,
             "clipvalue": clipvalue,
@@ -65,10 +63,25 @@ class RowOptimizer:
                 "Only one of `clipnorm`, `clipvalue` and `global_clipnorm` can be given. "
                 f"Received: {', '.join(f'{name}={limit}' for name, limit in given.items())}"
             )
-        self.learning_rate = learning_rate
         self.clipnorm, self.clipvalue = clipnorm, clipvalue
         self.global_clipnorm = global_clipnorm
         self.slots: dict[str, float] = {}  # name -> initial value of every entry
+
+    @property
+    def learning_rate(self) -> Any:
+        """A Keras variable once a table is built, to be set at any time; or the schedule."""
+        return self.rate.now() if self.rate.schedule is None else self.rate.schedule
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self.rate.set(value)
+
+    def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """With "model": take the rate that a Keras optimizer has now.
+
+        `Classifier` does so in each step, `callbacks.FollowLearningRate` before each batch.
+        """
+        self.rate.follow(optimizer)
 
     def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
         """One non-trainable float32 variable of the shape of `variable` for each slot.
@@ -109,12 +122,11 @@ class RowOptimizer:
         iterations: keras.Variable,
         ids: Tensor,
         gradients: list[Tensor],
+        rate: Tensor | None = None,
     ) -> None:
         """Update the distinct rows `ids` (U,) of every variable from `gradients` (U, ...)."""
-        rate = self.learning_rate
-        if isinstance(rate, LearningRateSchedule):
-            rate = rate(iterations)
-        rate, step = ops.cast(rate, "float32"), ops.cast(iterations, "float32") + 1.0
+        rate = self.rate.at(iterations) if rate is None else rate
+        step = ops.cast(iterations, "float32") + 1.0
         gradients = self._clipped(gradients)
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
             self.update(variable, own_slots, ids, gradient, rate, step)
@@ -131,7 +143,7 @@ class RowOptimizer:
         return gradients
 
     def get_config(self) -> dict:
-        return saved_arguments(self)
+        return {**saved_arguments(self), "learning_rate": self.rate.config()}
 
     @classmethod
     def from_config(cls, config: dict) -> "RowOptimizer":
@@ -154,7 +166,7 @@ class RowSGD(RowOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | LearningRateSchedule = 0.01,
+        learning_rate: Rate = 0.01,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
@@ -199,7 +211,7 @@ class RowAdagrad(RowOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | LearningRateSchedule = 0.001,
+        learning_rate: Rate = 0.001,
         initial_accumulator_value: float = 0.1,
         epsilon: float = 1e-7,
         clipnorm: float | None = None,
@@ -240,7 +252,7 @@ class RowAdam(RowOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | LearningRateSchedule = 0.001,
+        learning_rate: Rate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,

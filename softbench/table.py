@@ -75,7 +75,7 @@ class ClassTable(keras.layers.Layer):
         self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.bias = None
+        self.bias = self.rate = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
@@ -95,6 +95,7 @@ class ClassTable(keras.layers.Layer):
                 self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
             ]
             self.iterations = add_state(self, "iterations", dtype="int32")
+            self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
     def _variables(self) -> list[keras.Variable]:
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
@@ -104,7 +105,10 @@ class ClassTable(keras.layers.Layer):
         return [gather_rows(v, ids) for v in self._variables()]
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored."""
+        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
+
+        With a `row_optimizer` no gradient gets from them to the table: see `TiedEmbedding`.
+        """
         return gather_rows(self.kernel, ids)
 
     def logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -186,10 +190,15 @@ class ClassTable(keras.layers.Layer):
         return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
     def check_replicas(self) -> None:
-        """Raise a ValueError before a training step whose row updates replicas would not share."""
+        """Raise a ValueError before a training step whose row updates replicas would not share.
+
+        Or which has no learning rate for them.
+        """
         if self.row_optimizer is not None:
             remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
             check_one_replica("row_optimizer", remedy)
+            if self.trainable:
+                self.row_optimizer.rate.check()
 
     def apply_row_gradients(
         self,
@@ -198,6 +207,7 @@ class ClassTable(keras.layers.Layer):
         on_change: Callable | None = None,
         when: Tensor | None = None,
         followed: Callable | None = None,
+        rate: Tensor | None = None,
     ) -> None:
         """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
 
@@ -208,7 +218,7 @@ class ClassTable(keras.layers.Layer):
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
         slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
-        False has the same effect.
+        False has the same effect. `rate`, float32 (), replaces the learning rate of now.
         """
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
@@ -219,10 +229,19 @@ class ClassTable(keras.layers.Layer):
             changed, further = (ids, {}) if followed is None else followed(ids)
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
-        self.row_optimizer.apply(self._variables(), self.row_slots, self.iterations, ids, gradients)
+        state = self._variables(), self.row_slots, self.iterations
+        self.row_optimizer.apply(*state, ids, gradients, rate)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)
+
+    def load_own_variables(self, store: dict) -> None:
+        arrays = {key: store[key] for key in list(store.keys())}
+        if self.rate is not None:
+            own = len(self._trainable_variables) + len(self._non_trainable_variables)
+            if len(arrays) == own - 1:  # of a version without the variable: the configured rate
+                arrays[str(own - 1)] = ops.convert_to_numpy(self.rate)
+        super().load_own_variables(arrays)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)

@@ -52,6 +52,22 @@ def ref_ndcg_at_k(scores, truth, k):
     return sum(values) / len(values)
 
 
+def ref_recommendation(scores, truth, seen, k):
+    """Recall@k, MRR@k and coverage@k of the best unseen items, over rows with labels."""
+    recalls, ranks, shown = [], [], set()
+    for s, t, before in zip(scores, truth, seen, strict=True):
+        labels = {i for i in range(len(s)) if t[i]}
+        if not labels:
+            continue
+        unseen = [-math.inf if before[i] and i not in labels else s[i] for i in range(len(s))]
+        best = _ref_ranking(unseen, k)
+        shown.update(best)
+        hits = [r for r, i in enumerate(best, 1) if i in labels]
+        recalls.append(len(hits) / len(labels))
+        ranks.append(1 / hits[0] if hits else 0.0)
+    return sum(recalls) / len(recalls), sum(ranks) / len(ranks), len(shown) / len(scores[0])
+
+
 def ref_class_buckets(counts):
     """0, 1, 2 by the third of all labels in which the more frequent classes' labels end."""
     order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
@@ -161,6 +177,28 @@ def negative_sampling(true, sampled, true_noise, sampled_noise, regularizer_lamb
     return -np.log(sigmoid(true)) + penalty + np.where(kept, terms, 0.0).sum(-1) / m
 
 
+def gbce(true, sampled, num_classes, t):
+    """Petrov & Macdonald 2023: -log sigma(s)^beta - sum_j log(1 - sigma(s_j)), m = all draws."""
+    alpha = sampled.shape[-1] / (num_classes - 1)
+    beta = alpha * (t * (1 - 1 / alpha) + 1 / alpha)
+    negatives = np.where(np.isneginf(sampled), 0.0, np.log(1 - sigmoid(sampled)))
+    return -np.log(sigmoid(true) ** beta) - negatives.sum(-1)
+
+
+def attention(x, mask, weights):
+    """One head over x (T, d): weights query, its bias, key, bias, value, bias, output, bias."""
+    wq, bq, wk, bk, wv, bv, wo, bo = weights
+    query, key, value = x @ wq + bq, x @ wk + bk, x @ wv + bv
+    scores = np.where(mask, query @ key.T / np.sqrt(query.shape[-1]), -np.inf)
+    return softmax(scores) @ value @ wo + bo
+
+
+def layer_norm(x, scale, shift, epsilon=1e-6):
+    """(x - mean) / sqrt(variance + epsilon) along the last axis, scaled and shifted."""
+    variance = x.var(-1, keepdims=True)
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + epsilon) * scale + shift
+
+
 def one_vs_each(true, sampled, sampled_count):
     """Titsias 2016: sum_j -log sigma(o_y - o_j) / E[count_j]; draws at -inf left out."""
     gap = true[:, None] - np.where(np.isneginf(sampled), 0.0, sampled)
@@ -176,6 +214,31 @@ def augment_reduce(true, sampled, sampled_count, eta):
 def hinge(true, sampled, margin=1.0):
     """max(0, margin - (o_y - max_j o_j))."""
     return np.maximum(0.0, margin - (true - sampled.max(-1)))
+
+
+def of_several(loss, scores, labels, weight=None, total=False, noise=False):
+    """(B,): the weighted mean, or total, of loss(true (1,), others (1, k)) over the labels.
+
+    `scores` (B, n); `labels` (B, P) padded with -1. The others are the classes that are no label of
+    the example, or with `noise` all of them. An example without labels has the loss 0.
+    """
+    weight = np.ones(labels.shape) if weight is None else np.asarray(weight, np.float64)
+    result = np.zeros(len(labels))
+    for b, (row, own, w) in enumerate(zip(scores, labels, weight, strict=True)):
+        there = (own >= 0) & (w > 0)
+        if not there.any():
+            continue
+        others = row if noise else np.delete(row, own[there])
+        found = [float(loss(row[[y]], others[None])[0]) for y in own[there]]
+        result[b] = np.dot(found, w[there]) / (1.0 if total else w[there].sum())
+    return result
+
+
+def smoothed_loss(scores, labels, epsilon):
+    """(B,): cross-entropy with (1 - epsilon) on the label and epsilon / n on every class."""
+    target = np.full(scores.shape, epsilon / scores.shape[1])
+    target[np.arange(len(labels)), labels] += 1 - epsilon
+    return -(target * (scores - logsumexp(scores)[:, None])).sum(-1)
 
 
 # Heads that are not one table of n rows.

@@ -41,7 +41,7 @@ def get_config():
             "full": {"head": "FullSoftmax"},
             "unigram": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 8, "sampler": {
                 "class_name": "unigram", "config": {"counts": "train", "power": 0.5}}}},
-            "broken": {"head": "NoSuchHead"},
+            "broken": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 0}},
             "diverges": {"head": "FullSoftmax", "optimizer": {"learning_rate": 1e38}},
         },
         timing={"warmup_steps": 2, "head_repetitions": 3},
@@ -99,7 +99,8 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     files = sorted((out / "runs").iterdir())
     contents = [path.read_bytes() for path in files]
     assert len(files) == 3
-    assert "| unigram" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "| unigram" in shown
 
     good = record_of(out, "unigram")
     assert good["status"] == "ok"
@@ -126,7 +127,9 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
 
     broken = record_of(out, "broken")
     assert broken["status"] == "crashed"
-    assert "`head` must name a head of softbench. Received: 'NoSuchHead'" in broken["error"]
+    error = "ValueError: `num_sampled` must be an integer >= 1. Received: num_sampled=0"
+    assert broken["error"].endswith(error)
+    assert f"    {error}\n    {out / 'runs' / broken['cell']}.json: --retry_failed runs" in shown
     diverged = record_of(out, "diverges")
     assert diverged["status"] == "nan"
     assert len(diverged["curve"]) == 1
@@ -235,7 +238,9 @@ def test_ptb_config_holds_the_papers_numbers():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--config.no_such_key=1"], "Unknown config key. Received: --config...no_such_key"),
+        (["--config.no_such_key=1"], "Unknown config key. --config has: backend, callbacks, "),
+        (["--config.epoch=1"], "did you mean --config.epochs? Received: --config.epoch"),
+        (["--config.timing.nope=1"], "--config.timing has: head_repetitions, warmup_steps. Rec"),
         (["--config.methods=full,nope"], "--config.methods must name methods of this config: full"),
         (["--data_dir=/no/such/folder"], "--data_dir must be an existing folder. Received: /no/"),
         (["--workdir=/proc/nowhere"], "--workdir must be a folder that can be written. Received:"),

@@ -47,9 +47,8 @@ def test_importing_datasets_needs_no_keras():
 
 def test_load_names_and_errors():
     assert datasets.load("synthetic_language", num_classes=5, num_train=50).num_classes == 5
-    with pytest.raises(
-        ValueError, match=r"ptb, synthetic_language, synthetic_triples, synthetic_xmc, .*'x'"
-    ):
+    generated = "synthetic_interactions, synthetic_language, synthetic_sessions, synthetic_triples"
+    with pytest.raises(ValueError, match=rf"ptb, {generated}, .*'x'"):
         datasets.load("x")
     with pytest.raises(ValueError, match=r"`sizes`.*Received: .*bogus"):
         datasets.load("synthetic_xmc", bogus=1)

@@ -16,14 +16,19 @@ RANDOM = KERNEL | {"num_features": 1024, "nu": None, "redraw": False}
 STATIC = {"share_draws": None, "unique": False, "seed": None}
 DEFAULTS = {
     "ClassTable": TABLE | {"row_optimizer": None},
-    "FullSoftmax": TABLE | {"class_chunk": None, "regularizer_alpha": 0.0},
-    "SampledSoftmax": TABLE | DRAWN | {"sampler": "rff", "correct_true_logit": False},
+    "FullSoftmax": TABLE
+    | {"class_chunk": None, "regularizer_alpha": 0.0, "label_smoothing": 0.0}
+    | {"ignore_index": None, "multi_label": None, "max_valid": None},
+    "SampledSoftmax": TABLE
+    | DRAWN
+    | {"sampler": None, "correct_true_logit": False, "label_smoothing": 0.0},
     "NoiseContrastive": DRAWN
     | {"sampler": "unigram", "objective": "binary", "remove_accidental_hits": False}
     | {"learn_log_partition": False, "regularizer_alpha": 0.0, "regularizer_samples": None},
     "NegativeSampling": DRAWN
     | {"sampler": "adversarial", "num_sampled": 1, "remove_accidental_hits": False}
-    | {"regularizer_lambda": 0.0},
+    | {"regularizer_lambda": 0.0, "objective": "mean", "t": 0.75},
+    "BucketedSoftmax": {"num_buckets": 64, "bucket_examples": 64, "bucket_classes": 256},
     "OneVsEach": DRAWN | {"sampler": "uniform"},
     "AugmentReduce": DRAWN | {"sampler": "uniform", "step_power": 0.9},
     "SampledHinge": DRAWN | {"sampler": "uniform", "margin": 1.0},

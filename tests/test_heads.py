@@ -270,7 +270,7 @@ def test_labels_out_of_range(head, labels, training):
 
 @pytest.mark.parametrize(
     "labels",
-    [LABELS.astype("float32"), LABELS.astype(bool), LABELS[:2], LABELS[:, None], LABELS[0]],
+    [LABELS.astype("float32"), LABELS.astype(bool), LABELS[:2], LABELS[None], LABELS[0]],
 )
 def test_labels_of_wrong_type_or_shape(head, labels):
     rejects("labels", head, HIDDEN, labels)
@@ -352,6 +352,8 @@ def test_noise_contrastive_options():
         "learn_log_partition", NoiseContrastive, N, "uniform", "ranking", learn_log_partition=True
     )
     rejects("sampler", NoiseContrastive, N)  # unigram, without its counts
+    rejects("counts", NoiseContrastive, N)
+    rejects("objective", NoiseContrastive, N, objective="bianry")
 
 
 @pytest.mark.parametrize("name", ["full", "full chunked", "sampled", "nce binary"])

@@ -210,6 +210,7 @@ OBJECTIVES = {
     "log_partition_penalty": lambda t, s, tc, c: losses.log_partition_penalty(s, c),
     "negative_sampling": losses.negative_sampling,
     "negative_sampling regularised": lambda *a: losses.negative_sampling(*a, 0.1),
+    "gbce": lambda *a: losses.gbce(*a, 0.4),
     "one_vs_each": losses.one_vs_each,
     "augment_reduce": lambda *a: losses.augment_reduce(*a, 0.0 * a[0] + 1.5),
     "hinge": losses.hinge,

@@ -192,7 +192,8 @@ def test_tables(job):
     assert last.rows[2][6] == "100.00 %"  # the effective sample size
     reached = [samplers[name]["valid_perplexity"] for name in ("uniform", "shared", "codebook")]
     figures = [point(job, name, 0.5)["rv"] for name in ("uniform", "shared", "codebook")]
-    assert [line[:3] for line in ranks.rows] == [["g", f, "3"] for f in ("50.00 %", "100.00 %")]
+    named = [["synthetic_language-lstm", f, "3"] for f in ("50.00 %", "100.00 %")]
+    assert [line[:3] for line in ranks.rows] == named
     expected = stats.spearmanr(figures, reached).statistic
     assert ranks.rows[0][5] == f"{expected:.2f}"
     samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity

@@ -23,6 +23,7 @@ DATA = Path(__file__).parent / "data"
 CLASSES = [
     "AdaptiveSoftmax",
     "AugmentReduce",
+    "BucketedSoftmax",
     "ClassTable",
     "FullSoftmax",
     "HierarchicalSoftmax",

@@ -175,3 +175,32 @@ def test_bad_arguments(triples):
         datasets.TripleBatches(triples, "dev")
     with pytest.raises(ValueError, match=r"`batch_size`.*Received: batch_size=0"):
         datasets.TripleBatches(triples, "train", 0)
+
+
+@pytest.mark.parametrize("limit", [2, 1000])
+def test_bags_with_all_labels_of_a_row(limit):
+    """As many as asked for, all different, others at another visit; the same for the same seed."""
+    data = small_xmc()
+    labels = data.split("train").labels
+    longest = int(np.diff(labels.indptr).max())
+    batches = datasets.BagBatches(data, "train", 64, seed=3, max_labels=limit)
+    again = datasets.BagBatches(data, "train", 64, seed=3, max_labels=limit)
+    assert_same(list(batches), list(again))
+    visits = []
+    for epoch in (0, 1):
+        batches.set_epoch(epoch)
+        found = {}
+        for i in range(len(batches)):
+            own = batches[i][1]
+            assert own.dtype == np.int32 and own.shape == (64, min(limit, longest))
+            for row, ids in zip(batches.numbers(i), own, strict=True):
+                ids = ids[ids >= 0]
+                truth = labels[row].indices
+                assert len(set(ids)) == len(ids) == min(len(truth), limit)
+                assert set(ids) <= set(truth)
+                found[int(row)] = tuple(ids)
+        visits.append(found)
+    assert (visits[0] == visits[1]) == (limit >= longest)
+    one = datasets.BagBatches(data, "train", 64, seed=3)
+    again.set_epoch(0)
+    np.testing.assert_array_equal(one.numbers(0), again.numbers(0))

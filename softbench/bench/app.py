@@ -1,6 +1,7 @@
 """The harness of the command `softbench`: its flags, and nothing else."""
 
 import ast
+import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from ml_collections import config_flags
 import softbench
 from softbench import commands, datasets
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, provenance, records, runner
+from softbench.bench import environment, listing, matrix, own_data, provenance, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 
@@ -22,6 +23,8 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
+# Names of shipped configs that, with a data set of the user's own, stand for another.
+OWN = {"xmc": "own_xmc"}
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -62,10 +65,14 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
+    With `--config.dataset.path`, `xmc` is the config for data of the user's own.
+
     Raises:
         ConfigError: for a bare name that no shipped config has.
     """
     result, arguments = argv[:1], iter(argv[1:])
+    places = ("--config.dataset.path", "--config.dataset.name=tfds:")
+    own = any(argument.startswith(places) for argument in argv)
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
@@ -75,7 +82,7 @@ def resolved(argv: list[str]) -> list[str]:
                 result.append(argument)
                 break
         if flag == "config":
-            value = _config_path(value)
+            value = _config_path(OWN.get(value, value) if own else value)
         result.append(f"{name}={value}" if equals or value else name)
     return result
 
@@ -99,12 +106,34 @@ def parse(argv: list[str]) -> flags.FlagValues:
             raise ConfigError("--config must name an experiment; --config= lists them.")
         values.config.experiment  # noqa: B018 - an unreadable file shows itself on first use
     except (AttributeError, KeyError) as error:
-        name = str(error).strip("\"'")
-        raise ConfigError(f"Unknown config key. Received: --config...{name}") from None
+        raise ConfigError(_unknown_key(argv, str(error))) from None
     except OSError:
         path = next((a for a in argv if a.startswith("--config=")), "--config=")
         raise ConfigError(f"--config must name a readable file. Received: {path[9:]}") from None
     return values
+
+
+def _unknown_key(argv: list[str], error: str) -> str:
+    """What to say of a key that a config does not have, or of the nearest that it has."""
+    words = re.findall(r"\w+", error)
+    keys = [a.partition("=")[0] for a in argv if a.startswith("--config.")]
+    wrong = next((key for key in keys if set(key.split(".")[1:]) & set(words)), None)
+    if wrong is None:
+        return f"--config: the file cannot be used. Received: {' '.join(error.split())}"
+    path = wrong.split(".")[1:]
+    plain = flags.FlagValues()
+    only = [*argv[:1], *(a for a in argv if a.startswith("--config="))]
+    config_flags.DEFINE_config_file("config", None, flag_values=plain, sys_argv=only)
+    plain(only)
+    place = config_lib.plain(plain.config)
+    for part in path[:-1]:
+        place = place.get(part, {}) if isinstance(place, dict) else {}
+    known = sorted(place) if isinstance(place, dict) else []
+    where = ".".join(["--config", *path[:-1]])
+    near = difflib.get_close_matches(path[-1], known, 1)
+    if near:
+        return f"Unknown config key; did you mean {where}.{near[0]}? Received: {wrong}"
+    return f"Unknown config key. {where} has: {', '.join(known) or 'none'}. Received: {wrong}"
 
 
 def read_config(values: flags.FlagValues) -> dict:
@@ -132,19 +161,20 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
         return 0
     values = parse(argv)
-    config = read_config(values)
+    config = own_data.named(read_config(values))
     config_lib.check(config)
     cells = _shard(matrix.cells(config), values.shard)
-    if values.list:
-        print("\n".join(cell.id for cell in cells))
-        return 0
-    if values.data_dir is not None and not Path(values.data_dir).is_dir():
-        raise ConfigError(f"--data_dir must be an existing folder. Received: {values.data_dir}")
-    data_dir = str(Path(values.data_dir).resolve()) if values.data_dir else None
     workdir = Path(values.workdir or default_workdir(config))
+    if values.list:
+        listing.show(cells, workdir)
+        return 0
+    data_dir = _data_dir(values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)
     runner.prepare(workdir)
+    environment.check_backends(cell.config["backend"] for cell in pending)
+    if pending:
+        cells = own_data.read(cells, workdir)
     records.write_plan(workdir, config)
     command = _command(argv)
     if other := provenance.mixture(workdir, pending, data_dir):
@@ -157,6 +187,13 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
     show(workdir)
     return 0 if not damaged and all(status == "ok" for status in statuses) else 1
+
+
+def _data_dir(value: str | None) -> str | None:
+    """The folder of `--data_dir`, from the root."""
+    if value is not None and not Path(value).is_dir():
+        raise ConfigError(f"--data_dir must be an existing folder. Received: {value}")
+    return str(Path(value).resolve()) if value else None
 
 
 def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:
@@ -175,10 +212,10 @@ def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
     """Raises a ConfigError unless the data of every cell that trains can be found."""
     for cell in cells:
-        if not TASKS[cell.config["task"]].reads_data:
-            continue
-        options = {key: value for key, value in cell.config["dataset"].items() if key != "label"}
+        if not TASKS[cell.config["task"]].reads_data or "digest" in cell.config["dataset"]:
+            continue  # of the user's own: found already
         try:
+            options = datasets.arguments(cell.config["dataset"])
             datasets.check(**options, data_dir=data_dir)
         except (ValueError, OSError) as error:
             raise ConfigError(f"--data_dir, config.dataset: {error}") from None
@@ -193,6 +230,8 @@ def _command(argv: list[str]) -> str:
         name, _, value = argument.lstrip("-").partition("=")
         if name == "config":
             value = "/".join(Path(value).parts[-2:])
+        if name == "config.dataset.path":
+            value = Path(value).name
         if name not in hidden:
             kept.append(f"--{name}={value}" if value else f"--{name}")
     return " ".join(["softbench", *kept])

@@ -1,13 +1,14 @@
 """One cell in one process: `python -m softbench.bench.cell <cell.json>`.
 
 The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command",
-"checkpoint_minutes"}. The process chooses the Keras backend before it imports Keras, runs the task
-and writes the record. It ends with the driver that started it, however that one ends, and holds its
-own timeout.
+"checkpoint_minutes", "check": configs of all cells that are to run}. The process chooses the Keras
+backend before it imports Keras, runs the task and writes the record. It ends with the driver that
+started it, however that one ends, and holds its own timeout.
 """
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import select
@@ -21,6 +22,7 @@ from pathlib import Path
 from softbench.bench import checkpoints, environment, provenance, records, tasks
 from softbench.bench.job import Job, NotFinite
 
+MISTAKEN = 142  # exit status when there are mistakes in `check`: in `<id>.mistakes`, no record
 CLOSED = 141  # exit status when nobody reads the output any more: no fault of the cell's, no record
 _LOOK = 5.0  # seconds between two looks at the claim
 _GRACE = 2.0  # seconds after its timeout in which the driver should have ended the cell
@@ -41,6 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
     record = new_record(job)
     result: dict = {}
+    if mistakes := _mistakes(job.get("check", ())):
+        (workdir / "partial" / f"{cell['id']}.mistakes").write_text("\n".join(mistakes))
+        return MISTAKEN
     checkpoint = workdir / "partial" / f"{cell['id']}.checkpoint"
     try:
         progress = functools.partial(records.append_line, curve_path)
@@ -95,8 +100,22 @@ def new_record(job: dict) -> dict:
     }
 
 
+def _mistakes(configs: list[dict]) -> list[str]:
+    """What cannot be meant in the configs of cells that train; nothing if Keras cannot say."""
+    trained = [config for config in configs if config["task"] == "train"]
+    if not trained:
+        return []
+    try:
+        from softbench.bench.training import checks
+    except Exception:  # the cell fails with it, and says why
+        return []
+    return checks.mistakes(trained)
+
+
 def _run_task(job: Job) -> None:
     # Imported here: these import Keras, and the backend had to be chosen first.
+    for name in job.config.get("imports", ()):
+        importlib.import_module(name)
     module = tasks.run_module(job.config["task"])
     import keras
 

@@ -45,6 +45,10 @@ _DEFAULTS = {
     "cell_timeout_s": 3600.0,
     # {name: value} of environment variables that a cell's process starts with.
     "environment": {},
+    # Modules that a cell imports first: they register samplers and heads with Keras.
+    "imports": (),
+    # Keras callbacks of training: "module:Class", or {"class_name": ..., "config": {...}}.
+    "callbacks": (),
     "backend": "tensorflow",
     # The paper's numbers: {row: {column: number}} beside ours in the report.
     "paper": {},
@@ -73,6 +77,7 @@ _PROBLEM_FIELDS = (
     "task",
 )
 _LIMITS = ("methods", "max_train_seconds")
+_WHERE_USED = ("max_train_seconds", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 
 
@@ -139,7 +144,7 @@ def problems(config: Mapping) -> list[dict]:
     """
     base = {key: config[key] for key in _PROBLEM_FIELDS}
     # A cell's id is a hash of its fields: these are fields only where they are used.
-    base |= {key: config[key] for key in ("max_train_seconds", "environment") if config[key]}
+    base |= {key: config[key] for key in _WHERE_USED if config[key]}
     table = config["problems"] or {"": {}}
     for name, override in table.items():
         known = (*_PROBLEM_FIELDS, *_LIMITS, "on_request")

@@ -2,15 +2,28 @@
 
 import functools
 import hashlib
+import importlib.util
 import os
 import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import softbench
+from softbench.commands import ConfigError
+
+
+def check_backends(backends: Iterable[str]) -> None:
+    """Raises a ConfigError, which says what to install, unless all backends are there."""
+    for backend in dict.fromkeys(backends):
+        if importlib.util.find_spec(backend) is None:
+            raise ConfigError(
+                f"--backend={backend} must be installed: pip install 'softbench[{backend}]'; or "
+                f"another --backend. Received: no module {backend} in this Python"
+            )
 
 
 def versions(backend: str) -> dict[str, str]:

@@ -18,11 +18,13 @@ class Cell(NamedTuple):
         id: Readable name and a hash of `config`: another configuration is another cell.
         config: Everything that decides the result, as plain data.
         timeout_s: Wall-clock limit; not part of the id.
+        data_dir: Where the data of the user's own are, instead of `--data_dir`; not part of the id.
     """
 
     id: str
     config: dict
     timeout_s: float
+    data_dir: str | None = None
 
 
 def cells(config: Mapping) -> list[Cell]:
@@ -63,13 +65,15 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
+    place = cell["dataset"].get("path") or None
+    cell["dataset"] = {key: value for key, value in cell["dataset"].items() if key != "path"}
     own = cell_id(cell)
     if re.search(r"^\.|[/\x00-\x1f]", own) or len(own.encode()) > _LONGEST:
         raise config_lib.ConfigError(
             "Names of data sets, models and methods together must be the name of a file: without "
             f"/ or control characters, no dot at first, at most {_LONGEST} bytes. Received: {own!r}"
         )
-    return Cell(own, cell, float(config["cell_timeout_s"]))
+    return Cell(own, cell, float(config["cell_timeout_s"]), place)
 
 
 def cell_id(config: Mapping) -> str:
@@ -87,11 +91,12 @@ def cell_id(config: Mapping) -> str:
     digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:8]
     methods = list(config["methods"])
     label = methods[0] if len(methods) == 1 else "steps"
-    parts = [_name(config["dataset"]), _name(config["model"]), label, f"s{config['seed']}"]
+    parts = [name(config["dataset"]), name(config["model"]), label, f"s{config['seed']}"]
     return "-".join([*parts, config["backend"], digest])
 
 
-def _name(part: Mapping) -> str:
+def name(part: Mapping) -> str:
     """The part of an id that names a data set or a model."""
-    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
-    return f"{name}_{part['preset']}" if "preset" in part else name
+    text = part.get("label") or part.get("name", "none").rsplit(":", 1)[-1]
+    text = text.replace("/", "_")
+    return f"{text}_{part['preset']}" if "preset" in part else text

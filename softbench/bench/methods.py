@@ -8,6 +8,12 @@ from collections.abc import Mapping
 
 # Rawat et al.: logits tau <h, c> of normalised vectors, 1 / tau the temperature, and no bias.
 NORMALISED = {"normalize": True, "temperature": 0.09, "use_bias": False}
+# The same with biases that begin at the log frequencies: one model that suits every method.
+NORMALISED_FREQUENCIES = {
+    "normalize": True,
+    "temperature": 0.09,
+    "bias_initializer": "log frequencies",
+}
 FLAT_COUNTS = {"counts": "train", "power": 0.75}
 FLAT_PRIOR = {"prior": "train", "prior_power": 0.75}
 LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
@@ -15,11 +21,14 @@ LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")
 
+_ROWS = ("unigram", "in_batch")  # of `comparison`: again with row updates
+
 SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
 SMALL_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
 SMALL_LANGUAGE = {"name": "synthetic_language", **SMALL_SIZES}
 SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **SMALL_SIZES}
 SMALL_TRIPLES = {"name": "synthetic_triples", **SMALL_SIZES}
+SMALL_HISTORIES = {"name": "synthetic_interactions", "num_classes": 300, "num_users": 400}
 
 
 def row(head: str, **kwargs: object) -> dict:
@@ -38,7 +47,10 @@ def sampler(name: str, **config: object) -> dict:
 
 
 def sampled(
-    name: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+    name: str,
+    num_sampled: int | str,
+    kwargs: Mapping[str, object] | None = None,
+    **config: object,
 ) -> dict:
     """A `SampledSoftmax` row.
 
@@ -58,7 +70,10 @@ def normalised(name: str, num_sampled: int = 100, absolute: bool = False, **conf
 
 
 def noise(
-    objective: str, num_sampled: int, kwargs: Mapping[str, object] | None = None, **config: object
+    objective: str,
+    num_sampled: int | str,
+    kwargs: Mapping[str, object] | None = None,
+    **config: object,
 ) -> dict:
     """A `NoiseContrastive` row whose noise are the class frequencies; arguments as `sampled`."""
     own = {"sampler": sampler("unigram", **{"counts": "train", "power": 1.0, **config})}
@@ -78,6 +93,29 @@ def adagrad(rate: float, accumulator: float | None = None) -> dict:
     """Adagrad, of rows or of a whole model; its sums of squares start at `accumulator`."""
     start = {} if accumulator is None else {"initial_accumulator_value": accumulator}
     return {"name": "adagrad", "learning_rate": rate, **start}
+
+
+def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str, dict]:
+    """A table of methods of every kind on one head model, for data that nobody has tried yet.
+
+    Args:
+        kwargs: arguments of every head.
+        num_sampled: m, draws shared by the batch; "at most 512" suits any number of classes.
+    """
+    m, shared, seen = num_sampled, {"share_draws": True}, {"counts": "train + 1"}
+    flat = {**seen, "power": 0.75, "unique": True, **shared}
+    table = {
+        "full": full(**kwargs),
+        "uniform": sampled("uniform", m, kwargs, **shared),
+        "unigram": sampled("unigram", m, kwargs, **flat),
+        "in_batch": sampled("in_batch", m, kwargs, counts="train"),
+        "nce_binary": noise("binary", m, kwargs, **seen, **shared),
+        "nce_ranking": noise("ranking", m, kwargs, **seen, **shared),
+        "rff": sampled("rff", m, kwargs, **shared),
+        "codebook": sampled("codebook", m, kwargs, **seen, **shared),
+    }
+    rows = {f"{name}_rows": with_row_updates(table[name], adagrad(0.1)) for name in _ROWS}
+    return table | rows
 
 
 def with_row_updates(method: Mapping, row_optimizer: Mapping) -> dict:

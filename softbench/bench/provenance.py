@@ -11,11 +11,12 @@ from softbench.bench.tasks import TASKS
 
 def data(config: Mapping, data_dir: str | None) -> str | None:
     """Returns a digest of the prepared data set of a cell's config; None if none is found."""
+    if "digest" in config["dataset"]:
+        return config["dataset"]["digest"]
     if data_dir is None or not TASKS[config["task"]].reads_data:
         return None
-    options = {key: value for key, value in config["dataset"].items() if key != "label"}
     try:
-        folder = datasets.check(**options, data_dir=data_dir)
+        folder = datasets.check(**datasets.arguments(config["dataset"]), data_dir=data_dir)
         return None if folder is None else datasets.fingerprint(folder)
     except (ValueError, OSError):  # the task says what is wrong
         return None
@@ -37,7 +38,7 @@ def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | Non
             backend: environment.versions(backend)
             for backend in {cell.config["backend"] for cell in cells}
         },
-        "data": {cell.config["dataset"].get("name"): data(cell.config, data_dir) for cell in cells},
+        "data": {_name(cell.config): data(cell.config, data_dir) for cell in cells},
     }
     found = [list(_others(record, here)) for record in records.read_all(workdir)]
     others = ", ".join(sorted({other for every in found for other in every}))
@@ -54,10 +55,16 @@ def _others(record: Mapping, here: Mapping) -> Iterator[str]:
     for name, version in record.get("versions", {}).items():
         if name in versions and version != versions[name]:
             yield f"{name} {version} (here {versions[name]})"
-    name = record["config"]["dataset"].get("name")
+    name = _name(record["config"])
     digests = {record.get("data"), here["data"].get(name)} - {None}
     if len(digests) > 1:
         yield f"data of {name}"
+
+
+def _name(config: Mapping) -> str | None:
+    """The name of a cell's data set; of the user's own it is that of the file."""
+    dataset = config["dataset"]
+    return dataset["label"] if "digest" in dataset else dataset.get("name")
 
 
 def _is_other_code(record: Mapping, here: Mapping) -> bool:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from softbench.bench import claims, records
-from softbench.bench.cell import CLOSED, new_record
+from softbench.bench.cell import CLOSED, MISTAKEN, new_record
 from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
 
+FAILED = ("crashed", "timed_out", "nan")
 _LOOK_AGAIN = 0.5  # seconds between two looks at cells that other drivers run
 
 
@@ -60,10 +61,15 @@ def run_cells(
 
     A cell that another driver runs is left to it, and waited for when all others are done.
     `command` is the command line that records and report show; `checkpoint_minutes` is between two
-    checkpoints of a cell within an epoch.
+    checkpoints of a cell within an epoch. The first cell looks for mistakes in those of all others
+    before it runs.
+
+    Raises:
+        ConfigError: for a mistake in a method, a model or an optimizer, one line each.
     """
     job = {"workdir": str(workdir.resolve()), "data_dir": data_dir, "command": command}
     job["checkpoint_minutes"] = checkpoint_minutes
+    job["check"] = [c.config for c in cells if is_pending(c, workdir, retry_failed)]
     before = [_stamp(_path(cell, workdir)) for cell in cells]
     statuses: dict[int, str] = {}
     elsewhere: set[int] = set()
@@ -76,12 +82,21 @@ def run_cells(
             if note:
                 statuses[index] = records.status(_path(cell, workdir))
                 print(f"{name}: {statuses[index]} ({note})", flush=True)
+                if statuses[index] in FAILED:
+                    print(_what_to_do(_path(cell, workdir)), flush=True)
             elif index not in elsewhere:
                 elsewhere.add(index)
                 print(f"{name}: another run has it", flush=True)
         if len(statuses) < len(cells):
             time.sleep(_LOOK_AGAIN)
     return [statuses[index] for index in range(len(cells))]
+
+
+def _what_to_do(path: Path) -> str:
+    """Of a record that is not "ok": its last line of error, where it is and how to try again."""
+    error = (records.read(path)["error"] or "").strip().splitlines()
+    lines = [*error[-1:], f"{path}: --retry_failed runs this cell again"]
+    return "\n".join(f"    {line}" for line in lines)
 
 
 def _stamp(path: Path) -> tuple | None:
@@ -122,7 +137,7 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
-    job = job | {"cell": cell._asdict()}
+    job = job | {"cell": cell._asdict(), "data_dir": cell.data_dir or job["data_dir"]}
     records.write_json(place, job)
     with errors.open("wb") as stderr, _process(place, cell, stderr) as process:
         code = _wait(process, cell.timeout_s, claim)
@@ -130,6 +145,12 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
         return False
     if code == CLOSED:
         raise BrokenPipeError
+    if code == MISTAKEN:
+        mistakes = partial / f"{cell.id}.mistakes"
+        text = mistakes.read_text()
+        for left in (place, mistakes):
+            left.unlink(missing_ok=True)
+        raise ConfigError(text)
     if not path.exists():
         record = new_record(job)
         if code in (None, -signal.SIGALRM):

@@ -2,13 +2,28 @@
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from softbench.datasets import catalog, prepared
 from softbench.datasets.bags import BagBatches, padded_labels
-from softbench.datasets.base import SPLITS, LanguageData, MultiLabelData, TripleData
+from softbench.datasets.base import (
+    SPLITS,
+    InteractionData,
+    ItemLists,
+    LanguageData,
+    MultiLabelData,
+    TripleData,
+)
 from softbench.datasets.catalog import find_files
+from softbench.datasets.histories import (
+    InteractionBatches,
+    PackedHistories,
+    Queries,
+    history_inputs,
+)
+from softbench.datasets.interaction_files import SessionData
 from softbench.datasets.prepared import fingerprint, prepare
 from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
@@ -17,9 +32,12 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
+from softbench.datasets.sessions import SessionBatches
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
+from softbench.datasets.synthetic_interactions import synthetic_interactions
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
+from softbench.datasets.synthetic_sessions import synthetic_sessions
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
 from softbench.datasets.triples import TripleBatches
@@ -29,45 +47,65 @@ __all__ = [
     "BagBatches",
     "CarriedBatches",
     "EvaluationBatches",
+    "InteractionBatches",
+    "InteractionData",
+    "ItemLists",
     "LanguageData",
     "MultiLabelData",
     "Numbered",
+    "PackedHistories",
     "Prefetched",
+    "Queries",
+    "SessionBatches",
+    "SessionData",
     "SyntheticLanguage",
     "TripleBatches",
     "TripleData",
+    "arguments",
     "check",
     "evaluation_batches",
     "fingerprint",
+    "history_inputs",
     "load",
     "load_ptb",
     "padded_labels",
     "prepare",
+    "synthetic_interactions",
     "synthetic_language",
+    "synthetic_sessions",
     "synthetic_triples",
     "synthetic_xmc",
     "unigram_perplexity",
 ]
 
 GENERATED = {
+    "synthetic_interactions": synthetic_interactions,
     "synthetic_language": synthetic_language,
+    "synthetic_sessions": synthetic_sessions,
     "synthetic_triples": synthetic_triples,
     "synthetic_xmc": synthetic_xmc,
 }
+_OF_RECORDS = ("label", "digest", "features")
 # Counted, but nothing of the data was changed by them.
 _HARMLESS = ("rows_without_label", "rows_without_feature", "crlf_lines")
 
 
+def arguments(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a config's data set: what `load` and `check` take of it, without what is for records."""
+    return {key: value for key, value in dataset.items() if key not in _OF_RECORDS}
+
+
 def load(
     name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any
-) -> LanguageData | MultiLabelData | TripleData:
+) -> LanguageData | MultiLabelData | TripleData | SessionData | InteractionData:
     """Loads a data set by its registry name.
 
     Args:
-        name: of `GENERATED`: "synthetic_language", "synthetic_triples", "synthetic_xmc"; or of
-            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", ...
+        name: of `GENERATED`: "synthetic_language", "synthetic_interactions", ...; or of
+            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
-            `prepare`); generated ones ignore it.
+            `prepare`); of "text", "xmc", "triples" and "interactions" your own file or folder;
+            generated ones ignore it.
         seed: of a generated data set; real ones ignore it.
         **options: sizes of a generated set, such as `num_classes` or `num_train`; for the others
             the options of their reader, such as `valid_fraction` or `first_label`.

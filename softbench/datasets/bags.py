@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, MultiLabelData
+from softbench.datasets.draws import random_generator
 from softbench.datasets.shuffled import ShuffledBatches
 
 
@@ -55,9 +56,10 @@ class BagBatches(ShuffledBatches):
 
     Training (`split="train"` unless `training=False`): item i is `((ids, weights), labels)`, ids
     int32 `(B, L)`, weights float32 `(B, L)`, labels int32 `(B,)`. One target per visit is drawn
-    uniformly from the labels of the row. Rows are shuffled and targets redrawn every epoch, see
-    `ShuffledBatches`. Rows with no label or no feature are left out (`num_without_label`,
-    `num_without_feature`).
+    uniformly from the labels of the row. With `max_labels` R, labels are int32 `(B, R)` padded with
+    -1 (fewer columns where no row has R): all of a row, or R of them drawn uniformly at each visit.
+    Rows are shuffled and targets redrawn every epoch, see `ShuffledBatches`. Rows with no label or
+    no feature are left out (`num_without_label`, `num_without_feature`).
 
     Evaluation: item i is `((ids, weights), labels, mask)`: all rows in order, labels a csr
     `(B, n)`, mask float32 `(B,)`; the last batch is filled up with empty rows of mask 0. Rows
@@ -72,6 +74,7 @@ class BagBatches(ShuffledBatches):
             shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
         seed: of the order and of the targets.
         dense: x is a float32 array `(B, v)` instead of `(ids, weights)`.
+        max_labels: R, or None for one target per visit.
         split, batch_size, training, partial: of `ShuffledBatches`.
     """
 
@@ -86,6 +89,7 @@ class BagBatches(ShuffledBatches):
         training: bool | None = None,
         partial: str = "fill",
         dense: bool = False,
+        max_labels: int | None = None,
     ) -> None:
         self._features, self._labels = data.split(split)
         if max_features is None:
@@ -93,6 +97,10 @@ class BagBatches(ShuffledBatches):
             max_features = max(int(np.diff(part.indptr).max(initial=1)) for part in parts)
         check_positive(max_features=max_features)
         self.max_features, self.dense = max_features, dense
+        if max_labels is not None:
+            check_positive(max_labels=max_labels)
+            max_labels = min(max_labels, int(np.diff(self._labels.indptr).max(initial=1)))
+        self.max_labels = max_labels
         sizes = np.diff(self._features.indptr)
         self.num_dropped_features = 0 if dense else int(np.maximum(sizes - max_features, 0).sum())
         no_label, no_feature = np.diff(self._labels.indptr) == 0, sizes == 0
@@ -103,6 +111,9 @@ class BagBatches(ShuffledBatches):
         super().__init__(rows, split, batch_size, seed, training, partial)
 
     def _new_epoch(self, generator: np.random.Generator) -> None:
+        if self.max_labels is not None:
+            self._label_seed = int(generator.integers(2**31))
+            return
         starts = self._labels.indptr[self._order]
         sizes = self._labels.indptr[self._order + 1] - starts
         chosen = starts + (generator.random(len(sizes)) * sizes).astype(np.int64)
@@ -122,11 +133,21 @@ class BagBatches(ShuffledBatches):
         padded_weights[: len(rows)][filled] = weights
         return padded, padded_weights
 
+    def _label_sets(self, rows: np.ndarray, index: int) -> np.ndarray:
+        """Labels int32 `(B, R)` of the rows of batch `index`, padded with -1."""
+        sizes, ids, _ = _entries(self._labels, rows)
+        keys = random_generator(self._label_seed, index).random(len(ids))
+        sizes, ids, _ = _largest(sizes, ids, keys, self.max_labels)
+        padded = np.full((len(rows), self.max_labels), -1, np.int32)
+        padded[np.arange(self.max_labels) < sizes[:, None]] = ids
+        return padded
+
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]
         inputs = self._inputs(rows)
         if self.training:
-            targets = self._targets[self._span(index)]
+            several = self.max_labels is not None
+            targets = self._label_sets(rows, index) if several else self._targets[self._span(index)]
             if not self.masked:
                 return inputs, targets
             return inputs, self._padded(targets), self._mask(len(rows))

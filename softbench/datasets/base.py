@@ -107,6 +107,78 @@ class TripleData(NamedTuple):
         return getattr(self, check_split(name))
 
 
+class ItemLists(NamedTuple):
+    """A list of items for each of U users, in the order of time where that is known.
+
+    Attributes:
+        items: int32 `(N,)`, the list of a user after that of the user before.
+        ends: int64 `(U + 1,)`; the list of user u is `items[ends[u]:ends[u + 1]]`.
+    """
+
+    items: np.ndarray
+    ends: np.ndarray
+
+    def sizes(self) -> np.ndarray:
+        """The number of items of each user, int64 `(U,)`."""
+        return np.diff(self.ends)
+
+    def last(self, users: np.ndarray, width: int, right: bool = False) -> np.ndarray:
+        """The last items of some users, int32 `(B, width)`; -1 after a shorter list.
+
+        With `right`, the items end at the last column instead, and -1 stands before them.
+        """
+        found = np.full((len(users), width), -1, np.int32)
+        sizes = np.minimum(self.sizes()[users], width)
+        rows = np.repeat(np.arange(len(users)), sizes)
+        place = _offsets(sizes)
+        column = place + np.repeat(width - sizes, sizes) if right else place
+        found[rows, column] = self.items[np.repeat(self.ends[users + 1] - sizes, sizes) + place]
+        return found
+
+    def joined(self, other: "ItemLists") -> "ItemLists":
+        """The list of each user, with the user's items of `other` after it."""
+        sizes, more = self.sizes(), other.sizes()
+        ends = np.append(0, np.cumsum(sizes + more))
+        items = np.empty(ends[-1], np.int32)
+        items[np.repeat(ends[:-1], sizes) + _offsets(sizes)] = self.items
+        items[np.repeat(ends[:-1] + sizes, more) + _offsets(more)] = other.items
+        return ItemLists(items, ends)
+
+
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+    """0, 1, ... of each part, for parts of some sizes (U,) one after the other."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+class InteractionData(NamedTuple):
+    """What users have had to do with items, and what they do next, to be predicted.
+
+    Attributes:
+        name: registry name.
+        train, valid, test: `ItemLists` of the same users; those of valid come after train, those
+            of test after both.
+        num_classes: n, the number of items.
+        items: their names.
+        counts: int64 `(n,)`, occurrences of each item in `train`.
+    """
+
+    name: str
+    train: ItemLists
+    valid: ItemLists
+    test: ItemLists
+    num_classes: int
+    items: list[str]
+    counts: np.ndarray
+
+    def split(self, name: str) -> ItemLists:
+        """The lists of "train", "valid" or "test"."""
+        return getattr(self, check_split(name))
+
+    def before(self, name: str) -> ItemLists:
+        """What users have had before "valid" or "test"."""
+        return self.train.joined(self.valid) if check_split(name) == "test" else self.train
+
+
 class Batches:
     """A finite sequence of batches: subclasses set `_length` and define `_batch(index)`."""
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softbench.datasets import corpus, ptb, triples, xmc
+from softbench.datasets import corpus, interaction_files, interactions, ptb, triples, xmc
 from softbench.datasets.base import SPLITS
+from softbench.datasets.own_files import ABOUT, own_files
 
 _SUFFIXES = ("", ".gz", ".xz", ".bz2")
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -29,7 +30,8 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: name in `KINDS`.
-        files: {role: places under the data folder, the first that exists counts}.
+        files: {role: places under the data folder, the first that exists counts}. Where the name
+            is one of `own_files.ABOUT`, the data folder may be the user's own file or folder.
         options: of the kind's `write`, instead of its defaults.
         about: where a reader gets the files.
     """
@@ -45,6 +47,9 @@ KINDS = {
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
+    "sessions": Kind(interaction_files.write_sessions, interaction_files.load_sessions),
+    "histories": Kind(interactions.write_histories, interactions.load_interactions),
+    "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
 }
 
 
@@ -92,13 +97,28 @@ ENTRIES = {
         "corpus",
         {"train": ("text/train", "text/train.txt"), "test": ("text/test", "text/test.txt")},
         {},
-        "your own text, as text/train.txt and text/test.txt (or folders train and test)",
+        f"{ABOUT['text']}; or text/train.txt and text/test.txt under the data folder",
     ),
+    "interactions": Entry("sessions", {}, {}, ABOUT["interactions"]),
+    "triples": Entry("triples", {}, {}, ABOUT["triples"]),
+    "xmc": Entry("multi_label", {}, {"exact_split": True}, ABOUT["xmc"]),
     "wd50k": Entry(
         "triples",
         {split: (f"wd50k/{split}.txt",) for split in SPLITS},
         {},
         "the triples of https://github.com/migalkin/StarE (WD50K, without qualifiers)",
+    ),
+    "beauty": Entry(
+        "histories",
+        {"all": ("sequences/beauty.txt", "beauty/beauty.txt", "Beauty.txt")},
+        {},
+        "Amazon Beauty (5-core) as in https://github.com/RUCAIBox/CIKM2020-S3Rec",
+    ),
+    "gowalla": Entry(
+        "interactions",
+        {split: (f"gowalla/{split}.txt",) for split in ("train", "test")},
+        {},
+        "the check-ins of https://github.com/kuandeng/LightGCN (Gowalla, its split)",
     ),
     "xmc/citeulike-t": Entry(
         "multi_label",
@@ -146,6 +166,8 @@ def find_files(name: str, data_dir: Path) -> dict[str, Path]:
     for role, places in entry.files.items():
         candidates = (data_dir / (place + suffix) for place in places for suffix in _SUFFIXES)
         path = next((path for path in candidates if path.exists()), None)
+        if path is None and name in ABOUT:
+            return own_files(name, data_dir)
         if path is None:
             wanted = " or ".join(places)
             raise FileNotFoundError(
@@ -153,4 +175,4 @@ def find_files(name: str, data_dir: Path) -> dict[str, Path]:
                 f"{entry.about}. Received: {str(data_dir)!r}"
             )
         found[role] = path
-    return found
+    return found or own_files(name, data_dir)

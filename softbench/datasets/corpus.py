@@ -69,7 +69,8 @@ def write_corpus(
         tokenizer: "whitespace"; "words" takes runs of letters, with apostrophes inside.
         end_of_line: put `<eos>` after each line that has a word.
         valid_fraction, test_fraction, split_seed: of `Splits`, over the blocks.
-        split_lines: lines of a block.
+        split_lines: lines of a block. 0 fits files of any size: blocks of up to 200 lines that hold
+            words, a hundred blocks or more where there are as many lines, and exact fractions.
 
     Returns:
         {"num_classes", "rows": tokens of each split, "unknown": those that are `<unk>`, "repairs"}.
@@ -78,7 +79,7 @@ def write_corpus(
         DataFileError: for a file without words or one that is not UTF-8.
         ValueError: for arguments out of range.
     """
-    check_positive(min_count=min_count, split_lines=split_lines)
+    check_positive(min_count=min_count, split_lines=split_lines or 1)
     if vocabulary_size is not None and vocabulary_size < 3:
         raise ValueError(
             f"`vocabulary_size` must be 3 or more, or None. Received: {vocabulary_size!r}"
@@ -89,8 +90,12 @@ def write_corpus(
         known = ", ".join(TOKENIZERS)
         raise ValueError(f"`tokenizer` must be one of: {known}. Received: {tokenizer!r}")
     valid = 0.0 if "valid" in files else valid_fraction
-    splits = Splits(split_seed, valid, test_fraction if "all" in files else 0.0)
-    options = (splits, split_lines, lowercase, TOKENIZERS[tokenizer], end_of_line)
+    fractions = (valid, test_fraction if "all" in files else 0.0)
+    reading = (lowercase, TOKENIZERS[tokenizer], end_of_line)
+    splits = Splits(split_seed, *fractions)
+    if split_lines == 0:
+        split_lines, splits = _exact_splits(files, split_seed, fractions, reading)
+    options = (splits, split_lines, *reading)
     repairs, frequency = Counter(), Counter()
     for split, words in _text(files, *options, repairs):
         if vocabulary_from == "all" or split == "train":
@@ -141,17 +146,30 @@ def _text(
 ) -> Text:
     """Yields (split, words) of every line that has a word."""
     for role, path in files.items():
-        block, split, found = -1, role, False
+        block, split, found = -1, role, 0
         for number, line in enumerate(_lines(path, repairs)):
-            if role in ("train", "all") and number // split_lines != block:
-                block = number // split_lines
-                split = SPLITS[int(splits(np.array([block]))[0])]
             words = tokenize(line.lower() if lowercase else line)
+            if splits.is_exact and not words:
+                continue
+            place = (found if splits.is_exact else number) // split_lines
+            if role in ("train", "all") and place != block:
+                block = place
+                split = SPLITS[int(splits(np.array([block]))[0])]
             if words:
-                found = True
+                found += 1
                 yield split, [*words, END] if end_of_line else words
         if not found:
             fail(path, 1, "the text must hold words.", "none")
+
+
+def _exact_splits(
+    files: Mapping[str, Path], seed: int, fractions: tuple[float, float], reading: tuple
+) -> tuple[int, Splits]:
+    """Lines of a block, and splits by exact fractions, for a text of any size."""
+    whole = {role: path for role, path in files.items() if role in ("train", "all")}
+    lines = sum(1 for _ in _text(whole, Splits(seed, 0.0), 1, *reading, Counter()))
+    block = min(200, max(1, lines // 100))
+    return block, Splits(seed, *fractions, size=-(-lines // block))
 
 
 def _lines(path: Path, repairs: Counter) -> Iterator[str]:

@@ -99,20 +99,45 @@ class Splits:
     `test`, else to train. It depends on nothing else: not on the platform, the block size or the
     other rows.
 
+    With `size`, the number of all rows, the fractions are exact: the rows of the smallest u go to
+    valid, those after them to test, at least one to each whose fraction is not 0.
+
     Raises:
         ValueError: unless both fractions are in [0, 1) and leave a part for training.
     """
 
-    def __init__(self, seed: int, valid: float, test: float = 0.0) -> None:
+    def __init__(self, seed: int, valid: float, test: float = 0.0, size: int | None = None) -> None:
         if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
             raise ValueError(
                 "`valid_fraction` and `test_fraction` must be in [0, 1) with a sum below 1. "
                 f"Received: {valid}, {test}"
             )
         self.seed, self.valid, self.test = seed, valid, test
+        self._exact = None if size is None else self._places(size)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the fractions are exact."""
+        return self._exact is not None
+
+    def _places(self, size: int) -> np.ndarray:
+        """Index into `SPLITS` (size,) of every row, by exact fractions."""
+        taken = [max(1, round(size * part)) if part else 0 for part in (self.valid, self.test)]
+        if sum(taken) >= size:
+            raise ValueError(
+                f"the file must hold {sum(taken) + 1} rows or more, so that every split has one. "
+                f"Received: {size}"
+            )
+        order = np.argsort(_hash(np.arange(size), self.seed), kind="stable")
+        places = np.zeros(size, np.int8)
+        places[order[: taken[0]]] = 1
+        places[order[taken[0] : sum(taken)]] = 2
+        return places
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Index into `SPLITS` of each row number (R,)."""
+        if self._exact is not None:
+            return self._exact[rows]
         u = _hash(rows, self.seed) * 2.0**-64
         return np.where(u < self.valid, 1, np.where(u < self.valid + self.test, 2, 0))
 

@@ -15,6 +15,7 @@ import numpy as np
 from softbench.datasets.base import SPLITS, TripleData
 from softbench.datasets.lines import by_frequency, fail, read_text
 from softbench.datasets.shuffled import ShuffledBatches
+from softbench.datasets.store import Splits
 
 _BLOCK = 65_536
 
@@ -43,29 +44,45 @@ def read_triples(path: Path, repairs: Counter) -> Iterator[tuple[str, str, str]]
         fail(path, 1, "the file must hold triples.", "an empty file")
 
 
-def write_triples(store: Any, files: Mapping[str, Path]) -> dict:
-    """Reads {"train", "valid", "test"} into a store.
+def write_triples(
+    store: Any,
+    files: Mapping[str, Path],
+    *,
+    valid_fraction: float = 0.05,
+    test_fraction: float = 0.05,
+    split_seed: int = 0,
+) -> dict:
+    """Reads triples into a store.
 
-    Entities and relations are those of the three files. Ids go by decreasing frequency in the
-    training triples (of entities: as tails), ties alphabetically.
+    Entities and relations are those of all files. Ids go by decreasing frequency in the training
+    triples (of entities: as tails), ties alphabetically.
+
+    Args:
+        store: see `softbench.datasets.store`.
+        files: {"train", "valid", "test"}; or {"train", "test"} or {"all"}, of which `Splits` holds
+            out what is missing, in exact fractions.
+        valid_fraction, test_fraction, split_seed: of `Splits`.
 
     Returns:
         {"num_classes", "num_relations", "rows", "repairs"}.
     """
+    splits = _held_out(files, split_seed, valid_fraction, test_fraction)
     repairs, tails, relations = Counter(), Counter(), Counter()
-    for split in SPLITS:
-        for head, relation, tail in read_triples(files[split], repairs):
-            tails.update({head: 0, tail: int(split == "train")})
-            relations[relation] += split == "train"
+    for split, (head, relation, tail) in _by_split(files, splits, repairs):
+        tails.update({head: 0, tail: int(split == "train")})
+        relations[relation] += split == "train"
     names = [by_frequency(tails), by_frequency(relations)]
     entity, link = ({name: i for i, name in enumerate(found)} for found in names)
     rows = dict.fromkeys(SPLITS, 0)
     for split in SPLITS:
         store.append(split, np.zeros((0, 3), np.int32))
-        triples = read_triples(files[split], Counter())
-        while block := [(entity[h], link[r], entity[t]) for h, r, t in islice(triples, _BLOCK)]:
-            store.append(split, np.array(block, np.int32))
-            rows[split] += len(block)
+    triples = _by_split(files, splits, Counter())
+    while block := list(islice(triples, _BLOCK)):
+        ids = np.array([(entity[h], link[r], entity[t]) for _, (h, r, t) in block], np.int32)
+        of = np.array([split for split, _ in block])
+        for split in SPLITS:
+            store.append(split, ids[of == split])
+            rows[split] += int((of == split).sum())
     store.append("counts", np.array([tails[name] for name in names[0]], np.int64))
     store.write_strings("entities", names[0])
     store.write_strings("relations", names[1])
@@ -75,6 +92,29 @@ def write_triples(store: Any, files: Mapping[str, Path]) -> dict:
         "rows": rows,
         "repairs": dict(+repairs),
     }
+
+
+def _held_out(
+    files: Mapping[str, Path], seed: int, valid: float, test: float
+) -> dict[str, np.ndarray]:
+    """{role: index into `SPLITS` of each triple} of the file that others are held out of."""
+    whole = "all" if "all" in files else "train"
+    fractions = (0.0 if "valid" in files else valid, test if whole == "all" else 0.0)
+    if not any(fractions):
+        return {}
+    size = sum(1 for _ in read_triples(files[whole], Counter()))
+    return {whole: Splits(seed, *fractions, size=size)(np.arange(size))}
+
+
+def _by_split(
+    files: Mapping[str, Path], held_out: Mapping[str, np.ndarray], repairs: Counter
+) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """Yields (split, triple) of all files."""
+    for role in (*SPLITS, "all"):
+        if role in files:
+            places = held_out.get(role)
+            for number, triple in enumerate(read_triples(files[role], repairs)):
+                yield (role if places is None else SPLITS[places[number]]), triple
 
 
 def load_triples(store: Any, facts: Mapping, name: str) -> TripleData:

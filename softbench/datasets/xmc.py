@@ -29,16 +29,20 @@ def write_xmc(
     split_seed: int = 0,
     first_id: int = 0,
     allow_negative: bool = False,
+    exact_split: bool = False,
 ) -> dict:
     """Reads the files into a store, a block of rows at a time.
 
     Args:
         store: see `softbench.datasets.store`.
-        files: {"train", "test"}, or {"all"}: one file, of which a part is held out as test set.
-        valid_fraction: part of the rows of "train" or "all" that `Splits` holds out.
+        files: {"train", "test"} with or without "valid", or {"all"}: one file, of which a part is
+            held out as test set.
+        valid_fraction: part of the rows of "train" or "all" that `Splits` holds out, without
+            "valid".
         test_fraction: part of the rows of "all" that becomes the test set.
         split_seed: of `Splits`.
         first_id, allow_negative: of `XMCFile`.
+        exact_split: hold out exact fractions, at least one row each.
 
     Returns:
         {"num_features", "num_classes", "rows": {split: number}, "repairs": {name: number}}.
@@ -53,7 +57,12 @@ def write_xmc(
         if sizes[0] != sizes[1]:
             rule = f"features and labels must be {sizes[0]}, as in {first.path.name}."
             fail(other.path, 1, rule, f"{sizes[1]}")
-    splits = Splits(split_seed, valid_fraction, test_fraction if "all" in files else 0.0)
+    fractions = (
+        0.0 if "valid" in files else valid_fraction,
+        test_fraction if "all" in files else 0.0,
+    )
+    size = opened["all" if "all" in files else "train"].num_rows
+    splits = Splits(split_seed, *fractions, size=size if exact_split else None)
     rows, ends, repairs = dict.fromkeys(SPLITS, 0), {}, Counter()
     counts = np.zeros(first.num_labels, np.int64)
     for split, part in _by_split(opened, splits):
@@ -78,8 +87,10 @@ def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[s
         start = 0
         for block in file.blocks():
             size = block.labels.shape[0]
-            held_out = splits(np.arange(start, start + size))
-            of_split = np.full(size, 2) if role == "test" else held_out
+            if role in ("valid", "test"):
+                of_split = np.full(size, SPLITS.index(role))
+            else:
+                of_split = splits(np.arange(start, start + size))
             for index, split in enumerate(SPLITS):
                 yield split, Labelled(*(part[of_split == index] for part in block))
             start += size

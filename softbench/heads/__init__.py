@@ -11,11 +11,14 @@ from softbench.heads.one_vs_each import OneVsEach
 from softbench.heads.sampled import SampledHead
 from softbench.heads.sampled_hinge import SampledHinge
 from softbench.heads.sampled_softmax import SampledSoftmax
+from softbench.heads.scalable_cross_entropy import BucketedSoftmax
 from softbench.heads.table_head import TableHead
+from softbench.heads.tied_embedding import TiedEmbedding
 
 __all__ = [
     "AdaptiveSoftmax",
     "AugmentReduce",
+    "BucketedSoftmax",
     "FullSoftmax",
     "Head",
     "HierarchicalSoftmax",
@@ -26,4 +29,5 @@ __all__ = [
     "SampledHinge",
     "SampledSoftmax",
     "TableHead",
+    "TiedEmbedding",
 ]

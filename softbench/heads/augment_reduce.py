@@ -49,6 +49,7 @@ class AugmentReduce(SampledHead):
     """
 
     arguments = ("num_examples", "step_power")
+    takes_several_labels = False
 
     def __init__(
         self,
@@ -89,7 +90,8 @@ class AugmentReduce(SampledHead):
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
-        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
+        masks = hidden_mask, labels_mask
+        labels, weight, _ = self._targets(hidden, labels, sample_weight, *masks)
         if labels is not None and training:
             side["example_ids"] = self._flat_ids(example_ids, hidden, weight)
         return self._call(hidden, labels, weight, training, **side)
@@ -146,6 +148,8 @@ class AugmentReduce(SampledHead):
         return ops.stop_gradient(ops.where(first, found, moved))
 
     def _store(self, state: Tensor, ids: Tensor, counts: Tensor) -> None:
+        if not self.table.trainable:
+            return
         # An overflow would stay for ever. An example that does not count writes what one that does
         # writes: of two values for one id either could be kept.
         counts = ops.logical_and(counts, ops.isfinite(state))

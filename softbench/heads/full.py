@@ -6,7 +6,10 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench.heads import positives
+from softbench.heads.positives import check_smoothing
 from softbench.heads.table_head import TableHead
+from softbench.ops import read
 from softbench.table import DENSE_CLASSES
 
 # Scores (B, n) computed at once by default. A step holds about four numbers for each: 2^28.
@@ -36,11 +39,18 @@ class FullSoftmax(TableHead):
             for B up to 1024.
         regularizer_alpha: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
+        label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
+            over all classes, as in Keras' cross-entropies; for the mean score a step passes over
+            the rows once more.
         use_bias, normalize, temperature, absolute, kernel_initializer, bias_initializer: of the
             `ClassTable`.
+        ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
+            With `multi_label` a label's loss is -log(e^o_y / (e^o_y + sum of e^o_i over the
+            classes that are none of the labels)).
 
     Raises:
-        ValueError: if `class_chunk` is not None or positive, or `regularizer_alpha` is negative.
+        ValueError: if `class_chunk` is not None or positive, `regularizer_alpha` is negative, or
+            `label_smoothing` is not in [0, 1), or not 0 with `absolute` or `multi_label`.
 
     Example:
         >>> head = softbench.FullSoftmax(4, kernel_initializer="zeros")
@@ -49,7 +59,8 @@ class FullSoftmax(TableHead):
         [1.3863, 1.3863]
     """
 
-    arguments = ("class_chunk", "regularizer_alpha")
+    arguments = ("class_chunk", "regularizer_alpha", "label_smoothing")
+    takes_several_labels = True
 
     def __init__(
         self,
@@ -61,6 +72,7 @@ class FullSoftmax(TableHead):
         class_chunk: int | None = None,
         regularizer_alpha: float = 0.0,
         row_optimizer: None = None,
+        label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
         if row_optimizer is not None:
@@ -71,22 +83,55 @@ class FullSoftmax(TableHead):
         if class_chunk is not None:
             check_positive(class_chunk=class_chunk)
         check_number(0, regularizer_alpha=regularizer_alpha)
+        check_smoothing(label_smoothing, kwargs.get("multi_label"))
+        if label_smoothing and absolute:
+            raise ValueError(
+                "`label_smoothing` must be 0 with absolute=True, whose mean score is not linear. "
+                f"Received: label_smoothing={label_smoothing}"
+            )
         options = {"normalize": normalize, "temperature": temperature, "absolute": absolute}
         super().__init__(units, use_bias=use_bias, **options, **kwargs)
         self.class_chunk = class_chunk
         self.regularizer_alpha = regularizer_alpha
+        self.label_smoothing = label_smoothing
 
-    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    def training_loss(
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        label_weight: Tensor | None = None,
+    ) -> Tensor:
+        """As `Head.training_loss`; with `label_weight` (B, P) labels are (B, P)."""
         chunk = self.class_chunk or default_class_chunk(hidden.shape[0], self.units)
+        several = label_weight is not None
         if chunk is None:
             scores = self.table.scores(hidden)
             log_z = ops.logsumexp(scores, axis=-1)
+        else:
+            log_z = self.table.log_partition(hidden, chunk)
+        if chunk is None and not several:
             # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
             ids = ops.arange(self.units, dtype="int32")
             is_true = ops.equal(ops.expand_dims(labels, -1), ids)
             true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
         else:
-            log_z = self.table.log_partition(hidden, chunk)
-            true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
-        loss = log_z - true
+            own = self.table.scores(hidden, labels if several else ops.expand_dims(labels, -1))
+            true = own if several else own[:, 0]
+        if several:
+            losses = positives.softmax_losses(true, log_z, labels)
+            loss = positives.reduced(losses, label_weight, self.multi_label)
+        else:
+            loss = log_z - true
+        if self.label_smoothing:
+            loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
         return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss
+
+    def _mean_score(self, hidden: Tensor) -> Tensor:
+        """The mean (B,) of the scores of all classes, from the mean of their rows."""
+        row = ops.mean(self.table.normalized(read(self.table.kernel)), axis=0)
+        mean = ops.matmul(self.table.normalized(hidden), row[:, None])[:, 0]
+        mean = mean / self.table.temperature
+        if self.table.bias is None:
+            return mean
+        return mean + ops.mean(ops.cast(read(self.table.bias), "float32"))

@@ -9,6 +9,7 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor
 from softbench.heads.base import Head
+from softbench.heads.compact import check_rows
 from softbench.heads.row_losses import row_losses
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant, saved_arguments
@@ -55,6 +56,7 @@ class HierarchicalSoftmax(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(units, **kwargs)
+        check_rows(self.max_valid, row_optimizer)
         self.depth = (self.units - 1).bit_length()
         self.leaf_order = None if leaf_order is None else np.asarray(leaf_order)
         self.positions = leaf_positions(self.units, self.leaf_order)

@@ -35,10 +35,25 @@ def check_not_empty(hidden: Tensor) -> None:
         )
 
 
-def check_ids(name: str, ids: Tensor, hidden: Tensor) -> None:
-    """Raise a ValueError unless ids are integers, one for each vector of hidden."""
+def check_ids(name: str, ids: Tensor, hidden: Tensor, several: bool = False) -> None:
+    """Raise a ValueError unless ids are integers, one (or `several`) for each vector of hidden."""
     check_integers(name, ids)
-    _check_leading(name, tuple(ids.shape), tuple(hidden.shape[:-1]), "without its last dimension")
+    shape, leading = tuple(ids.shape), tuple(hidden.shape[:-1])
+    if not several:
+        _check_leading(name, shape, leading, "without its last dimension")
+        return
+    if len(shape) != len(leading) + 1 or not shape[-1] or not fits(shape[:-1], leading):
+        raise ValueError(
+            f"`{name}` must have the leading dimensions of `hidden`, {leading}, and a known number "
+            f"of labels for each, because `multi_label` is given. Received shape: {shape}"
+        )
+
+
+def without_last_one(x: Any, hidden: Tensor) -> Any:
+    """`x` (..., 1), one entry for each vector of hidden (..., d), as (...); others as they are."""
+    if len(x.shape) == len(hidden.shape) and x.shape[-1] == 1:
+        return x[..., 0]
+    return x
 
 
 def check_features(name: str, features: Tensor, hidden: Tensor) -> None:
@@ -60,11 +75,11 @@ def _check_leading(name: str, received: tuple, expected: tuple, how: str) -> Non
         )
 
 
-def flat_weight(sample_weight: Tensor | None, labels: Tensor) -> Tensor | None:
-    """`sample_weight` float32 (B,), or None; a ValueError unless it has the shape of labels."""
+def flat_weight(sample_weight: Tensor | None, hidden: Tensor) -> Tensor | None:
+    """`sample_weight` float32 (B,), or None; a ValueError unless each vector has one."""
     if sample_weight is None:
         return None
-    received, expected = tuple(sample_weight.shape), tuple(labels.shape)
+    received, expected = tuple(sample_weight.shape), tuple(hidden.shape[:-1])
     if not fits(received, expected):
         raise ValueError(
             f"`sample_weight` must have the shape of `labels`, {expected}. "
@@ -103,6 +118,19 @@ def from_present(x: Tensor, weight: Tensor | None) -> Tensor:
         return x
     present = ops.not_equal(weight, 0)
     own = ops.take(x, ops.argmax(ops.cast(present, "int32")), axis=0)
+    return ops.where(ops.reshape(present, (-1,) + (1,) * (len(x.shape) - 1)), x, own)
+
+
+def spread_present(x: Tensor, weight: Tensor) -> Tensor:
+    """`x` (B, ...), where examples of weight 0 have the entries of those that count, in turn.
+
+    So that what is computed of the batch as a whole is of these alone.
+    """
+    present = ops.not_equal(weight, 0)
+    order = ops.argsort(ops.where(present, 0, 1))
+    count = ops.maximum(ops.sum(ops.cast(present, "int32")), 1)
+    turn = ops.arange(ops.shape(x)[0], dtype="int32") % count
+    own = ops.take(x, ops.take(order, turn), axis=0)
     return ops.where(ops.reshape(present, (-1,) + (1,) * (len(x.shape) - 1)), x, own)
 
 

@@ -11,6 +11,8 @@ from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Mixed, Sampler, Samples, StaticSampler
 
+OBJECTIVES = ("mean", "gbce")
+
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class NegativeSampling(SampledHead):
@@ -23,21 +25,32 @@ class NegativeSampling(SampledHead):
 
     A class that p_n never draws has probability 0 in prediction.
 
+    Recommenders train on the sum of the negatives instead of their mean, with a weight beta on the
+    true class against overconfidence: `objective="gbce"` (Petrov & Macdonald 2023),
+    loss = -beta log sigmoid(xi_y) - sum_j log(1 - sigmoid(xi_j)),
+    beta = alpha (t (1 - 1/alpha) + 1/alpha), alpha = m / (n - 1). With t = 0 it is binary
+    cross-entropy with m negatives. Prediction is the same: at the minimum xi + log p_n is
+    log p(y|x) up to a constant. The paper draws uniformly from the items that are not the label
+    (`remove_accidental_hits=True`).
+
     Args:
         sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
             not on the rest of the batch: one with shared draws must be a static one.
         regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
             true class and, in the mean, of the negatives.
         num_sampled: m, the negatives for each positive; 1 as in the paper. The loss is their mean,
-            so that m changes its noise and not its minimum.
+            so that m changes its noise and not its minimum (with "gbce" their sum).
+        objective: "mean", eq. 2, or "gbce".
+        t: of gBCE, in [0, 1]; 1 is calibrated, 0 leaves the weight at 1.
         remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
             label among the negatives.
         units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
             bias_initializer, seed: as in `SampledSoftmax`.
 
     Raises:
-        ValueError: on a negative `regularizer_lambda`, `num_sampled` < 1, or a sampler whose
-            distribution depends on the batch.
+        ValueError: on a negative `regularizer_lambda`, or one with "gbce", `num_sampled` < 1, an
+            unknown `objective`, t outside [0, 1], or a sampler whose distribution depends on the
+            batch.
 
     Example:
         >>> head = softbench.NegativeSampling(4, "uniform", kernel_initializer="zeros")
@@ -46,7 +59,7 @@ class NegativeSampling(SampledHead):
         [-1.3863, -1.3863, -1.3863, -1.3863]
     """
 
-    arguments = ("regularizer_lambda",)
+    arguments = ("regularizer_lambda", "t")
     exclude_labels = False
 
     def __init__(
@@ -57,11 +70,15 @@ class NegativeSampling(SampledHead):
         num_sampled: int = 1,
         remove_accidental_hits: bool = False,
         seed: int | None = None,
+        objective: str = "mean",
+        t: float = 0.75,
         **kwargs: Any,
     ) -> None:
         super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
-        check_number(0, regularizer_lambda=regularizer_lambda)
+        _check_objective(objective, t, regularizer_lambda)
         self.regularizer_lambda = regularizer_lambda
+        self.objective_name, self.t = objective, t
+        self.needs_counts = bool(regularizer_lambda)
         self.is_static = _is_static(self.sampler)
         if self.sampler.draws_for_certain:
             raise ValueError(
@@ -77,13 +94,12 @@ class NegativeSampling(SampledHead):
             )
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
-        return losses.negative_sampling(
-            true_logit,
-            sampled[0],
-            draws[0].true_log_expected_count,
-            draws[0].log_expected_count,
-            self.regularizer_lambda,
-        )
+        draw = draws[0]
+        counts = draw.true_log_expected_count, draw.log_expected_count
+        if self.objective_name == "gbce":
+            beta = losses.gbce_beta(self.units, self.num_sampled, self.t)
+            return losses.gbce(true_logit, sampled[0], *counts, beta)
+        return losses.negative_sampling(true_logit, sampled[0], *counts, self.regularizer_lambda)
 
     def prediction_scores(
         self,
@@ -129,6 +145,25 @@ class NegativeSampling(SampledHead):
         elif ids is not None and len(ids.shape) == 1:
             ids = ops.broadcast_to(ids, (ops.shape(features)[0], *ids.shape))
         return ops.stop_gradient(self.sampler.log_prob(self.table, features, ids))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "objective": self.objective_name}
+
+
+def _check_objective(objective: str, t: float, regularizer_lambda: float) -> None:
+    """Raise a ValueError unless the arguments of the loss fit together."""
+    if objective not in OBJECTIVES:
+        raise ValueError(
+            f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
+        )
+    check_number(0, regularizer_lambda=regularizer_lambda, t=t)
+    if t > 1:
+        raise ValueError(f"`t` must be in [0, 1]. Received: t={t!r}")
+    if regularizer_lambda and objective == "gbce":
+        raise ValueError(
+            "`regularizer_lambda` must be 0 with objective='gbce': it belongs to eq. 6 of Bamler & "
+            f"Mandt. Received: regularizer_lambda={regularizer_lambda!r}"
+        )
 
 
 def _is_static(sampler: Sampler) -> bool:

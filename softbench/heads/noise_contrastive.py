@@ -48,6 +48,7 @@ class NoiseContrastive(SampledHead):
 
     arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")
     exclude_labels = False
+    needs_counts = True
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class NoiseContrastive(SampledHead):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
         if objective not in OBJECTIVES:
             raise ValueError(
                 f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
             )
+        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
         check_number(0, regularizer_alpha=regularizer_alpha)
         if regularizer_samples is not None:
             check_positive(regularizer_samples=regularizer_samples)

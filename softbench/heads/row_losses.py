@@ -18,12 +18,13 @@ def row_losses(
     function: Callable[[list[list[Tensor]]], tuple[Tensor, Any]],
     weight: Tensor | None,
     follower: Any = None,
+    update: Callable | None = None,
 ) -> tuple[Tensor, Any]:
     """`function` of the rows of every set of ids; with a `row_optimizer` these rows are updated.
 
     The update takes the gradient of the mean loss with respect to the gathered rows alone and sums
     it over duplicated ids. The gradient that flows back to what `function` closes over is that
-    of the rows before the update.
+    of the rows before the update. A table with `trainable=False` is not updated.
 
     Args:
         table: of n rows.
@@ -31,6 +32,7 @@ def row_losses(
         function: rows, one list [kernel rows, biases] for each set -> losses (B,), and anything.
         weight: (B,) or None, of the mean; if all of it is 0, no row moves.
         follower: None, or the `Sampler` that is told which rows were updated.
+        update: what is called instead of `table.apply_row_gradients`.
 
     Returns:
         What `function` returns.
@@ -40,6 +42,8 @@ def row_losses(
     if table.row_optimizer is None:
         return function(rows)
     rows = keras.tree.map_structure(ops.stop_gradient, rows)
+    if not table.trainable:
+        return function(rows)
 
     def mean_loss(*arrays: Tensor) -> tuple[Tensor, tuple]:
         losses, extra = function(keras.tree.pack_sequence_as(rows, arrays))
@@ -48,14 +52,21 @@ def row_losses(
 
     gradients, result = gradients_and_aux(mean_loss, keras.tree.flatten(rows))
     by_variable = zip(*keras.tree.pack_sequence_as(rows, gradients), strict=True)
-    table.apply_row_gradients(
+    update = table.apply_row_gradients if update is None else update
+    update(
         _joined(id_sets, ()),
         [ops.stop_gradient(_joined(v, v[0].shape[len(id_sets[0].shape) :])) for v in by_variable],
-        on_change=None if follower is None else follower.rows_changed,
         when=None if weight is None else ops.any(ops.not_equal(weight, 0)),
-        followed=None if follower is None else follower.followed,
+        **followed_by(follower),
     )
     return result
+
+
+def followed_by(sampler: Any) -> dict[str, Callable]:
+    """What `ClassTable.apply_row_gradients` tells a sampler, or nobody if None."""
+    if sampler is None:
+        return {}
+    return {"on_change": sampler.rows_changed, "followed": sampler.followed}
 
 
 def _joined(arrays: Sequence[Tensor], trailing: tuple) -> Tensor:

@@ -8,9 +8,10 @@ from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
-from softbench.heads import inputs, retrieval
+from softbench.heads import inputs, positives, retrieval
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
+from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.samplers.groups import of_examples
@@ -33,6 +34,8 @@ class SampledHead(TableHead):
     """
 
     exclude_labels = True
+    needs_counts = False  # whether the objective uses the labels' own expected counts
+    takes_several_labels = True
     arguments: Arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
@@ -44,6 +47,7 @@ class SampledHead(TableHead):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        tied = kwargs.pop("tied", False)  # of a saved head
         super().__init__(units, **kwargs)
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
@@ -51,11 +55,58 @@ class SampledHead(TableHead):
         self.set_sizes: tuple[int, ...] = (self.num_sampled,)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
+        if self.multi_label:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.tie: Tie | None = None
+        if tied:
+            self.tie_rows()
+
+    def tie_rows(self) -> None:
+        """Let an input layer read the rows too: `TiedEmbedding` calls it before the head is built.
+
+        Their updates then wait for the gradients of that layer, see `Tie`.
+        """
+        if self.built:
+            raise ValueError(
+                "`head` must not be built before the `TiedEmbedding` of a table with a "
+                f"`row_optimizer` is made. Received: {self.name}, built"
+            )
+        self.tie = Tie(self.dtype_policy)
+
+    def update_rows(self) -> None:
+        """With a `TiedEmbedding` and a `row_optimizer`: make the update of the last training step.
+
+        Every call of the head or of the embedding makes it first; only code that reads
+        `head.table.kernel` itself needs to call this.
+        """
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.update(self.table, self.follower(), between_steps=True)
+
+    def follower(self) -> Sampler | None:
+        """The sampler, if it is to be told which rows were updated."""
+        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
+        return self.sampler if follows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
+        if self.multi_label and self.needs_counts:
+            positives.check_counts_known(self.sampler)
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
+        if self.tie is not None:
+            self.tie.build_for(self, hidden_shape)
+
+    def _call(
+        self,
+        hidden: Tensor,
+        labels: Tensor | None,
+        sample_weight: Tensor | None,
+        training: bool | None,
+        **side: Tensor,
+    ) -> Tensor:
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.enter(self.table, self.follower(), bool(training) and labels is not None)
+        return super()._call(hidden, labels, sample_weight, training, **side)
 
     def call(
         self,
@@ -69,8 +120,9 @@ class SampledHead(TableHead):
     ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
-        weight = inputs.with_masks(sample_weight, labels, hidden_mask, labels_mask)
-        return self._call(hidden, labels, weight, training, **side)
+        masks = hidden_mask, labels_mask
+        labels, weight, own = self._targets(hidden, labels, sample_weight, *masks)
+        return self._call(hidden, labels, weight, training, **own, **side)
 
     def top_k(
         self,
@@ -84,6 +136,8 @@ class SampledHead(TableHead):
         hidden = ops.convert_to_tensor(hidden)
         if sampler_inputs is not None:
             sampler_inputs = ops.convert_to_tensor(sampler_inputs)
+        if self.tie is not None and self.tie.input_side.built:
+            self.tie.enter(self.table, self.follower(), training=False)
         side = self._features(hidden, sampler_inputs)
         return self._top_k(hidden, k, approximate, num_candidates, **side)
 
@@ -137,7 +191,10 @@ class SampledHead(TableHead):
         features: Tensor | None = None,
         **side: Tensor,
     ) -> Tensor:
-        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
+        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden.
+
+        With `label_weight` (B, P) among the side inputs, labels are (B, P).
+        """
         if features is not None and weight is not None:
             features = inputs.without_absent_nan(features, weight)
         features = ops.stop_gradient(hidden if features is None else features)
@@ -145,7 +202,7 @@ class SampledHead(TableHead):
         if order is not None:
             arrays = hidden, labels, weight, features, side
             hidden, labels, weight, features, side = _in_order(arrays, order)
-        drawn = self.draw(features, labels, weight)
+        drawn = self._drawn(features, labels, weight, side.get("label_weight"))
         blocks = [[ids for ids, _ in draw.blocks()] for draw in drawn]
         id_sets = [labels, *(ids for own in blocks for ids in own)]
         draws = [_of_examples(draw, hidden, self.sampler.groups) for draw in drawn]
@@ -155,35 +212,56 @@ class SampledHead(TableHead):
             sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
             return self._losses_and_state(hidden, labels, draws, sets, **side)
 
-        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
-        follower = self.sampler if follows else None
-        result, state = row_losses(self.table, id_sets, losses, weight, follower)
+        hold = self.tie.hold if self.tie is not None and self.tie.input_side.built else None
+        arguments = (self.table, id_sets, losses, weight, self.follower(), hold)
+        result, state = row_losses(*arguments)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
+    def _drawn(
+        self, features: Tensor, labels: Tensor, weight: Tensor | None, label_weight: Tensor | None
+    ) -> list[Samples]:
+        """The draws; of several labels the sampler sees one, drawn by their weights."""
+        if label_weight is None:
+            return self.draw(features, labels, weight)
+        one = positives.drawn(labels, label_weight, self.seed_generator)
+        first, *others = self.draw(features, one, weight)
+        true = positives.true_counts(self, features, labels, weight) if self.needs_counts else None
+        return [draw._replace(true_log_expected_count=true) for draw in (first, *others)]
+
     def _losses_and_state(
-        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[list[Tensor]]]
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        draws: list[Samples],
+        rows: list[list[list[Tensor]]],
+        label_weight: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Losses (B,) from the gathered rows, and what `_store` gets: nothing, by default.
 
         `rows` are those of the labels, then of each draw: a list of the blocks that it has.
         """
+        true_logit, sampled = self._logits(hidden, labels, draws, rows)
+        if label_weight is not None:
+            sampled = self._masked(sampled, draws, labels)
+            losses = positives.each(self.objective, true_logit, sampled, draws)
+            return positives.reduced(losses, label_weight, self.multi_label), ()
 
         def objective(true: Tensor, *others: Tensor) -> Tensor:
             return self.objective(true, self._masked(others, draws, labels), draws)
 
-        true_logit, sampled = self._logits(hidden, labels, draws, rows)
         # The gradient of the rows and that of hidden both pass through the objective.
         return share_backward(objective)(true_logit, *sampled), ()
 
-    def _store(self, state: Any) -> None:
+    def _store(self, state: Any, **side: Any) -> None:
         """Keep what `_losses_and_state` returned; outside of the differentiated function."""
 
     def _logits(
         self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[list[Tensor]]]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Logits of the labels (B,), and of each draw (B, m), from their gathered rows."""
-        true_logit = self.table.paired_logits(hidden, *rows[0][0])
+        """Logits of the labels (B,) or (B, P), and of each draw (B, m), from their rows."""
+        score = self.table.paired_logits if len(labels.shape) == 1 else self.table.logits
+        true_logit = score(hidden, *rows[0][0])
         sampled = [_joined([self.table.logits(hidden, *x) for x in own]) for own in rows[1:]]
         return self.shift(true_logit, sampled)
 
@@ -194,11 +272,25 @@ class SampledHead(TableHead):
         """
         if not self.remove_accidental_hits:
             return list(sampled)
-        hits = ops.equal(draws[0].ids, ops.expand_dims(labels, -1))
+        several = len(labels.shape) == 2
+        own = draws[0].ids
+        hits = positives.hits(own, labels) if several else ops.equal(own, labels[:, None])
         return [ops.where(hits, -float("inf"), sampled[0]), *sampled[1:]]
 
+    def _without_absent(
+        self, hidden: Tensor, weight: Tensor, side: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """As `Head._without_absent`: what a sampler shares is of the examples that count."""
+        sampler = self.sampler
+        shares = bool(sampler.share_draws) or sampler.shares_in_part
+        if not shares or getattr(sampler, "kind", None) in ("static", "batch"):
+            return side
+        features = side.get("features", hidden)
+        return {**side, "features": inputs.spread_present(features, weight)}
+
     def get_config(self) -> dict:
-        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+        config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
+        return config if self.tie is None else {**config, "tied": True}
 
 
 def _in_order(arrays: Any, order: Tensor) -> Any:

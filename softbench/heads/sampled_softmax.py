@@ -6,6 +6,7 @@ import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
+from softbench.heads.positives import check_smoothing
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
 
@@ -19,20 +20,25 @@ class SampledSoftmax(SampledHead):
 
     Args:
         units: n, the number of classes.
-        sampler: name, config dict, or `Sampler`. The default, "rff", is meant for
-            `normalize=True` with a temperature near 0.1.
+        sampler: name, config dict, or `Sampler`. None is "rff" with `normalize=True` (for a
+            temperature near 0.1), and otherwise "codebook", which follows scores of any scale.
         num_sampled: m.
         use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`. The paper's
             tau is 1 / temperature.
         correct_true_logit: True subtracts log E[count] from the true logit too, and draws from all
             n classes: the convention of `tf.nn.sampled_softmax_loss`.
-        remove_accidental_hits: mask draws that equal the label.
+        remove_accidental_hits: mask draws that equal the label, or one of several labels.
+        label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i) over all
+            classes; the mean score is estimated by (o_t + sum_j o_j / E[count_j]) / n.
         row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
         kernel_initializer, bias_initializer: Keras initializers.
         seed: of the draws.
+        ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
+            With `multi_label` a label's loss has no other label of the example among the draws.
 
     Raises:
-        ValueError: if `num_sampled` < 1 or the sampler is unknown.
+        ValueError: if `num_sampled` < 1, the sampler is unknown, or `label_smoothing` is not in
+            [0, 1), or not 0 where the label may be among the draws or with `multi_label`.
 
     Example:
         >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
@@ -42,12 +48,12 @@ class SampledSoftmax(SampledHead):
         (2, 1000)
     """
 
-    arguments = ("correct_true_logit",)
+    arguments = ("correct_true_logit", "label_smoothing")
 
     def __init__(
         self,
         units: int,
-        sampler: str | dict | Sampler = "rff",
+        sampler: str | dict | Sampler | None = None,
         num_sampled: int = 100,
         use_bias: bool = True,
         normalize: bool = False,
@@ -59,8 +65,18 @@ class SampledSoftmax(SampledHead):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         seed: int | None = None,
+        label_smoothing: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        check_smoothing(label_smoothing, kwargs.get("multi_label"))
+        if label_smoothing and (correct_true_logit or not remove_accidental_hits):
+            raise ValueError(
+                "`label_smoothing` must be 0 with correct_true_logit=True or "
+                "remove_accidental_hits=False: its estimate is from draws of other classes. "
+                f"Received: label_smoothing={label_smoothing}"
+            )
+        if sampler is None:
+            sampler = "rff" if normalize else "codebook"
         super().__init__(
             units,
             sampler,
@@ -78,8 +94,15 @@ class SampledSoftmax(SampledHead):
         )
         self.correct_true_logit = correct_true_logit
         self.exclude_labels = not correct_true_logit
+        self.needs_counts = correct_true_logit
+        self.label_smoothing = label_smoothing
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
-        return losses.sampled_softmax(true_logit, sampled[0], true_count, draw.log_expected_count)
+        arguments = (true_logit, sampled[0], true_count, draw.log_expected_count)
+        loss = losses.sampled_softmax(*arguments)
+        if not self.label_smoothing:
+            return loss
+        gap = true_logit - losses.mean_logit(*arguments, num_classes=self.units)
+        return loss + self.label_smoothing * gap

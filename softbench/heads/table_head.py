@@ -8,6 +8,7 @@ from keras import ops
 from softbench.common import Tensor
 from softbench.heads import retrieval
 from softbench.heads.base import Head
+from softbench.heads.compact import check_rows
 from softbench.ops import read
 from softbench.state import saved_arguments
 from softbench.table import ClassTable
@@ -28,11 +29,18 @@ class TableHead(Head):
         options = {name: kwargs.pop(name) for name in ClassTable.arguments if name in kwargs}
         super().__init__(units, **kwargs)
         self.table = ClassTable(self.units, **options, dtype=self.dtype_policy, name="table")
+        check_rows(self.max_valid, self.table.row_optimizer)
         self.supports_jit = self.table.supports_jit
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
-        self.table.build((None, hidden_shape[-1]))
+        if not self.table.built:  # a `TiedEmbedding` may have built it
+            self.table.build((None, hidden_shape[-1]))
+        if self.table.kernel.shape[-1] != hidden_shape[-1]:
+            raise ValueError(
+                f"`hidden` must have the width of the class table, {self.table.kernel.shape[-1]}. "
+                f"Received shape: {tuple(hidden_shape)}"
+            )
 
     def prediction_scores(
         self, hidden: Tensor, ids: Tensor | None = None, **side: Tensor

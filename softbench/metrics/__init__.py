@@ -14,6 +14,7 @@ from softbench.metrics.ranking import (
     precision_at_k,
     propensity_scored_precision_at_k,
 )
+from softbench.metrics.recommendation import RecommendationTotals
 
 __all__ = [
     "Perplexity",
@@ -21,6 +22,7 @@ __all__ = [
     "PredictiveLogLikelihood",
     "PropensityScoredPrecisionAtK",
     "RankingTotals",
+    "RecommendationTotals",
     "ScorePerplexity",
     "class_buckets",
     "inverse_propensities",

@@ -60,6 +60,8 @@ class PredictiveLogLikelihood(WeightedMean):
     its leading dimensions (0 for padding).
     """
 
+    _direction = "up"  # Keras' callbacks read it for mode="auto"
+
     def __init__(self, name: str = "log_likelihood", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
@@ -80,6 +82,8 @@ class Perplexity(PredictiveLogLikelihood):
 
     `update_state(nll, sample_weight=None)`: as in `PredictiveLogLikelihood`.
     """
+
+    _direction = "down"
 
     def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name, dtype)

@@ -41,6 +41,8 @@ class PrecisionAtK(WeightedMean):
         0.25
     """
 
+    _direction = "up"  # Keras' callbacks read it for mode="auto"
+
     def __init__(
         self,
         k: int = 1,

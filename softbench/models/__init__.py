@@ -1,6 +1,7 @@
 """Encoders: what comes before a head.
 
-LSTM language model, sparse bag of features, linear, pairs of a knowledge graph, sessions.
+LSTM language model, sparse bag of features, linear, pairs of a knowledge graph, sessions,
+self-attention over histories, users' vectors.
 """
 
 from softbench.models.bag import WeightedBag, linear_encoder, sparse_bag_encoder
@@ -17,13 +18,16 @@ from softbench.models.lstm import (
     reset_states,
     zaremba_learning_rate,
 )
+from softbench.models.matrix_factorisation import matrix_factorisation
 from softbench.models.pair import pair_encoder
+from softbench.models.sasrec import HistoryMask, sasrec
 from softbench.models.session import MaskedMean, session_encoder
 
 __all__ = [
     "PRESETS",
     "CarriedLSTM",
     "CarryState",
+    "HistoryMask",
     "LSTMPreset",
     "MaskedMean",
     "RowEmbedding",
@@ -31,10 +35,12 @@ __all__ = [
     "get_preset",
     "linear_encoder",
     "lstm_language_model",
+    "matrix_factorisation",
     "mean_loss_clip_norm",
     "mean_loss_learning_rate",
     "pair_encoder",
     "reset_states",
+    "sasrec",
     "session_encoder",
     "sparse_bag_encoder",
     "zaremba_learning_rate",

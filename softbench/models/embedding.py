@@ -6,11 +6,13 @@ Shape letters: B batch, d units, v rows; ids have the shape (B, ...).
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers, ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.ops import read
 from softbench.rows import RowOptimizer
+from softbench.state import add_state
 from softbench.table import ClassTable
 
 
@@ -24,7 +26,9 @@ class RowEmbedding(layers.Layer):
     float8 training). The next call, whether it trains, evaluates or predicts, first updates the
     rows of the last training batch from it, duplicated ids added up: no call sees a stale row,
     and a saved model continues where it stopped. Clipping of the model's optimizer does not see
-    this gradient; loss scaling and gradient accumulation are not supported.
+    this gradient; loss scaling and gradient accumulation are not supported. Call it once in a
+    training step: its gradient is that of one call. With `trainable=False` nothing moves, once the
+    update of the last batch is made.
 
     Args:
         num_rows: v.
@@ -83,9 +87,13 @@ class RowEmbedding(layers.Layer):
         integers = {"initializer": "zeros", "dtype": "int32", "trainable": False}
         self.last_ids = self.add_weight(name="last_ids", shape=tuple(ids_shape), **integers)
         self.pending = self.add_weight(name="pending", shape=(), **integers)
+        # Of the step whose update is pending; -1 in a file of a version that did not keep it.
+        start = keras.initializers.Constant(-1.0)
+        self.rate = add_state(self, "rate", initializer=start)
 
     def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = ops.cast(ids, "int32")
+        training = training and self.trainable and self.table.trainable
         if training:
             self.table.check_replicas()
             self._check_loss_scale()
@@ -96,6 +104,7 @@ class RowEmbedding(layers.Layer):
             rows = rows + (gradient - ops.stop_gradient(gradient))
             self.last_ids.assign(ids)
             self.pending.assign(1)
+            self.rate.assign(self.table.row_optimizer.rate.at(self.table.iterations))
         return ops.cast(rows, self.compute_dtype)
 
     def _check_loss_scale(self) -> None:
@@ -109,8 +118,25 @@ class RowEmbedding(layers.Layer):
         """Makes the update of the last training batch, unless it has been made."""
         ids = ops.reshape(read(self.last_ids), (-1,))
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
-        self.table.apply_row_gradients(ids, [gradient], when=read(self.pending) > 0)
+        now = self.table.row_optimizer.rate.at(self.table.iterations)
+        rate = ops.where(read(self.rate) < 0, now, read(self.rate))
+        self.table.apply_row_gradients(ids, [gradient], when=read(self.pending) > 0, rate=rate)
         self.pending.assign(0)
+
+    def load_own_variables(self, store: dict) -> None:
+        arrays = {key: store[key] for key in list(store.keys())}
+        super().load_own_variables({"3": np.array(-1.0, "float32"), **arrays})
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training moves the rows; to freeze them makes the last batch's update first."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if self.built and not value:
+            self.update_rows()
+        layers.Layer.trainable.fset(self, value)
 
     def compute_output_shape(self, ids_shape: tuple) -> tuple:
         return (*ids_shape, self.dim)

@@ -17,6 +17,7 @@ from softbench.common import Tensor
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
+COND_COPIES = True  # `cond` copies the variables that both of its functions update
 
 
 def read(variable: keras.Variable) -> Tensor:
@@ -95,6 +96,33 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
     values = jax.lax.cond(condition, lambda: values(*read), lambda: present)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+def cond(
+    condition: Tensor, first: Callable, second: Callable, variables: Sequence[keras.Variable]
+) -> Any:
+    """`first()` if `condition`, a boolean scalar, else `second()`: tensors of the same shapes.
+
+    Both may read any variable, and assign to those of `variables` that are not trainable.
+    """
+    changing = [variable for variable in variables if not variable.trainable]
+
+    def stateless(function: Callable) -> Callable:
+        def call(values: list) -> tuple:
+            with keras.StatelessScope(zip(changing, values, strict=True)) as scope:
+                outer = scope.original_scope  # whose values a new scope does not see by itself
+                known = {} if outer is None else outer.state_mapping
+                scope.state_mapping = {**known, **scope.state_mapping}
+                result = function()
+            return result, [scope.get_current_value(variable) for variable in changing]
+
+        return call
+
+    present = [variable.value for variable in changing]
+    result, values = jax.lax.cond(condition, stateless(first), stateless(second), present)
+    for variable, value in zip(changing, values, strict=True):
+        variable.assign(value)
+    return result
 
 
 @functools.cache
@@ -196,6 +224,11 @@ def _high_word(a: Tensor, b: Tensor) -> Tensor:
     middle = a_high * b_low + ((a_low * b_low) >> 16)
     other = a_low * b_high + (middle & 0xFFFF)
     return a_high * b_high + (middle >> 16) + (other >> 16)
+
+
+def write_mark(variable: keras.Variable) -> object:
+    """The array that the variable holds: another one once it is assigned or traced again."""
+    return variable.value
 
 
 def replicas() -> int:

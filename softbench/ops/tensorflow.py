@@ -17,6 +17,7 @@ from softbench.common import Tensor
 SCATTER_UNDER_JIT = False
 # A variable that a scatter has updated is copied whenever all of it is read.
 READ_COPIES = True
+COND_COPIES = False  # `cond` updates variables in place
 
 
 def read(variable: keras.Variable) -> Tensor:
@@ -83,6 +84,16 @@ def assign_when(condition: Tensor, variables: Sequence[keras.Variable], compute:
         return tf.constant(True)
 
     tf.cond(condition, assign, lambda: tf.constant(False))
+
+
+def cond(
+    condition: Tensor, first: Callable, second: Callable, variables: Sequence[keras.Variable]
+) -> Any:
+    """`first()` if `condition`, a boolean scalar, else `second()`: tensors of the same shapes.
+
+    Both may read any variable, and assign to those of `variables` that are not trainable.
+    """
+    return tf.cond(condition, first, second)
 
 
 def run(function: Callable, *arrays: Tensor | None, **static: Any) -> Any:
@@ -194,6 +205,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))
     scaled = tf.bitwise.right_shift(words[0] * maximum + low, tf.constant(31, tf.int64))
     return tf.cast(scaled, tf.int32)
+
+
+def write_mark(variable: keras.Variable) -> object:
+    """The graph that is being built; of eager calls, something that equals nothing."""
+    return object() if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def replicas() -> int:

@@ -18,7 +18,8 @@ _SCORES = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias"
 
 def label(part: Mapping) -> str:
     """Returns the readable name of a data set or model."""
-    name = (part.get("label") or part.get("name", "none")).replace("/", "_")
+    name = part.get("label") or part.get("name", "none").rsplit(":", 1)[-1]
+    name = name.replace("/", "_")
     return f"{name}_{part['preset']}" if "preset" in part else name
 
 

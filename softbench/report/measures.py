@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 _CUTS = (1, 3, 5)
+_RANKS = (1, 5, 10, 20)  # of recommenders
 _BINS = ("head", "torso", "tail")  # thirds of the labels by class frequency
 _QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
 
@@ -59,6 +60,15 @@ MEASURES: dict[str, Measure] = {
     **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in _CUTS},
     **{
         f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False) for k in _CUTS for b in _BINS
+    },
+    **{f"recall_at_{k}": Measure(f"recall@{k}", drawn=False) for k in _RANKS},
+    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=k == 10) for k in (10, 20)},
+    **{f"mrr_at_{k}": Measure(f"MRR@{k}", drawn=False) for k in _RANKS},
+    **{f"coverage_at_{k}": Measure(f"coverage@{k}", drawn=False) for k in _RANKS},
+    **{
+        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False)
+        for k in (10, 20)
+        for b in _BINS
     },
     **{f"nll_{b}": Measure(f"nll, {b}", lower=True, drawn=False) for b in _BINS},
     "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),

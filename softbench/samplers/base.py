@@ -244,6 +244,10 @@ class Sampler(keras.layers.Layer):
         On JAX `ids` is padded with n. Where q does not depend on the table nothing is done.
         """
 
+    def is_frozen(self, table: Any) -> bool:
+        """Whether training leaves the statistics as they are; draws are new at every step."""
+        return not (self.trainable and getattr(table, "trainable", True))
+
     def refresh(self, table: Any) -> None:
         """Rebuild from the table whatever the sampler keeps of it."""
 

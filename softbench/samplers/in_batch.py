@@ -76,7 +76,7 @@ class InBatch(Sampler):
         present = ops.ones_like(labels, dtype="bool") if present is None else present
         chosen = ops.argsort(ops.where(present, keys, 2.0))[:num_sampled]
         ids = ops.take(labels, chosen, axis=0)
-        if self.counts is None:
+        if self.counts is None and not self.is_frozen(table):
             check_one_replica("in_batch", "Give its class counts as `counts`.")
             ones = ops.cast(present, "int32")
             scatter_add(self.seen, labels, ones)

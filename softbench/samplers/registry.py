@@ -44,10 +44,17 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
         known = ", ".join(sorted(REGISTRY))
         raise ValueError(f"`sampler` must be one of: {known}. Received: sampler={name!r}")
     config = {**defaults, **(identifier.get("config") or {})}
-    unknown = sorted(set(config) - _arguments(REGISTRY[name]))
+    unknown = sorted(set(config) - arguments(REGISTRY[name]))
     if unknown:
         raise ValueError(
             f"`sampler` {name!r} has no argument {', '.join(unknown)}. Received: {sorted(config)}"
+        )
+    missing = [key for key in _required(REGISTRY[name]) if key not in config]
+    if missing:
+        example = {"class_name": name, "config": dict.fromkeys(missing, "...")}
+        raise ValueError(
+            f"`sampler` {name!r} needs `{'`, `'.join(missing)}`: give sampler={example}. "
+            f"Received: {sorted(config)}"
         )
     try:
         return REGISTRY[name](**config)
@@ -57,13 +64,20 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
         ) from error
 
 
-def _arguments(cls: type) -> set[str]:
+def arguments(cls: type) -> set[str]:
     """Names that the constructors of a sampler class and its bases take."""
     found = {"name", "dtype", "trainable"}
     for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
         if "__init__" in vars(base):
             found |= set(inspect.signature(vars(base)["__init__"]).parameters)
     return found - {"self", "kwargs"}
+
+
+def _required(cls: type) -> list[str]:
+    """Names of the arguments that the constructor of a sampler class cannot do without."""
+    parameters = inspect.signature(cls).parameters.values()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.kind not in several and p.default is p.empty]
 
 
 def serialize(sampler: Sampler) -> dict:

@@ -30,7 +30,7 @@ def get_config():
         method_table={
             "full": {"head": "FullSoftmax"},
             "uniform": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 4, "sampler": sampler}},
-            "broken": {"head": "NoSuchHead"},
+            "broken": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 0}},
         },
         timing=SMALL_TIMING,
         cell_timeout_s=200.0,

@@ -1,13 +1,19 @@
 """Turns the plain data of a cell into heads, optimizers and Keras data sets."""
 
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
 import softbench
+from softbench import heads
 from softbench.bench.methods import LOG_FREQUENCIES
 
 _COUNTS = ("counts", "prior")
-_ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
+HEADS = tuple(name for name in heads.__all__ if name not in ("Head", "SampledHead", "TableHead"))
+ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
 
 
 def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras.layers.Layer:
@@ -17,25 +23,89 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
         method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
             stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
-            "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1).
+            "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1),
+            "at most 512" as `num_sampled` the smaller of 512 and n / 4.
         num_classes, counts: n, and (n,) occurrences of each class in the training data.
         seed: of the head's samples and of its initial weights.
 
     Raises:
         ValueError: for a head that softbench does not have.
     """
-    name = method["head"]
-    if not hasattr(softbench, name):
-        raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
     kwargs = _with_counts(method.get("kwargs", {}), counts)
     if kwargs.get("bias_initializer") == LOG_FREQUENCIES:
         value = np.log((counts + 1) / np.sum(counts + 1))
         kwargs["bias_initializer"] = keras.initializers.Constant(value)
+    if isinstance(kwargs.get("num_sampled"), str):
+        most = int(kwargs["num_sampled"].removeprefix("at most "))
+        kwargs["num_sampled"] = max(1, min(most, num_classes // 4))
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
+        kwargs["sampler"] = _with_own(kwargs["sampler"])
+    if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
-    return getattr(softbench, name)(num_classes, **kwargs)
+    return head_class(method["head"])(num_classes, **kwargs)
+
+
+def head_class(name: str) -> type:
+    """The class of a head: of softbench, "module:Class", or "package>Class" as Keras knows it.
+
+    Raises:
+        ValueError: for any other name.
+    """
+    if is_own(name):
+        return own(name, "head")
+    if name not in HEADS:
+        raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
+    return getattr(softbench, name)
+
+
+def is_own(name: object) -> bool:
+    """Whether a name is that of something that softbench does not have."""
+    return isinstance(name, str) and (":" in name or ">" in name)
+
+
+def own(name: str, argument: str) -> Any:
+    """What "module:name", or "package>name" as registered with Keras, stands for.
+
+    Modules are found as Python finds them from the folder in which the command was started.
+
+    Raises:
+        ValueError: naming the argument, if there is no such thing.
+    """
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        rule = f"`{argument}` must be module:name, found from the folder of the command"
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except Exception as error:
+            raise ValueError(f"{rule}. Received: {name!r} ({error})") from error
+    found = keras.saving.get_registered_object(name)
+    if found is None:
+        raise ValueError(
+            f"`{argument}` must be registered with Keras by a module that --config.imports names. "
+            f"Received: {name!r}"
+        )
+    return found
+
+
+def _with_own(sampler: Any) -> Any:
+    """A sampler's config, in which samplers that are not of softbench are made."""
+    if not isinstance(sampler, dict):
+        return own(sampler, "sampler")() if is_own(sampler) else sampler
+    config = {key: _with_own(part) for key, part in sampler.get("config", {}).items()}
+    if is_own(sampler.get("class_name")):
+        return own(sampler["class_name"], "sampler")(**config)
+    return {**sampler, "config": config} if "class_name" in sampler else sampler
+
+
+def callbacks(specs: Sequence[str | dict]) -> list[keras.callbacks.Callback]:
+    """Makes the callbacks of a config: "module:Class", or {"class_name", "config"}."""
+    made = []
+    for spec in specs:
+        spec = {"class_name": spec} if isinstance(spec, str) else spec
+        made.append(own(spec["class_name"], "callbacks")(**spec.get("config", {})))
+    return made
 
 
 def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
@@ -43,7 +113,7 @@ def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
     if not spec:
         return None
     kwargs = {key: value for key, value in spec.items() if key != "name"}
-    return getattr(softbench, _ROW_OPTIMIZERS[spec["name"]])(**kwargs)
+    return getattr(softbench, ROW_OPTIMIZERS[spec["name"]])(**kwargs)
 
 
 def _with_counts(value: object, counts: np.ndarray) -> object:

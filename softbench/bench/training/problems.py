@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
-from softbench.bench.training import build, side_inputs
+from softbench.bench.training import build, own_model, recommenders, side_inputs
 from softbench.bench.training.evaluation import evaluate
 
 TOP_K = (1, 3, 5)
@@ -19,6 +19,8 @@ PROPENSITY = {
     "xmc/wikipedia-500k": (0.5, 0.4),
     "xmc/amazon-670k": (0.6, 2.6),
 }
+MODELS = ("lstm", "bag", "linear", "pair", "session")
+MOST_LABELS = 64  # of a row at each visit, for heads with `multi_label`
 _PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
 
@@ -41,6 +43,8 @@ class Problem(NamedTuple):
         optimizer: (spec of the config, epoch from 0) -> {"name", "learning_rate", ...}.
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
         num_rows: N of the training set, if its rows have numbers and no order, else None.
+        tied: built head -> the encoder that reads the head's table, of the same shapes as
+            `encoder`; None where the encoder has tables of its own alone.
     """
 
     num_classes: int
@@ -55,27 +59,37 @@ class Problem(NamedTuple):
     optimizer: Callable[[dict, int], dict] = lambda spec, epoch: spec
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
+    tied: Callable[[keras.layers.Layer], keras.Model] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
     """Loads the cell's data and builds its encoder."""
-    dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
+    dataset = datasets.arguments(config["dataset"])
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
     if isinstance(data, datasets.LanguageData):
         return _language(data, config)
     if isinstance(data, datasets.TripleData):
         return _triples(data, config)
+    if isinstance(data, datasets.SessionData):
+        return _sessions(data, config)
+    if isinstance(data, datasets.InteractionData):
+        return Problem(**recommenders.problem(data, config))
     return _multi_label(data, config)
 
 
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
     options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
     row_optimizer = build.row_optimizer(options.pop("row_optimizer", None))
-    preset = models.get_preset(options.pop("preset", "small"))._replace(**options)
-    encoder = models.lstm_language_model(
-        data.num_classes, preset, seed=config["seed"], row_optimizer=row_optimizer
-    )
+    encoder = own_model.encoder(data, config)
+    preset = models.get_preset(options.pop("preset", "small"))
+    if encoder is not None:  # whose options may be others
+        options = {key: value for key, value in options.items() if key in preset._fields}
+    preset = preset._replace(**options)
+    if encoder is None:
+        encoder = models.lstm_language_model(
+            data.num_classes, preset, seed=config["seed"], row_optimizer=row_optimizer
+        )
     batch, steps = preset.batch_size, preset.num_steps
     held_out = {
         split: datasets.evaluation_batches(getattr(data, split), batch, steps)
@@ -124,12 +138,22 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
 
 def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     model = config["model"]
-    batch, dense = model["batch_size"], model["name"] == "linear"
-    options = {"max_features": model.get("max_features"), "dense": dense}
-    train = datasets.BagBatches(data, "train", batch, seed=config["seed"], **options)
-    if dense:
+    batch, dense = model["batch_size"], model.get("dense", model["name"] == "linear")
+    options = {"max_features": model.get("max_features") or None, "dense": dense}
+    rows = config.get("methods", {}).values()
+    several = any(row.get("kwargs", {}).get("multi_label") for row in rows)
+    train = datasets.BagBatches(
+        data,
+        "train",
+        batch,
+        seed=config["seed"],
+        max_labels=MOST_LABELS if several else None,
+        **options,
+    )
+    encoder = own_model.encoder(data, config)
+    if encoder is None and dense:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
-    else:
+    elif encoder is None:
         row_optimizer = build.row_optimizer(model.get("row_optimizer"))
         shape = (batch, train.max_features) if row_optimizer else (None, None)
         encoder = models.sparse_bag_encoder(
@@ -155,9 +179,9 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
 def _triples(data: datasets.TripleData, config: dict) -> Problem:
     model = config["model"]
     batch = model["batch_size"]
-    limit = model.get("held_out_rows")
+    limit = model.get("held_out_rows") or None
     data = data._replace(valid=_some(data.valid, limit), test=_some(data.test, limit))
-    encoder = models.pair_encoder(
+    encoder = own_model.encoder(data, config) or models.pair_encoder(
         data.num_classes,
         data.num_relations,
         row_optimizer=build.row_optimizer(model.get("row_optimizer")),
@@ -174,6 +198,27 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
     )
 
 
+def _sessions(data: datasets.SessionData, config: dict) -> Problem:
+    model = config["model"]
+    batch, length = model["batch_size"], model.get("max_items", 20)
+    limit = model.get("held_out_rows") or None
+    row_optimizer = build.row_optimizer(model.get("row_optimizer"))
+    encoder = own_model.encoder(data, config) or models.session_encoder(
+        data.num_classes,
+        model["dim"],
+        model.get("pooling", "mean"),
+        row_optimizer,
+        (batch, length) if row_optimizer else (None, None),
+        config["seed"],
+    )
+
+    def held_out(split: str) -> datasets.SessionBatches:
+        return datasets.SessionBatches(data, split, batch, length=length, limit=limit)
+
+    train = datasets.SessionBatches(data, "train", batch, length=length, seed=config["seed"])
+    return _independent_rows(data, config, encoder, train, held_out, tree=None)
+
+
 def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:
     """All rows, or `limit` of them that are the same in every run."""
     if limit is None or limit >= len(rows):
@@ -188,7 +233,7 @@ def _independent_rows(
     train: datasets.base.Batches,
     held_out: Callable[[str], datasets.base.Batches],
     *,
-    tree: side_inputs.TreeInputs,
+    tree: side_inputs.TreeInputs | None,
     inverse_propensity: np.ndarray | None = None,
     single: bool = True,
 ) -> Problem:
@@ -196,7 +241,7 @@ def _independent_rows(
 
     Args:
         data: gives n and counts.
-        config, encoder, tree: see `Problem`.
+        config, encoder, tree (None without fixed features): see `Problem`.
         train: training batches; they reshuffle their rows themselves.
         held_out: "valid" or "test" -> evaluation batches.
         inverse_propensity: (n,), or None.

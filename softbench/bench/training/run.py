@@ -28,6 +28,7 @@ class _Training(NamedTuple):
     problem: Problem
     timer: timing.StepTimer
     saver: resume.Saver
+    own: list[keras.callbacks.Callback]
 
 
 def run(job: Job) -> None:
@@ -57,12 +58,14 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     method, encoder = _with_side_inputs(job, {**method, "kwargs": kwargs}, problem, timer)
     head = build.head(method, problem.num_classes, problem.counts, config["seed"])
     head.build(problem.encoder.output.shape)
+    encoder = encoder if problem.tied is None else problem.tied(head)
     model = softbench.Classifier(encoder, head, top_k=TOP_K)
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
     saver = resume.Saver(job, model, problem, timer)
-    run = _Training(job, model, problem, timer, saver)
+    own = build.callbacks(config.get("callbacks", ()))
+    run = _Training(job, model, problem, timer, saver, own)
     try:
         for epoch, until in _epochs(config, timer, saver.epoch):
             model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
@@ -120,6 +123,7 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
         run.model.stop_training |= run.timer.clock >= until
 
     ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if until else []
+    kept = [run.timer, *ends, TerminateOnNaN(), run.saver]
     while True:
         run.problem.train.go_to(run.timer.steps, run.saver.done)
         history = run.model.fit(
@@ -127,7 +131,7 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
             initial_epoch=epoch,
             epochs=epoch + 1,
             shuffle=False,
-            callbacks=[*run.problem.callbacks(), run.timer, *ends, TerminateOnNaN(), run.saver],
+            callbacks=[*run.problem.callbacks(), *run.own, *kept],
             verbose=_VERBOSE,
         )
         run.saver.end_pass()
@@ -138,7 +142,7 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
 
 def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
     """Evaluates the model after an epoch, a point of the learning curve."""
-    job, model, problem, timer, _ = run
+    job, model, problem, timer = run[:4]
     point = {"epoch": epoch + 1, "step": timer.steps}
     point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
     if math.isfinite(train_loss):

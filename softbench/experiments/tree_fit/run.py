@@ -27,7 +27,7 @@ def run(job: Job) -> None:
         job.progress(records.finite(result["draws"]))
         return
     start = time.perf_counter()
-    dataset = {key: value for key, value in config["dataset"].items() if key != "label"}
+    dataset = datasets.arguments(config["dataset"])
     data = datasets.load(**dataset, seed=config["seed"])
     splits = {
         name: pairs(getattr(data, f"{name}_features"), getattr(data, f"{name}_labels"))

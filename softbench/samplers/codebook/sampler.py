@@ -174,7 +174,8 @@ class Codebook(FollowingCodebook):
         )
 
     def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
-        self._count_labels(labels if excluded is None else excluded, present)
+        if not self.is_frozen(table):
+            self._count_labels(labels if excluded is None else excluded, present)
         self._refresh_when_due(table)
         check_width(table, hidden)
         q, log_size, true = self._distribution(table), math.log(num_sampled), None

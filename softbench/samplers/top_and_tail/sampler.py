@@ -169,9 +169,11 @@ class TopAndTail(CertainClasses):
     def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
         check_width(table, hidden)
         asked = labels if excluded is None else excluded
-        self.top._count_labels(asked, present)
+        if not self.is_frozen(table):
+            self.top._count_labels(asked, present)
         self.top._refresh_when_due(table)
-        self._count_step()
+        if not self.is_frozen(table):
+            self._count_step()
         tail = self.tail.sample(table, hidden, num_sampled, asked, False, present)
         top = self._top(table, hidden)
         count, true = ops.zeros_like(top, dtype="float32"), None

@@ -1,0 +1,75 @@
+"""Your own text: next-word prediction by every kind of method, from a file to a table.
+
+    softbench --config=text --config.dataset.path=my.txt
+    softbench --config=text --config.dataset.path=my.txt --config.max_train_seconds=120
+
+The path is a text file (UTF-8, maybe compressed), a folder of text files, or a folder with
+train.txt and test.txt (and valid.txt). Without these, whole blocks of lines are held out for
+validation and test, 5 % each. Words seen twice or more are the vocabulary, `vocabulary_size` of
+them at most; the others are `<unk>`. 800 lines are enough to see it run.
+
+A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]` installed):
+`--config.dataset.name=tfds:ag_news_subset --config.dataset.features=description`.
+
+All rows train the same LSTM from the same start for five epochs, or, with `max_train_seconds`, for
+that many seconds each. `unigram_rows` and `in_batch_rows` update the touched rows of the class
+table alone: for more than some 50,000 words, with `--config.methods=unigram_rows,in_batch_rows`.
+Settings that matter first: `--config.dataset.min_count`, `--config.dataset.tokenizer=whitespace`
+(all that stands between spaces is a word), `--config.dataset.end_of_line=True` (lines are
+sentences), `--config.model.units`, `--config.epochs`.
+"""
+
+from softbench.bench.config import experiment
+from softbench.bench.methods import (
+    LANGUAGE_COLUMNS,
+    NORMALISED_FREQUENCIES,
+    SMALL_LANGUAGE,
+    SMALL_TIMING,
+    comparison,
+)
+
+
+def get_config():
+    """Returns the experiment; every value can be overridden on the command line."""
+    model = {"name": "lstm", "units": 128, "num_layers": 1, "batch_size": 20, "num_steps": 20}
+    return experiment(
+        "text",
+        title="A text of your own",
+        dataset={
+            "name": "text",
+            "path": "",
+            "features": "",
+            "min_count": 2,
+            "vocabulary_size": 50_000,
+            "vocabulary_from": "train",
+            "tokenizer": "words",
+            "lowercase": True,
+            "end_of_line": False,
+            "valid_fraction": 0.05,
+            "test_fraction": 0.05,
+            "split_lines": 0,
+            "split_seed": 0,
+        },
+        model={**model, "keep_prob": 0.8},
+        optimizer={
+            "name": "adam",
+            "learning_rate": 5e-3,
+            "epsilon": 1e-4,
+            "global_clipnorm": 1.0,
+        },
+        methods="full,uniform,unigram,in_batch,nce_binary,nce_ranking,rff",
+        method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
+        epochs=5,
+        timing={"warmup_steps": 5, "head_repetitions": 10},
+        columns=("valid_perplexity", "test_precision_at_1", *LANGUAGE_COLUMNS[1:]),
+        presets={
+            "smoke": {
+                "dataset": SMALL_LANGUAGE,
+                "model": {**model, "units": 8},
+                "methods": "full,unigram",
+                "epochs": 1,
+                "timing": SMALL_TIMING,
+            },
+            "paper": {},
+        },
+    )

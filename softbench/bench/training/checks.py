@@ -1,0 +1,158 @@
+"""Mistakes in the cells of a run, found before the first of them trains: names and arguments."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+
+import keras
+
+import softbench
+from softbench.bench.training import build, problems
+from softbench.heads import TableHead
+from softbench.samplers import REGISTRY, registry
+from softbench.table import ClassTable
+
+_METHOD = ("head", "kwargs", "optimizer")
+_OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
+
+
+def mistakes(configs: Iterable[Mapping]) -> list[str]:
+    """What cannot be meant in the configs of training cells: one line each, in their order."""
+    found = (line for config in configs for line in _of_cell(config))
+    return list(dict.fromkeys(found))
+
+
+def _of_cell(config: Mapping) -> Iterator[str]:
+    for name in config.get("imports", ()):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            yield f"config.imports: {name!r} cannot be imported: {_line(error)}"
+            return
+    yield from _attempt("config.callbacks", build.callbacks, config.get("callbacks", ()))
+    yield from _of_model(config["model"])
+    for name, method in config["methods"].items():
+        place = f"config.method_table.{name}"
+        yield from of_method(place, method)
+        own = "optimizer" in method
+        spec = {**config["optimizer"], **method.get("optimizer", {})}
+        yield from _of_optimizer(f"{place}.optimizer" if own else "config.optimizer", spec)
+
+
+def of_method(place: str, method: Mapping) -> Iterator[str]:
+    """Mistakes in a row of a method table, which is at `place`; not those of its optimizer."""
+    yield from _unknown(place, "a method", method, _METHOD)
+    yield from _of_head(place, method)
+
+
+def _of_model(model: Mapping) -> Iterator[str]:
+    name = model.get("name")
+    if build.is_own(name):
+        yield from _attempt("config.model.name", build.own, name, "model.name")
+    elif name is not None and name not in problems.MODELS:
+        yield f"config.model.name: {_no(name, 'model', problems.MODELS)}"
+
+
+def _of_head(place: str, method: Mapping) -> Iterator[str]:
+    name, kwargs = method.get("head", ""), method.get("kwargs", {})
+    if build.is_own(name):
+        yield from _attempt(f"{place}.head", build.own, name, "head")
+        return
+    if name not in build.HEADS:
+        yield f"{place}.head: {_no(name, 'head of softbench', build.HEADS)}"
+        return
+    known = _parameters(getattr(softbench, name))
+    yield from _unknown(place, name, kwargs, known)
+    if "sampler" in known and "sampler" in kwargs:
+        yield from _of_sampler(f"{place}.sampler", kwargs["sampler"])
+    if "row_optimizer" in kwargs:
+        yield from _of_row_optimizer(f"{place}.row_optimizer", kwargs["row_optimizer"])
+
+
+def _of_sampler(place: str, sampler: object) -> Iterator[str]:
+    spec = sampler if isinstance(sampler, Mapping) else {"class_name": sampler}
+    name, config = spec.get("class_name"), spec.get("config", {})
+    if spec.get("registered_name"):
+        return
+    if build.is_own(name):
+        yield from _attempt(place, build.own, name, "sampler")
+    elif name not in REGISTRY:
+        yield f"{place}: {_no(name, 'sampler', REGISTRY)}"
+    else:
+        yield from _unknown(place, f"sampler {name!r}", config, registry.arguments(REGISTRY[name]))
+    for key, part in config.items():
+        if isinstance(part, Mapping) and "class_name" in part:
+            yield from _of_sampler(f"{place}.{key}", part)
+
+
+def _of_row_optimizer(place: str, spec: Mapping | None) -> Iterator[str]:
+    if not spec:
+        return
+    name = spec.get("name")
+    if name not in build.ROW_OPTIMIZERS:
+        yield f"{place}: {_no(name, 'row optimizer', build.ROW_OPTIMIZERS)}"
+        return
+    known = _parameters(getattr(softbench, build.ROW_OPTIMIZERS[name]))
+    yield from _unknown(place, name, set(spec) - {"name"}, known)
+
+
+def _of_optimizer(place: str, spec: Mapping) -> Iterator[str]:
+    if "name" not in spec:
+        yield f"{place} must have a name, as in {{'name': 'adam', 'learning_rate': 1e-3}}"
+        return
+    try:
+        cls = type(keras.optimizers.get(spec["name"]))
+    except ValueError:
+        yield f"{place}: Keras has no optimizer {spec['name']!r}"
+        return
+    known = _parameters(cls) | {"schedule"}
+    found = list(_unknown(place, cls.__name__, set(spec) - {"name"}, known))
+    yield from found
+    if not found and "learning_rate" not in spec and "schedule" not in spec:
+        yield f"{place} must have a learning_rate"
+
+
+def _unknown(place: str, what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    for name in sorted(set(given) - set(known)):
+        yield f"{place}: {what} has no argument {name!r}{_near(name, known)}"
+
+
+def _no(name: object, what: str, known: Iterable[str]) -> str:
+    near = _near(name, known)
+    return f"{name!r} is no {what}{near or ' (' + ', '.join(sorted(known)) + ')'}"
+
+
+def _near(name: object, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), list(known), 1)
+    if not near and name in ("lr", "rate") and "learning_rate" in known:
+        near = ["learning_rate"]
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _attempt(place: str, function: object, *arguments: object) -> Iterator[str]:
+    try:
+        function(*arguments)
+    except Exception as error:
+        yield f"{place}: {_line(error)}"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _parameters(cls: type) -> set[str]:
+    """Names that the constructors of a class and of its bases take, while each passes others on."""
+    found: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break
+    if issubclass(cls, TableHead):  # which passes these on to its table
+        found |= set(ClassTable.arguments)
+    if issubclass(cls, keras.layers.Layer):
+        found |= _OF_LAYERS
+    return found - {"self"}

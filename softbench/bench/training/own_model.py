@@ -1,0 +1,34 @@
+"""An encoder of the user's own, named in a config."""
+
+import inspect
+from typing import Any
+
+import keras
+
+from softbench.bench.training import build
+
+
+def encoder(data: Any, config: dict) -> keras.Model | None:
+    """The encoder of a model "module:make_encoder", None of any other name.
+
+    It is called with the data set and, of what is in `config.model` and the seed, what it takes.
+
+    Raises:
+        ValueError: if it returns no Keras model whose inputs and output are known.
+    """
+    name = config["model"].get("name")
+    if not build.is_own(name):
+        return None
+    make = build.own(name, "model.name")
+    options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
+    options["seed"] = config["seed"]
+    known = inspect.signature(make).parameters
+    if all(p.kind is not p.VAR_KEYWORD for p in known.values()):
+        options = {key: value for key, value in options.items() if key in known}
+    made = make(data, **options)
+    if not isinstance(made, keras.Model) or not getattr(made, "inputs", None):
+        raise ValueError(
+            f"`model.name`: {name} must return a Functional or Sequential keras.Model with its "
+            f"inputs, x -> hidden (..., d). Received: {type(made).__name__}"
+        )
+    return made

@@ -1,0 +1,197 @@
+"""Recommenders: users' histories with SASRec, users' interactions with a factorisation.
+
+Shape letters: B batch, T steps, d features, n items; of a user S seen items, R labels, K best ids.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import scipy.sparse as sp
+from keras import ops
+
+from softbench import datasets, metrics, models, partition
+from softbench.bench.training import build
+from softbench.common import Tensor
+from softbench.table import DENSE_CLASSES, ClassTable
+
+TOP_K = (1, 5, 10, 20)
+USERS = 256  # asked at a time
+_SASREC = ("dim", "length", "num_blocks", "num_heads", "dropout", "hidden_units")  # of the config
+
+
+def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
+    """The fields of a `Problem`; `model` names "sasrec" or "matrix_factorisation".
+
+    Of the users with a label in the validation set, `model.valid_users` are asked after each
+    epoch; all users of the test set are asked at the end.
+
+    Raises:
+        ValueError: for another model.
+    """
+    makers = {"sasrec": _sasrec, "matrix_factorisation": _matrix_factorisation}
+    model = config["model"]
+    if model["name"] not in makers:
+        raise ValueError(
+            f"`model.name` must be one of {', '.join(makers)} for data of users and items. "
+            f"Received: {model['name']!r}"
+        )
+    fields, inputs = makers[model["name"]](data, config)
+    limits = {"valid": model.get("valid_users"), "test": None}
+
+    def queries(split: str) -> datasets.Queries:
+        return datasets.Queries(data, split, USERS, inputs(split), limits[split])
+
+    def probe(other: keras.Model | None = None) -> tuple[np.ndarray, np.ndarray]:
+        x, _, labels, mask = queries("valid")[0]
+        encoder = other or fields["encoder"]
+        hidden = _last(encoder(keras.tree.map_structure(ops.convert_to_tensor, x), training=False))
+        return ops.convert_to_numpy(hidden)[mask > 0], labels[mask > 0, 0]
+
+    return fields | {
+        "num_classes": data.num_classes,
+        "counts": data.counts,
+        "evaluate": lambda trained, split: evaluate(trained, queries(split), data.counts),
+        "probe": probe,
+    }
+
+
+def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callable]:
+    """Fields of the problem, and (split) -> inputs of queries.
+
+    With `model.tied` the encoder reads the head's table.
+    """
+    model, n = config["model"], data.num_classes
+    options = {key: model[key] for key in _SASREC if key in model}
+    length = options.setdefault("length", 50)
+    train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
+
+    def tied(head: keras.layers.Layer) -> keras.Model:
+        return models.sasrec(n, item_embedding=TableRows(head.table), **options)
+
+    fields = {
+        "encoder": models.sasrec(n, **options),
+        "train": build.Batches(train, config["steps_per_epoch"]),
+        "examples": round(train.num_positions / len(train)),
+        "head_kwargs": {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.02)},
+        "tied": tied if model.get("tied", True) else None,
+    }
+    return fields, lambda split: datasets.history_inputs(data, split, length)
+
+
+def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple[dict, Callable]:
+    """As `_sasrec`."""
+    model = config["model"]
+    batch, row_optimizer = model["batch_size"], build.row_optimizer(model.get("row_optimizer"))
+    train = datasets.InteractionBatches(data, batch, seed=config["seed"])
+    sizes = len(data.train.ends) - 1, model["dim"]
+    fields = {
+        "encoder": models.matrix_factorisation(*sizes, row_optimizer, batch),
+        "train": build.Batches(train, config["steps_per_epoch"]),
+        "examples": batch,
+        "num_rows": train.num_numbers,
+    }
+    return fields, lambda split: lambda users: users.astype(np.int32)
+
+
+class TableRows(keras.layers.Layer):
+    """ids (...) -> rows (..., d) of a head's table, which the model's optimizer trains.
+
+    Raises:
+        ValueError: if a row optimizer owns the table.
+    """
+
+    def __init__(self, table: ClassTable) -> None:
+        super().__init__()
+        if table.row_optimizer is not None:
+            raise ValueError(
+                "`model.tied` must be False where a `row_optimizer` updates the table: it does not "
+                f"see the gradient of the inputs. Received: {type(table.row_optimizer).__name__}"
+            )
+        self.table = table
+        self.built = True
+
+    def call(self, ids: Tensor) -> Tensor:
+        return ops.cast(self.table.rows(ids), self.compute_dtype)
+
+    def compute_output_spec(self, ids: Tensor) -> keras.KerasTensor:
+        return keras.KerasTensor((*ids.shape, self.table.kernel.shape[-1]), self.compute_dtype)
+
+
+class _Answer(keras.layers.Layer):
+    """hidden (B, d), seen (B, S), labels (B, R) -> best unseen ids (B, K), -log p (B, R)."""
+
+    def __init__(self, head: keras.layers.Layer, k: int) -> None:
+        super().__init__()
+        self.head, self.k = head, k
+        self.built = True
+
+    def call(self, hidden: Tensor, seen: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        head, labels = self.head, ops.maximum(labels, 0)
+        scores = head.prediction_scores(hidden, labels)
+        log_z = head.negative_log_likelihood(hidden, labels[:, 0]) + scores[:, 0]
+        scorer = partition.without(head.scorer(hidden), seen)
+        ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)[1]
+        return ids, log_z[:, None] - scores
+
+
+def _last(hidden: Tensor) -> Tensor:
+    """hidden (B, d), that of the last step if it is (B, T, d)."""
+    return hidden[:, -1] if len(hidden.shape) == 3 else hidden
+
+
+def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[..., tuple]:
+    """(x, seen, labels) -> ids (B, K), -log p (B, R) by a trained `Classifier`; kept in it."""
+    key = (k, *(array.shape for array in queries[0][1:3]))
+    cache = model.__dict__.setdefault("_answers", {})
+    if key not in cache:
+        inputs = [keras.Input(i.shape[1:], key[1][0], i.dtype) for i in model.encoder.inputs]
+        hidden = model.encoder(inputs if len(inputs) > 1 else inputs[0])
+        seen, labels = (keras.Input(shape[1:], shape[0], dtype="int32") for shape in key[1:])
+        outputs = _Answer(model.head, k)(_last(hidden), seen, labels)
+        cache[key] = keras.Model([*inputs, seen, labels], outputs)
+    return lambda x, *others: cache[key].predict_on_batch([*keras.tree.flatten(x), *others])
+
+
+def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
+    """(x, seen, labels) -> ids (B, K), -log p (B, R): by training counts, whoever asks.
+
+    p_i = (counts_i + 1) / (sum of counts + n), as in `evaluation.most_frequent`.
+    """
+    n, counts = len(counts), np.asarray(counts, np.float64)
+    order = np.argsort(-counts, kind="stable")
+    nll = np.log(counts.sum() + n) - np.log(counts + 1)
+
+    def answer(x: Any, seen: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        first = n * np.arange(len(seen))[:, None]
+        candidates = order[: k + seen.shape[1]]
+        left_out = np.isin(first + candidates, (first + seen)[seen >= 0])
+        place = np.argsort(left_out, axis=1, kind="stable")[:, :k]
+        return candidates[place], nll[np.maximum(labels, 0)]
+
+    return answer
+
+
+def evaluate(
+    model: keras.Model | None, queries: datasets.Queries, counts: np.ndarray
+) -> dict[str, float]:
+    """Returns the results of `metrics.RecommendationTotals`; one batch is held at a time.
+
+    Args:
+        model: a `Classifier`, or None for `most_frequent`.
+        queries: of a split.
+        counts: (n,) training interactions of each item.
+    """
+    n = len(counts)
+    ks = tuple(k for k in TOP_K if k <= n)
+    totals = metrics.RecommendationTotals(ks, counts)
+    answer = most_frequent(counts, max(ks)) if model is None else _answers(model, queries, max(ks))
+    for x, seen, labels, mask in queries:
+        ids, nll = answer(x, seen, labels)
+        labels = np.where(mask[:, None] > 0, labels, -1)
+        ends = np.append(0, np.cumsum((labels >= 0).sum(axis=1)))
+        own = labels[labels >= 0]
+        truth = sp.csr_matrix((np.ones(len(own), np.float32), own, ends), (len(labels), n))
+        totals.update(ids, truth, np.asarray(nll, np.float64)[labels >= 0])
+    return totals.result()

@@ -1,0 +1,60 @@
+"""A user's own files as a data set: which of them is what, and their digest."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+# Names of files, without what follows the first dot, and the split that they are.
+_ROLES = {"train": "train", "test": "test"}
+_ROLES |= dict.fromkeys(("valid", "validation", "val", "dev"), "valid")
+ABOUT = {
+    "text": "your own text: a file, a folder of files, or a folder with train.txt and test.txt "
+    "(and valid.txt, if there is one)",
+    "interactions": "your own interactions: a file with user, item and, maybe, time in a line "
+    "(CSV, Parquet), or with a user and all of the user's items in a line",
+    "xmc": "your own rows in the format of the XMC repository: a file, or a folder with train.txt "
+    "and test.txt (and valid.txt, if there is one)",
+    "triples": "your own triples, `head,relation,tail` in a line: a file, or a folder with "
+    "train.txt and test.txt (and valid.txt, if there is one)",
+}
+_ONE_FILE = ("interactions",)
+
+
+def own_files(name: str, path: Path) -> dict[str, Path]:
+    """Returns {role: path}: of a file {"all"}, of a folder {"train", "valid", "test"}.
+
+    A folder without train and test is, as a text, one corpus of all its files.
+
+    Args:
+        name: of `ABOUT`.
+        path: the user's file or folder.
+
+    Raises:
+        FileNotFoundError: naming what the path must be.
+    """
+    if path.is_file():
+        return {"all": path}
+    if path.is_dir() and name not in _ONE_FILE:
+        found = {}
+        for file in sorted(path.iterdir()):
+            role = _ROLES.get(file.name.split(".")[0].lower())
+            if role:
+                found.setdefault(role, file)
+        if "train" in found and "test" in found:
+            return {role: found[role] for role in ("train", "valid", "test") if role in found}
+        if name == "text":
+            return {"all": path}
+    raise FileNotFoundError(f"`path` must be {ABOUT[name]}. Received: {str(path)!r}")
+
+
+def digest(files: Mapping[str, Path]) -> str:
+    """Returns 12 digits that depend on what the files hold and what they are for."""
+    found = hashlib.sha256()
+    for role, path in files.items():
+        parts = sorted(path.iterdir()) if path.is_dir() else [path]
+        for part in parts:
+            if part.is_file() and not part.name.startswith("."):
+                with part.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                found.update(f"{role} {content}\n".encode())
+    return found.hexdigest()[:12]

@@ -1,0 +1,148 @@
+"""Users' items: files, splits, packed histories and queries. NumPy only."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from softbench import datasets
+from softbench.datasets import histories, interactions
+from softbench.datasets.lines import DataFileError
+
+HISTORIES = "u a b c d\n\nv b a\nw c b a b e\n"
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture
+def beauty(tmp_path):
+    (tmp_path / "sequences").mkdir()
+    (tmp_path / "sequences" / "beauty.txt").write_text(HISTORIES)
+    return datasets.load("beauty", data_dir=tmp_path)
+
+
+def named(data, split):
+    lists = data.split(split)
+    return [
+        "".join(data.items[i] for i in lists.items[a:b])
+        for a, b in zip(lists.ends, lists.ends[1:], strict=False)
+    ]
+
+
+def test_leave_one_out(beauty):
+    """A user of two items is for training alone; ids go by frequency there, ties by name."""
+    assert named(beauty, "train") == ["ab", "ba", "cba"]
+    assert named(beauty, "valid") == ["c", "", "b"]
+    assert named(beauty, "test") == ["d", "", "e"]
+    assert beauty.items == ["a", "b", "c", "d", "e"] and beauty.counts.tolist() == [3, 3, 1, 0, 0]
+    assert named(beauty._replace(train=beauty.before("test")), "train") == ["abc", "ba", "cbab"]
+    assert beauty.before("valid") is beauty.train
+
+
+def test_prepared_histories_are_the_same(beauty, tmp_path):
+    datasets.prepare("beauty", tmp_path, tmp_path / "out")
+    again = datasets.load("beauty", data_dir=tmp_path / "out")
+    for split in datasets.SPLITS:
+        assert named(again, split) == named(beauty, split)
+
+
+def test_interactions_hold_out_a_part(tmp_path):
+    lines = [f"{u} " + " ".join(map(str, RNG.permutation(30)[:20])) for u in range(40)]
+    (tmp_path / "gowalla").mkdir()
+    (tmp_path / "gowalla" / "train.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "gowalla" / "test.txt").write_text("3 1 2\n5\n")
+    data = datasets.load("gowalla", data_dir=tmp_path, valid_fraction=0.25)
+    sizes = {split: data.split(split).sizes() for split in datasets.SPLITS}
+    assert (sizes["train"] + sizes["valid"]).tolist() == [20] * 40
+    assert 120 < sizes["valid"].sum() < 280 and sizes["test"].tolist() == [0, 0, 0, 2] + [0] * 36
+    for user, line in enumerate(lines):
+        start, end = data.before("test").ends[user : user + 2]
+        own = sorted(data.items[i] for i in data.before("test").items[start:end])
+        assert own == sorted(line.split()[1:])
+    (tmp_path / "gowalla" / "test.txt").write_text("3 1\n\n99 2\n")
+    with pytest.raises(DataFileError, match=r"test.txt:3: every user of the test .*'99'"):
+        datasets.load("gowalla", data_dir=tmp_path)
+
+
+def test_a_user_has_one_line(tmp_path):
+    path = tmp_path / "lists.txt"
+    path.write_text("u a\nv b\nu c\n")
+    with pytest.raises(DataFileError, match=r"lists.txt:3: each user must have one line.*'u'"):
+        list(interactions.read_lists(path, Counter()))
+    path.write_text("")
+    with pytest.raises(DataFileError, match="must hold users"):
+        list(interactions.read_lists(path, Counter()))
+
+
+@pytest.mark.parametrize("length", [1, 7, 50])
+def test_packed_parts_do_not_overlap_and_leave_little_room(length):
+    sizes = np.minimum(RNG.geometric(0.15, 400), length)
+    places = histories.pack(sizes, length)
+    assert np.all(places // length == (places + sizes - 1) // length)
+    taken = np.concatenate([np.arange(p, p + s) for p, s in zip(places, sizes, strict=True)])
+    assert len(set(taken.tolist())) == len(taken)
+    rows = places.max() // length + 1
+    assert set(places // length) == set(range(rows)) and rows <= 1.05 * sizes.sum() / length + 1
+
+
+def test_packed_histories_hold_every_step_once():
+    data = datasets.synthetic_interactions(50, 60, 12)
+    batches = datasets.PackedHistories(data, batch_size=4, length=8, seed=3)
+    expected = []
+    for start, end in zip(data.train.ends, data.train.ends[1:], strict=False):
+        kept = data.train.items[start:end].tolist()[-9:]
+        first = 8 - (len(kept) - 1)
+        expected += [(first + i, *kept[i : i + 2]) for i in range(len(kept) - 1)]
+    orders = []
+    for _ in range(2):
+        found = []
+        for (items, places), labels, weights in batches:
+            assert items.shape == places.shape == labels.shape == weights.shape == (4, 8)
+            rows = zip(places.ravel(), items.ravel(), labels.ravel(), strict=True)
+            kept = weights.ravel() > 0
+            found += [tuple(map(int, r)) for r, k in zip(rows, kept, strict=True) if k]
+            # Places go up within a history alone, and there a step begins where the last one ended.
+            later = (places[:, 1:] == places[:, :-1] + 1) & (weights[:, 1:] > 0)
+            assert np.all(items[:, 1:][later] == labels[:, :-1][later])
+            assert np.all(weights[:, :-1][later] > 0)
+            assert np.all(places[:, :-1][~later & (weights[:, :-1] > 0)] == 7)
+        assert sorted(found) == sorted(expected) and batches.num_positions == len(expected)
+        orders.append(found)
+    assert orders[0] != orders[1]
+
+
+def test_interactions_are_the_training_lists(beauty):
+    batches = datasets.InteractionBatches(beauty, batch_size=3, partial="mask")
+    kept = [np.stack([users, items])[:, mask > 0] for users, items, mask in batches]
+    pairs = list(map(tuple, np.concatenate(kept, axis=1).T.tolist()))
+    assert sorted(pairs) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+
+
+def test_queries(beauty):
+    """Histories end at the last column; a label that was seen before is not among the seen."""
+    inputs = datasets.history_inputs(beauty, "valid", 4)
+    ((x, seen, labels, mask),) = datasets.Queries(beauty, "valid", 3, inputs)
+    assert mask.tolist() == [1, 1, 0] and labels[:2].tolist() == [[2], [1]]
+    assert [set(row[row >= 0].tolist()) for row in seen[:2]] == [{0, 1}, {2, 0}]
+    assert x[0][:2].tolist() == [[0, 0, 0, 1], [0, 2, 1, 0]]
+    assert x[1][:2].tolist() == [[3, 3, 2, 3], [3, 1, 2, 3]]
+    limited = datasets.Queries(beauty, "test", 1, lambda users: users, limit=1)
+    assert len(limited) == 1 and limited.users[0] in (0, 2)
+
+
+def test_synthetic_interactions_tell_about_the_next_item():
+    """Half of three in four next items is the likeliest one of 64 contexts: far from chance."""
+    data = datasets.load("synthetic_interactions", num_classes=500, num_users=3000, seed=1)
+    again = datasets.synthetic_interactions(500, 3000, seed=1)
+    np.testing.assert_array_equal(data.train.items, again.train.items)
+    assert np.all(np.diff(data.counts) <= 0) and data.counts.sum() == len(data.train.items)
+    for start, end in zip(data.train.ends[:200], data.train.ends[1:], strict=False):
+        own = data.train.items[start:end].tolist()
+        assert len(set(own)) == len(own)
+    batches = datasets.PackedHistories(data, 16, 16)
+    pairs = np.concatenate([np.stack([x[0], y])[:, w > 0] for x, y, w in batches], axis=1)
+    table = np.zeros((500, 500))
+    np.add.at(table, tuple(pairs), 1)
+    frequent = table.sum(0).max() / table.sum()
+    assert table.max(1).sum() / table.sum() > 3 * frequent
+    with pytest.raises(ValueError, match="`max_items` must be at least 3"):
+        datasets.synthetic_interactions(max_items=2)

@@ -1,0 +1,195 @@
+"""Steps that are not there: labels that say so, shapes of labels, and work for the others alone."""
+
+import keras
+import numpy as np
+import pytest
+from conftest import BACKEND, compiled, rejects, to_numpy
+from head_zoo import HEADS, D, N, built, numpy_nll
+
+from softbench import AugmentReduce, Classifier, FullSoftmax, SampledSoftmax
+
+RNG = np.random.default_rng(4)
+HIDDEN = RNG.normal(size=(2, 4, D)).astype("float32")
+LABELS = np.array([[3, 7, 1, 0], [5, 9, 2, 10]], "int32")
+THERE = np.array([[1, 1, 0, 0], [1, 0, 0, 0]], bool)
+PADDED = np.where(THERE, LABELS, -1)
+
+
+def model_of(name, weighted=True, **options):
+    """hidden (B, T, d), labels (B, T), weights -> losses, compiled to train."""
+    keras.utils.set_random_seed(4)
+    head = built(HEADS[name](name="head", **options))
+    hidden, labels = keras.Input((4, D)), keras.Input((4,), dtype="int32")
+    weight = keras.Input((4,))
+    side = {"sample_weight": weight} if weighted else {}
+    model = keras.Model([hidden, labels, weight], head(hidden, labels, **side))
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+def after_a_step(model, labels, weight=THERE):
+    loss = model.train_on_batch([HIDDEN, labels, np.asarray(weight, "float32")])
+    return [np.asarray(loss), *(to_numpy(v) for v in model.variables)]
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        assert np.all(np.isfinite(a))
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["full", "nce ranking rows"])
+def test_ignored_labels_are_as_weights_of_0(name):
+    """The same loss and update; without `ignore_index` the label is an error."""
+    plain, own = model_of(name), model_of(name, weighted=False, ignore_index=-1)
+    assert_same(after_a_step(own, PADDED), after_a_step(plain, LABELS))
+    rejects("labels", built(HEADS[name]()), HIDDEN, PADDED)
+
+
+def test_ignored_labels_in_a_classifier():
+    """Arrays are checked before the first step; metrics leave these steps out."""
+    encoder = keras.Sequential([keras.Input((4, D)), keras.layers.Identity()])
+    model = Classifier(encoder, FullSoftmax(N, ignore_index=-1), top_k=(2,))
+    model.compile("sgd")
+    model.fit(HIDDEN, PADDED, verbose=0)
+    found = model.evaluate(HIDDEN, PADDED, verbose=0, return_dict=True)
+    nll = numpy_nll(model.head, HIDDEN[THERE], LABELS[THERE])
+    assert found["perplexity"] == pytest.approx(np.exp(nll.mean()), rel=1e-5)
+    best = np.argsort(-model.predict(HIDDEN, verbose=0)[THERE], axis=-1)[:, :2]
+    hits = (best == LABELS[THERE][:, None]).any(-1)
+    assert found["precision_at_2"] == pytest.approx(hits.mean() / 2, rel=1e-6)
+    rejects("labels", model.fit, HIDDEN, np.where(THERE, LABELS, -2), verbose=0)
+    assert FullSoftmax.from_config(model.head.get_config()).ignore_index == -1
+    rejects("ignore_index", FullSoftmax, N, ignore_index="-1")
+
+
+def test_labels_wider_than_the_step_are_not_taken_for_padding():
+    head = built(FullSoftmax(N, ignore_index=-1))
+    rejects("labels", head, HIDDEN[0], np.array([2**32 - 1, 0, 1, 2], "int64"))
+    assert np.all(to_numpy(head(HIDDEN[0], np.array([10, 0, 1, 2], "uint8"))) > 0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_mask_of_the_labels(training):
+    head = built(FullSoftmax(N))
+    plain = to_numpy(head(HIDDEN, LABELS, training=training))
+    found = to_numpy(head(HIDDEN, PADDED, training=training, labels_mask=THERE, hidden_mask=THERE))
+    np.testing.assert_allclose(found, np.where(THERE, plain, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["full", "augment reduce"])
+def test_labels_of_one_column(name):
+    """(B, 1) for vectors (B, d), (B, T, 1) for (B, T, d), weights of either shape, as in Keras."""
+    head = built(HEADS[name]())
+    hidden, labels = HIDDEN[0], LABELS[0]
+    expected = to_numpy(head(hidden, labels))
+    weight = np.array([1, 0, 2, 1], "float32")
+    np.testing.assert_array_equal(to_numpy(head(hidden, labels[:, None])), expected)
+    for own in (weight, weight[:, None]):
+        found = to_numpy(head(hidden, labels[:, None], sample_weight=own))
+        np.testing.assert_allclose(found, expected * weight, rtol=1e-6)
+    found = to_numpy(head(HIDDEN, LABELS[..., None]))
+    np.testing.assert_allclose(found, to_numpy(head(HIDDEN, LABELS)), rtol=1e-6)
+    if name == "full":
+        x, y = keras.Input((D,)), keras.Input((1,), dtype="int32")
+        model = Classifier(keras.Sequential([keras.Input((D,)), keras.layers.Identity()]), head)
+        model.compile("sgd")
+        before = model.evaluate(hidden, labels[:, None], verbose=0, return_dict=True)
+        assert before["loss"] == pytest.approx(expected.mean(), rel=1e-5)
+        trained = keras.Model([x, y], head(x, y))
+        found = trained.predict([hidden, labels[:, None]], verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+SHARED = {
+    "exp": {"class_name": "exp", "config": {"share_draws": True}},
+    "groups": {"class_name": "codebook", "config": {"share_draws": 2, "num_codewords": 4}},
+}
+
+
+@pytest.mark.parametrize("name", ["exp", pytest.param("groups", marks=pytest.mark.slow)])
+def test_steps_that_are_masked_have_no_part_in_shared_draws(name):
+    """Whatever their vectors hold, the losses of the others are the same."""
+    found = []
+    for scale in (1.0, 5.0):
+        keras.utils.set_random_seed(3)
+        head = built(SampledSoftmax(N, SHARED[name], 6, seed=2))
+        hidden = np.where(THERE[..., None], HIDDEN, scale * HIDDEN)
+        train = compiled(lambda h, y, w, head=head: head(h, y, w, training=True), head)
+        found.append(to_numpy(train(hidden, LABELS, THERE.astype("float32"))))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+# Work for the steps that are there alone.
+
+FEW = {"max_valid": 0.5}  # 4 of 8 steps; 3 are there
+MANY = np.array([[1, 1, 0, 1], [1, 1, 0, 1]], bool)  # 6: more than that
+
+
+@pytest.mark.parametrize("name", ["full", "nce binary", "sampled rows", "hierarchical rows"])
+def test_the_same_losses_and_updates_for_those_that_are_there_alone(name):
+    """Draws that the batch shares: equal to the step on all, for few steps and for too many."""
+    if "rows" in name and BACKEND == "jax":
+        rejects("max_valid", HEADS[name], **FEW)  # it would copy the table
+        return
+    plain, own = model_of(name), model_of(name, **FEW)
+    for there in (THERE, MANY):
+        assert_same(after_a_step(own, LABELS, there), after_a_step(plain, LABELS, there))
+
+
+def test_the_likelihood_of_those_that_are_there_alone():
+    head = built(FullSoftmax(N, **FEW))
+    evaluate = compiled(lambda h, y, w: head(h, y, w), head)
+    expected = numpy_nll(head, HIDDEN.reshape(-1, D), LABELS.ravel()).reshape(2, 4)
+    for there in (THERE, MANY):
+        found = to_numpy(evaluate(HIDDEN, LABELS, there.astype("float32")))
+        np.testing.assert_allclose(found, np.where(there, expected, 0), rtol=1e-4)
+
+
+def test_the_work_is_for_as_many_as_said():
+    sizes = []
+
+    class Counting(FullSoftmax):
+        def training_loss(self, hidden, labels, weight):
+            sizes.append(hidden.shape[0])
+            return super().training_loss(hidden, labels, weight)
+
+    head = built(Counting(N, max_valid=4))
+    train = compiled(lambda h, y, w: head(h, y, w, training=True), head)
+    train(HIDDEN, LABELS, THERE.astype("float32"))
+    assert set(sizes) == {4, 8}  # both are compiled, one is run
+    sizes.clear()
+    compiled(lambda h, y: head(h, y, training=True), head)(HIDDEN, LABELS)
+    assert sizes == [8]  # nothing says that a step may be missing
+
+
+def test_draws_of_each_example():
+    """Drawn anew for those that are there, at every step."""
+    head = built(SampledSoftmax(N, "quadratic", 6, seed=1, **FEW))
+    train = compiled(lambda h, y, w: head(h, y, w, training=True), head)
+    seen = [to_numpy(train(HIDDEN, PADDED, THERE.astype("float32"))) for _ in range(2)]
+    for losses in seen:
+        np.testing.assert_array_equal(losses > 0, THERE)
+    assert np.any(seen[0] != seen[1]), "two steps drew the same classes"
+
+
+@pytest.mark.slow
+def test_augment_reduce_of_those_that_are_there_alone():
+    found = []
+    for options in ({}, FEW):
+        head = built(AugmentReduce(N, 8, {"class_name": "unigram", "config": ALL}, N, **options))
+        train = compiled(
+            lambda h, y, w, i, head=head: head(h, y, w, example_ids=i, training=True), head
+        )
+        ids = np.arange(8, dtype="int32").reshape(2, 4)
+        losses = to_numpy(train(HIDDEN, LABELS, THERE.astype("float32"), ids))
+        found.append([losses, to_numpy(head.log_eta), to_numpy(head.visits)])
+    assert_same(*found)
+
+
+ALL = {"counts": [1] * N, "unique": True}
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0, 1.5, True, "4", float("nan")])
+def test_capacity_out_of_range(value):
+    rejects("max_valid", FullSoftmax, N, max_valid=value)

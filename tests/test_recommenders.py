@@ -1,0 +1,190 @@
+"""SASRec, rankings of unseen items and recommenders in the benchmark, against NumPy float64."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+import scipy.sparse as sp
+from conftest import compiled, rejects, to_numpy
+from keras import ops
+
+import softbench
+from softbench import metrics, models, partition
+from softbench.bench.training import problems, recommenders
+
+RNG = np.random.default_rng(11)
+N, D, B = 13, 4, 6
+
+
+def test_recommendation_totals_equal_brute_force():
+    n, rows = 30, 50
+    truth, scores = RNG.random((rows, n)) < 0.06, RNG.normal(size=(rows, n))
+    truth[3] = False
+    seen = (RNG.random((rows, n)) < 0.3) & ~truth
+    counts = np.sort(RNG.integers(1, 90, n))[::-1]
+    top = np.argsort(-np.where(seen, -np.inf, scores), axis=1, kind="stable")[:, :10]
+    totals = metrics.RecommendationTotals((1, 10), counts)
+    for start in range(0, rows, 20):
+        part = slice(start, start + 20)
+        totals.update(top[part], sp.csr_matrix(truth[part].astype("float32")))
+    found = totals.result()
+    kept = truth.any(axis=1)
+    masked = np.where(seen, -np.inf, scores)[kept]
+    for k in (1, 10):
+        expected = reference.ref_recommendation(scores, truth, seen, k)
+        names = [f"{name}_at_{k}" for name in ("recall", "mrr", "coverage", "ndcg")]
+        ndcg = reference.ref_ndcg_at_k(masked, truth[kept], k)
+        assert [found[name] for name in names] == pytest.approx([*expected, ndcg], rel=1e-9)
+    assert {"recall_at_10_head", "recall_at_10_torso", "recall_at_10_tail"} <= found.keys()
+
+
+@pytest.mark.parametrize("chunk", [5, N])
+def test_best_of_the_unseen_streamed(chunk):
+    """Padding, ids twice, and a chunk that begins before the classes of the last one end."""
+    hidden, kernel = RNG.normal(size=(B, D)), RNG.normal(size=(N, D))
+    seen = RNG.integers(-1, N, (B, 7)).astype("int32")
+    table = ops.convert_to_tensor(kernel.astype("float32"))
+
+    def best(hidden, seen):
+        def scores(ids):
+            return ops.matmul(hidden, ops.transpose(ops.take(table, ids, axis=0)))
+
+        return partition.top_k(partition.without(scores, seen), hidden, N, chunk, 4)
+
+    found, ids = map(to_numpy, compiled(best)(hidden.astype("float32"), seen))
+    scores = hidden @ kernel.T
+    for row, own in enumerate(seen):
+        scores[row, own[own >= 0]] = -np.inf
+    expected, expected_ids = reference.top_k(scores, 4)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_sasrec_equals_numpy():
+    """Weights as the layers stand: embeddings, and of a block norm, attention, norm, MLP."""
+    dim, length = 6, 5
+    model = models.sasrec(20, dim, length, hidden_units=8)
+    for weight in model.trainable_weights:
+        weight.assign(RNG.normal(0, 0.5, weight.shape))
+    values = {w.path: to_numpy(w).astype(float) for w in model.trainable_weights}
+    items, places, *rest = values.values()
+    shapes = [w.shape for w in rest]
+    assert shapes[:2] == [(dim,)] * 2 and items.shape == (20, dim) and places.shape == (length, dim)
+    attention = [w.reshape(-1, dim) if w.ndim == 3 else w.reshape(-1) for w in rest[2:10]]
+    attention = [w.reshape(dim, dim) if w.size == dim * dim else w for w in attention]
+    ids, position = np.array([[3, 7, 7, 1, 9]]), np.array([[2, 3, 4, 3, 4]])
+    mask = np.tril(np.ones((length, length), bool))
+    mask[3:, :3] = False
+    x = np.sqrt(dim) * items[ids[0]] + places[position[0]]
+    normed = reference.layer_norm(x, *rest[:2])
+    x = x + reference.attention(normed, mask, attention)
+    inner = np.maximum(reference.layer_norm(x, *rest[10:12]) @ rest[12] + rest[13], 0)
+    x = reference.layer_norm(x + inner @ rest[14] + rest[15], *rest[16:])
+    np.testing.assert_allclose(to_numpy(model([ids, position]))[0], x, rtol=1e-4, atol=1e-5)
+
+
+def test_a_history_is_alone_in_its_row():
+    """Behind another history, before padding, behind it, or before another: the same vectors."""
+    model = models.sasrec(30, 8, 6, num_blocks=2, num_heads=2)
+    rows = [[4, 5, 6, 9, 8, 7], [9, 8, 7, 0, 0, 0], [0, 0, 0, 9, 8, 7], [9, 8, 7, 1, 2, 3]]
+    places = [[3, 4, 5, 3, 4, 5], [3, 4, 5, 5, 5, 5], [5, 5, 5, 3, 4, 5], [3, 4, 5, 0, 1, 2]]
+    hidden = to_numpy(model([np.array(rows), np.array(places)]))
+    for row, start in ((1, 0), (2, 3), (3, 0)):
+        np.testing.assert_allclose(hidden[row, start : start + 3], hidden[0, 3:], atol=1e-5)
+
+
+def test_sasrec_arguments():
+    rejects("dropout", models.sasrec, 5, dropout=1.0)
+    rejects("num_heads", models.sasrec, 5, dim=6, num_heads=4)
+    rejects("length", models.sasrec, 5, length=0)
+
+
+SHARED = {"class_name": "uniform", "config": {"share_draws": True}}
+SMALL = {"name": "synthetic_interactions", "num_classes": 40, "num_users": 60}
+SASREC = {"name": "sasrec", "dim": 8, "length": 8, "batch_size": 8}
+FACTORS = {"name": "matrix_factorisation", "dim": 8, "batch_size": 64}
+
+
+def loaded(model, **fields):
+    return problems.load(
+        {"dataset": SMALL, "model": model, "seed": 0, "steps_per_epoch": 0, **fields}, None
+    )
+
+
+def fitted(problem, **options):
+    head = softbench.SampledSoftmax(40, "uniform", 20, use_bias=False, **options)
+    head.build(problem.encoder.output.shape)
+    encoder = problem.tied(head) if problem.tied else problem.encoder
+    model = softbench.Classifier(encoder, head)
+    model.compile(keras.optimizers.Adam(0.01))
+    history = model.fit(problem.train, epochs=3, shuffle=False, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0]
+    return model
+
+
+@pytest.mark.parametrize("model", [SASREC, FACTORS])
+def test_evaluation_equals_brute_force(model, monkeypatch):
+    monkeypatch.setattr(recommenders, "USERS", 16)
+    rows = {"name": "adagrad", "learning_rate": 0.1}
+    problem = loaded(model if model is SASREC else {**model, "row_optimizer": rows})
+    model = fitted(problem)
+    found, frequent = problem.evaluate(model, "test"), problem.evaluate(None, "test")
+    data = softbench.datasets.load(**SMALL)
+    users = np.flatnonzero(data.test.sizes())
+    before = data.before("test")
+    scores, seen = [], np.zeros((len(users), 40), bool)
+    for row, user in enumerate(users):
+        items = before.items[before.ends[user] : before.ends[user + 1]]
+        seen[row, items] = True
+        last = items[-8:]
+        x = np.array([user])
+        if problem.tied:  # from the first column on: what follows cannot be seen
+            x = [np.pad(last, (0, 8 - len(last)))[None], np.arange(8)[None] + 8 - len(last)]
+            x[1] = np.minimum(x[1], 7)
+        hidden = to_numpy(model.encoder(x)).reshape(-1, 8)
+        hidden = hidden[len(last) - 1 if problem.tied else 0]
+        scores.append(reference.scores(hidden[None], to_numpy(model.head.table.kernel))[0])
+    scores, labels = np.array(scores), data.test.items[data.test.ends[users]]
+    truth = np.eye(40)[labels]
+    nll = reference.negative_log_likelihood(scores, labels).mean()
+    assert found["nll"] == pytest.approx(nll, rel=1e-4)
+    popular = np.tile(np.log(data.counts + 1.0) - 1e-9 * np.arange(40), (len(users), 1))
+    for k in (1, 10, 20):
+        names = [f"{name}_at_{k}" for name in ("recall", "mrr", "coverage")]
+        for own, given in ((found, scores), (frequent, popular)):
+            expected = reference.ref_recommendation(given, truth, seen, k)
+            assert [own[name] for name in names] == pytest.approx(expected, rel=1e-6)
+    hidden, labels = problem.probe(model.encoder)
+    assert hidden.shape == (len(labels), 8) and len(labels) == 16
+
+
+def test_a_tied_table_is_one_variable():
+    """It gets the gradient of both sides: a row that is only an input moves too."""
+    problem = loaded(SASREC)
+    head = softbench.SampledSoftmax(40, SHARED, 1, use_bias=False)
+    head.build(problem.encoder.output.shape)
+    model = softbench.Classifier(problem.tied(head), head)
+    model.compile(keras.optimizers.SGD(1.0))
+    tables = [v for v in model.trainable_variables if tuple(v.shape) == (40, 8)]
+    assert len(tables) == 1 and tables[0] is head.table.kernel
+    items, places = np.full((8, 8), 5, "int32"), np.tile(np.arange(8, dtype="int32"), (8, 1))
+    labels, before = np.zeros((8, 8), "int32"), to_numpy(head.table.kernel)
+    batches = [((items, places), labels, np.ones((8, 8), "float32"))]
+    model.fit(recommenders.build.Batches(batches), verbose=0)
+    moved = np.abs(to_numpy(head.table.kernel) - before).max(axis=1) > 0
+    assert moved[0] and moved[5] and moved.sum() <= 3  # the label, the input, one draw
+    assert problem.evaluate(model, "valid")["nll"] > 0
+
+
+def test_a_tied_table_has_no_row_optimizer():
+    problem = loaded(SASREC)
+    with pytest.raises(ValueError, match=r"`model.tied` must be False.*Received: RowAdagrad"):
+        fitted(problem, row_optimizer=softbench.RowAdagrad(0.1))
+    assert loaded({**SASREC, "tied": False}).tied is None
+    with pytest.raises(ValueError, match=r"`model.name` must be one of sasrec, .*: 'pair'"):
+        loaded({**SASREC, "name": "pair"})
+
+
+def test_users_of_the_curve_are_some_of_all():
+    problem = loaded({**SASREC, "valid_users": 5})
+    assert len(problem.probe()[1]) == 5

@@ -1,0 +1,271 @@
+"""Several labels for each example: losses, weights, updates and metrics, against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from conftest import FixedSampler, compiled, head_gradients, rejects, to_numpy
+from head_zoo import COUNTS, D, N, built, numpy_nll, numpy_scores
+
+from softbench import (
+    AdaptiveSoftmax,
+    AugmentReduce,
+    Classifier,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    NegativeSampling,
+    NoiseContrastive,
+    OneVsEach,
+    RowAdam,
+    RowSGD,
+    SampledHinge,
+    SampledSoftmax,
+)
+from softbench.samplers import Samples
+
+RNG = np.random.default_rng(2)
+HIDDEN = RNG.normal(size=(5, D)).astype("float32")
+LABELS = np.array([[3, 7, -1], [0, -1, -1], [5, 2, 9], [-1, -1, -1], [4, 4, 10]], "int32")
+WEIGHT = np.array([[1, 2, 5], [0.5, 1, 1], [0, 3, 1], [1, 1, 1], [1, 1, 2]], "float32")
+# Every class is drawn once: the losses are not random.
+ALL = {"class_name": "unigram", "config": {"counts": [1] * N, "unique": True}}
+
+
+def softmax(true, others):
+    return reference.sampled_softmax(true, others, None, np.ones(others.shape))
+
+
+def of_noise(function, *rest):
+    """Each class is drawn once: p_N = 1 / n, K = n."""
+    return lambda true, others: function(true, others, np.full(1, 1 / N), np.full(N, 1 / N), *rest)
+
+
+# Head, its loss of one label, and whether the labels are among the noise too.
+HEADS = {
+    "full": (lambda **o: FullSoftmax(N, **o), softmax, False),
+    "full chunked": (lambda **o: FullSoftmax(N, class_chunk=4, **o), softmax, False),
+    "sampled": (lambda **o: SampledSoftmax(N, ALL, N, **o), softmax, False),
+    "corrected": (
+        lambda **o: SampledSoftmax(N, ALL, N, correct_true_logit=True, **o),
+        softmax,
+        False,
+    ),
+    "one vs each": (
+        lambda **o: OneVsEach(N, ALL, N, **o),
+        lambda true, others: reference.one_vs_each(true, others, np.ones(others.shape)),
+        False,
+    ),
+    "hinge": (lambda **o: SampledHinge(N, ALL, N, **o), reference.hinge, False),
+    "nce binary": (
+        lambda **o: NoiseContrastive(N, ALL, "binary", N, **o),
+        of_noise(reference.nce_binary),
+        True,
+    ),
+    "nce ranking": (
+        lambda **o: NoiseContrastive(N, ALL, "ranking", N, **o),
+        of_noise(reference.nce_ranking),
+        True,
+    ),
+    "negative": (
+        lambda **o: NegativeSampling(N, ALL, 0.1, N, **o),
+        of_noise(reference.negative_sampling, 0.1),
+        True,
+    ),
+}
+# A label that is given twice counts twice in the mean, and once among the classes.
+
+
+def table_scores(head):
+    return reference.scores(HIDDEN, *(to_numpy(v) for v in (head.table.kernel, head.table.bias)))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_losses_of_several_labels(name):
+    """Mean and sum, with weights and without, compiled and not; without labels it is 0."""
+    make, loss, noise = HEADS[name]
+    for reduction, weight in (("mean", WEIGHT), ("sum", None)):
+        head = built(make(multi_label=reduction))
+        scores = table_scores(head)
+        expected = reference.of_several(
+            loss, scores, LABELS, weight, total=reduction == "sum", noise=noise
+        )
+        given = [] if weight is None else [weight]
+        run = lambda *a, head=head: head(*a, training=True)  # noqa: E731
+        run = compiled(run, head) if given else run
+        found = to_numpy(run(HIDDEN, LABELS, *given))
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-5)
+        assert found[3] == 0.0
+
+
+def test_the_exact_likelihood_is_the_mean_over_the_labels():
+    for head in (SampledSoftmax(N, ALL, N, multi_label="sum"), FullSoftmax(N, multi_label="mean")):
+        head = built(head)
+        every = [numpy_nll(head, HIDDEN, np.full(5, y)) for y in range(N)]
+        expected = [
+            np.mean([every[y][b] for y in row if y >= 0]) if row.max() >= 0 else 0.0
+            for b, row in enumerate(LABELS)
+        ]
+        np.testing.assert_allclose(to_numpy(head(HIDDEN, LABELS)), expected, rtol=1e-5)
+        mean = np.sum(expected) / 4
+        assert float(to_numpy(head.losses[-1])) == pytest.approx(mean, rel=1e-5)
+
+
+def test_weights_of_examples_multiply_the_losses():
+    head = built(FullSoftmax(N, multi_label="mean"))
+    weight = np.array([2, 0, 1, 1, 0.5], "float32")
+    plain = to_numpy(head(HIDDEN, LABELS, training=True))
+    labels = LABELS.copy()
+    labels[1] = N + 5  # of weight 0: anything
+    found = to_numpy(head(HIDDEN, labels, sample_weight=weight, training=True))
+    np.testing.assert_allclose(found, plain * weight, rtol=1e-5)
+    total = 2 + 1 + 0.5  # example 3 has no label
+    assert float(to_numpy(head.losses[-1])) == pytest.approx(found.sum() / total, rel=1e-5)
+    mask = np.array([True, False, True, True, True])
+    masked = to_numpy(head(HIDDEN, labels, training=True, hidden_mask=mask))
+    np.testing.assert_allclose(masked, np.where(mask, plain, 0), rtol=1e-5)
+
+
+def test_sampled_classes_and_counts():
+    """Draws that hit a label of their example do not count, whichever label it is."""
+    ids = RNG.integers(0, N, (5, 6)).astype("int32")
+    ids[:, 0], ids[0, 1], ids[2, 2] = LABELS[:, 0] % N, 7, 9
+    count = RNG.uniform(0.2, 3, (5, 6)).astype("float32")
+    tensors = [keras.ops.convert_to_tensor(x) for x in (ids, np.log(count))]
+    head = built(SampledSoftmax(N, FixedSampler(Samples(*tensors, None)), 6, multi_label="mean"))
+    scores = table_scores(head)
+    expected = np.zeros(5)
+    for b in (0, 1, 2, 4):
+        own = LABELS[b][LABELS[b] >= 0]
+        sampled = np.where(np.isin(ids[b], own), -np.inf, scores[b, ids[b]])[None]
+        losses = [reference.sampled_softmax(scores[b, [y]], sampled, None, count[b]) for y in own]
+        expected[b] = np.mean(losses)
+    found = to_numpy(head(HIDDEN, LABELS, training=True))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_every_label_is_corrected_by_its_own_count(share):
+    """Binary NCE with noise of unequal frequencies."""
+    noise = {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": share}}
+    head = built(NoiseContrastive(N, noise, "binary", 4, multi_label="mean", seed=5))
+    seed = head.sampler.seed_generator.state
+    before = to_numpy(seed)
+    ids = to_numpy(head.sampler.sample(head.table, HIDDEN, 4).ids)
+    seed.assign(before)
+    scores, q = table_scores(head), reference.unigram_distribution(COUNTS, 1.0)
+    ids = np.broadcast_to(ids, (5, 4))
+    expected = [
+        np.mean(
+            [
+                reference.nce_binary(scores[b, [y]], scores[b, ids[b]][None], q[[y]], q[ids[b]])
+                for y in LABELS[b]
+                if y >= 0
+            ]
+            or [0.0]
+        )
+        for b in range(5)
+    ]
+    found = to_numpy(head(HIDDEN, LABELS, training=True))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_gradients():
+    """Of hidden by differences in float64; of the rows, what a row optimizer subtracts."""
+    full, dense = (
+        built(make(multi_label="mean")) for make, *_ in (HEADS["full"], HEADS["sampled"])
+    )
+    rows = built(SampledSoftmax(N, ALL, N, multi_label="mean", row_optimizer=RowSGD(0.5)))
+    kernel, bias = (to_numpy(v).astype(float) for v in (full.table.kernel, full.table.bias))
+
+    def mean(hidden):
+        scores = reference.scores(hidden, kernel, bias)
+        return reference.of_several(softmax, scores, LABELS).sum() / 4
+
+    step = 1e-5 * np.eye(HIDDEN.size).reshape(-1, *HIDDEN.shape)
+    expected = [(mean(HIDDEN + s) - mean(HIDDEN - s)) / 2e-5 for s in step]
+    own = head_gradients(full, HIDDEN, LABELS)[1]
+    np.testing.assert_allclose(5 / 4 * own[0].ravel(), expected, rtol=1e-3, atol=1e-5)
+    other = head_gradients(dense, HIDDEN, LABELS)[1]
+    for a, b in zip(own, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+    rows(HIDDEN, LABELS, training=True)  # the mean of four losses
+    moved = (kernel - to_numpy(rows.table.kernel)) / 0.5
+    np.testing.assert_allclose(moved, 5 / 4 * own[1], rtol=1e-3, atol=1e-5)
+
+
+def test_padding_moves_no_row():
+    head = built(SampledSoftmax(N, "uniform", 1, multi_label="mean", row_optimizer=RowAdam(0.3)))
+    train = compiled(lambda h, y: head(h, y, training=True), head)
+    for start in (0, 5, 6):  # all rows have moments
+        train(HIDDEN, np.stack([np.arange(start, start + 5)] * 3, 1).astype("int32"))
+    before = to_numpy(head.table.kernel)
+    labels = np.full((5, 3), -1, "int32")
+    labels[2, 1:] = 6, 8
+    train(HIDDEN, labels)
+    moved = np.any(to_numpy(head.table.kernel) != before, axis=1)
+    assert moved[[6, 8]].all() and moved.sum() <= 3
+
+
+def test_a_label_out_of_range_is_nan_in_a_compiled_step():
+    head = built(SampledSoftmax(N, ALL, N, multi_label="mean", row_optimizer=RowSGD(0.1)))
+    labels = LABELS.copy()
+    labels[0, 1] = N
+    rejects("labels", head, HIDDEN, labels)
+    losses = to_numpy(compiled(lambda h, y: head(h, y, training=True), head)(HIDDEN, labels))
+    np.testing.assert_array_equal(np.isnan(losses), [True, False, False, False, False])
+    assert np.all(np.isfinite(to_numpy(head.table.kernel)))
+
+
+def test_in_batch_draws_one_label_of_each_example():
+    head = built(SampledSoftmax(N, "in_batch", 5, multi_label="mean"))
+    losses = to_numpy(compiled(lambda h, y: head(h, y, training=True), head)(HIDDEN, LABELS))
+    assert np.all(np.isfinite(losses)) and losses[3] == 0
+    seen = to_numpy(head.sampler.seen)
+    assert seen.sum() == 4 and set(np.flatnonzero(seen)) <= set(LABELS[LABELS >= 0])
+
+
+def test_classifier_of_several_labels(tmp_path):
+    """Perplexity and precision over all labels; saved and loaded."""
+    encoder = keras.Sequential([keras.Input((D,)), keras.layers.Dense(D)])
+    model = Classifier(encoder, SampledSoftmax(N, ALL, N, multi_label="mean"), top_k=(2,))
+    model.compile("adam")
+    model.fit(HIDDEN, LABELS, verbose=0)
+    labels = np.where(LABELS == 4, [4, -1, 10], LABELS)  # each label once
+    found = model.evaluate(HIDDEN, labels, verbose=0, return_dict=True)
+    scores = numpy_scores(model.head, to_numpy(model.encoder(HIDDEN)))
+    nll = -np.log(reference.softmax(scores))
+    own = [nll[b, y[y >= 0]].mean() for b, y in enumerate(labels) if y.max() >= 0]
+    assert found["perplexity"] == pytest.approx(np.exp(np.mean(own)), rel=1e-4)
+    top = reference.top_k(scores, 2)[1]
+    hits = [np.isin(top[b], y[y >= 0]).mean() for b, y in enumerate(labels) if y.max() >= 0]
+    assert found["precision_at_2"] == pytest.approx(np.mean(hits), abs=1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.head.multi_label == "mean"
+    again = loaded.evaluate(HIDDEN, labels, verbose=0, return_dict=True)
+    assert again == pytest.approx(found, rel=1e-6)
+
+
+def test_a_functional_model_of_several_labels():
+    x, y = keras.Input((D,)), keras.Input((3,), dtype="int32")
+    head = FullSoftmax(N, multi_label="mean")
+    model = keras.Model([x, y], head(x, y))
+    model.compile("sgd")
+    assert np.isfinite(model.fit([HIDDEN, LABELS], verbose=0).history["loss"][0])
+    assert model.predict([HIDDEN, LABELS], verbose=0).shape == (5,)
+
+
+def test_errors():
+    rejects("multi_label", FullSoftmax, N, multi_label="max")
+    rejects("multi_label", AugmentReduce, N, 10, multi_label="mean")
+    rejects("multi_label", HierarchicalSoftmax, N, multi_label="mean")
+    rejects("multi_label", AdaptiveSoftmax, N, [4], multi_label="mean")
+    rejects("label_smoothing", FullSoftmax, N, label_smoothing=0.1, multi_label="mean")
+    head = built(FullSoftmax(N, multi_label="mean"))
+    for labels in (LABELS[:, 0], LABELS[:4], LABELS.astype("float32"), LABELS[:, None]):
+        rejects("labels", head, HIDDEN, labels)
+    rejects("labels", head, keras.Input((D,)), keras.Input((), dtype="int32"))
+    rejects("sample_weight", head, HIDDEN, LABELS, sample_weight=np.ones((5, 2), "float32"))
+    groups = {"class_name": "top_and_tail", "config": {"groups": 1, "num_top": 2, "counts": COUNTS}}
+    noise = NoiseContrastive(N, groups, num_sampled=4, multi_label="mean")
+    rejects("multi_label", noise.build, (None, D))
