@@ -10,7 +10,12 @@ exact and with an index, M classes of whose best cells are scored exactly. `prod
 plain one: all (32, n) scores, then their top k.
 
 Recall is the share of the exact 10 best classes that are found. All methods take turns in one
-process; `index` is the time of making the index.
+process; `index` is the time of making the index. In `grouped` the clusters are in groups; in
+`clustered` the 20,000 centres have nothing in common in 64 dimensions, so that many of the best
+classes are chance neighbours of the query, which no cell tells.
+
+Measured on two cores that other programs shared: `grouped`, M = 1,024, recall 0.9945 at 0.086 of
+the time of the streamed `top_k` and 0.115 of that of `product`; `clustered` 0.30 (M = 1,024).
 """
 
 from softbench.bench.config import experiment

@@ -11,7 +11,7 @@ from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.samplers import Codebook, Sampler
 
-NUM_CANDIDATES = 2048
+NUM_CANDIDATES = 1024
 
 
 def top_k(
