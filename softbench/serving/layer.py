@@ -22,7 +22,7 @@ class TopK(keras.layers.Layer):
         >>> head = softbench.FullSoftmax(20)
         >>> scores = head(np.ones((2, 8), "float32"))
         >>> best = softbench.serving.TopK(head, 3)
-        >>> best(np.ones((2, 8), "float32"))["ids"].shape
+        >>> tuple(best(np.ones((2, 8), "float32"))["ids"].shape)
         (2, 3)
     """
 
