@@ -19,7 +19,7 @@ MODULES = [
     "heads.scalable_cross_entropy",
     "heads.table_head",
     "heads.tied_embedding",
-    "losses",
+    "losses.softmax",
     "metrics.precision",
     "metrics.recommendation",
     "models.sasrec",

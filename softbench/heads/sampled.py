@@ -9,12 +9,12 @@ from keras import ops
 from softbench import samplers
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs, positives, retrieval
+from softbench.heads.draws import in_order, joined, of_all_examples, of_present
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
-from softbench.samplers.groups import of_examples
 from softbench.state import Arguments
 
 
@@ -79,8 +79,8 @@ class SampledHead(TableHead):
         Every call of the head or of the embedding makes it first; only code that reads
         `head.table.kernel` itself needs to call this.
         """
-        if self.tie is not None and self.tie.input_side.built:
-            self.tie.update(self.table, self.follower(), between_steps=True)
+        if tie := self._joined():
+            tie.update(self.table, self.follower(), between_steps=True)
 
     def follower(self) -> Sampler | None:
         """The sampler, if it is to be told which rows were updated."""
@@ -96,17 +96,13 @@ class SampledHead(TableHead):
         if self.tie is not None:
             self.tie.build_for(self, hidden_shape)
 
-    def _call(
-        self,
-        hidden: Tensor,
-        labels: Tensor | None,
-        sample_weight: Tensor | None,
-        training: bool | None,
-        **side: Tensor,
-    ) -> Tensor:
-        if self.tie is not None and self.tie.input_side.built:
-            self.tie.enter(self.table, self.follower(), bool(training) and labels is not None)
-        return super()._call(hidden, labels, sample_weight, training, **side)
+    def begin(self, training: bool) -> None:
+        if tie := self._joined():
+            tie.enter(self.table, self.follower(), training)
+
+    def _joined(self) -> Tie | None:
+        """The tie, once an input layer has read the rows of a table with a `row_optimizer`."""
+        return self.tie if self.tie is not None and self.tie.input_side.built else None
 
     def call(
         self,
@@ -136,8 +132,6 @@ class SampledHead(TableHead):
         hidden = ops.convert_to_tensor(hidden)
         if sampler_inputs is not None:
             sampler_inputs = ops.convert_to_tensor(sampler_inputs)
-        if self.tie is not None and self.tie.input_side.built:
-            self.tie.enter(self.table, self.follower(), training=False)
         side = self._features(hidden, sampler_inputs)
         return self._top_k(hidden, k, approximate, num_candidates, **side)
 
@@ -170,7 +164,7 @@ class SampledHead(TableHead):
         ]
         if weight is None:
             return draws
-        return [_of_present(draw, weight, self.sampler.groups) for draw in draws]
+        return [of_present(draw, weight, self.sampler.groups) for draw in draws]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -201,18 +195,19 @@ class SampledHead(TableHead):
         order = self.sampler.arrange(features)
         if order is not None:
             arrays = hidden, labels, weight, features, side
-            hidden, labels, weight, features, side = _in_order(arrays, order)
+            hidden, labels, weight, features, side = in_order(arrays, order)
         drawn = self._drawn(features, labels, weight, side.get("label_weight"))
         blocks = [[ids for ids, _ in draw.blocks()] for draw in drawn]
         id_sets = [labels, *(ids for own in blocks for ids in own)]
-        draws = [_of_examples(draw, hidden, self.sampler.groups) for draw in drawn]
+        draws = [of_all_examples(draw, hidden, self.sampler.groups) for draw in drawn]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             rest = iter(rows[1:])
             sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
             return self._losses_and_state(hidden, labels, draws, sets, **side)
 
-        hold = self.tie.hold if self.tie is not None and self.tie.input_side.built else None
+        tie = self._joined()
+        hold = tie.hold if tie else None
         arguments = (self.table, id_sets, losses, weight, self.follower(), hold)
         result, state = row_losses(*arguments)
         self._store(state, **side)
@@ -262,7 +257,7 @@ class SampledHead(TableHead):
         """Logits of the labels (B,) or (B, P), and of each draw (B, m), from their rows."""
         score = self.table.paired_logits if len(labels.shape) == 1 else self.table.logits
         true_logit = score(hidden, *rows[0][0])
-        sampled = [_joined([self.table.logits(hidden, *x) for x in own]) for own in rows[1:]]
+        sampled = [joined([self.table.logits(hidden, *x) for x in own]) for own in rows[1:]]
         return self.shift(true_logit, sampled)
 
     def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], labels: Tensor) -> list:
@@ -291,44 +286,3 @@ class SampledHead(TableHead):
     def get_config(self) -> dict:
         config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
         return config if self.tie is None else {**config, "tied": True}
-
-
-def _in_order(arrays: Any, order: Tensor) -> Any:
-    """Arrays (B, ...), or None, with the examples in another order (B,)."""
-    take = lambda x: None if x is None else ops.take(x, order, axis=0)  # noqa: E731
-    return keras.tree.map_structure(take, arrays)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
-
-
-def _of_examples(draw: Samples, hidden: Tensor, groups: int | None) -> Samples:
-    """The draws of all blocks as one, (B, m); those of a single block (m,) as they are."""
-    batch, blocks = ops.shape(hidden)[0], draw.blocks()
-
-    def own(x: Tensor) -> Tensor:
-        if len(x.shape) == 2:
-            return of_examples(x, batch) if _is_of_groups(x, groups) else x
-        return x if len(blocks) == 1 else ops.broadcast_to(x, (batch, x.shape[0]))
-
-    ids, count = (_joined([own(x) for x in each]) for each in zip(*blocks, strict=True))
-    return Samples(ids, count, draw.true_log_expected_count)
-
-
-def _is_of_groups(x: Tensor, groups: int | None) -> bool:
-    """Whether x (G, m) has a row for each group (as many as examples: then it is the same)."""
-    return groups is not None and x.shape[0] == groups
-
-
-def _of_present(draw: Samples, weight: Tensor, groups: int | None) -> Samples:
-    """The draws, with those of the first example that counts for examples of weight 0."""
-
-    def own(x: Tensor) -> Tensor:
-        if len(x.shape) == 1 or _is_of_groups(x, groups):
-            return x
-        return inputs.from_present(x, weight)
-
-    ids, count, true = draw
-    ids, count = keras.tree.map_structure(own, (ids, count))
-    return Samples(ids, count, None if true is None else inputs.from_present(true, weight))

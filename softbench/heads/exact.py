@@ -1,0 +1,114 @@
+"""What a head says exactly, whatever it trained on: scores, their likelihood, the best classes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from softbench import partition
+from softbench.common import Tensor, check_positive
+from softbench.heads import inputs, positives, retrieval
+from softbench.table import DENSE_CLASSES
+
+
+class ExactScores(keras.layers.Layer):
+    """The part of a head that predicts; `Head` has the call and the letters.
+
+    Attributes:
+        units: n.
+        width: d.
+    """
+
+    units: int
+    width: int
+
+    def begin(self, training: bool) -> None:
+        """Called before anything is computed; `training` says that rows may be updated."""
+
+    def prediction_scores(
+        self, hidden: Tensor, ids: Tensor | None = None, **side: Tensor
+    ) -> Tensor:
+        """Scores whose softmax is the model: of all classes (B, n) or of `ids` (m,) or (B, m)."""
+        raise NotImplementedError
+
+    def scorer(self, hidden: Tensor, **side: Tensor) -> Callable[[Tensor], Tensor]:
+        """ids (C,) -> `prediction_scores` (B, C), for a pass over all classes in parts."""
+        return lambda ids: self.prediction_scores(hidden, ids, **side)
+
+    def negative_log_likelihood(
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        label_weight: Tensor | None = None,
+        **side: Tensor,
+    ) -> Tensor:
+        """-log softmax(scores)[label] (B,), exact, streamed over classes when n is large.
+
+        Of labels (B, P) with weights (B, P) it is the weighted mean.
+        """
+        if label_weight is None:
+            own = ops.expand_dims(labels, -1)
+            return self._label_losses(hidden, own, **side)[:, 0]
+        losses = self._label_losses(hidden, labels, **side)
+        return positives.reduced(losses, label_weight, "mean")
+
+    def _label_losses(self, hidden: Tensor, own: Tensor, **side: Tensor) -> Tensor:
+        """-log softmax(scores) (B, P) of the ids `own` (B, P)."""
+        if self.units <= DENSE_CLASSES:
+            # Both terms of the same scores: half precision would round two computations apart.
+            scores = self.prediction_scores(hidden, **side)
+            true = ops.take_along_axis(scores, own, axis=-1)
+            return ops.logsumexp(scores, axis=-1, keepdims=True) - true
+        scorer = self.scorer(hidden, **side)
+        log_z = partition.log_partition(scorer, hidden, self.units, DENSE_CLASSES)
+        return log_z[:, None] - self.prediction_scores(hidden, own, **side)
+
+    def top_k(
+        self,
+        hidden: Tensor,
+        k: int,
+        approximate: Any = False,
+        num_candidates: int = retrieval.NUM_CANDIDATES,
+    ) -> tuple[Tensor, Tensor]:
+        """The k best classes: `(scores, ids)`, each (..., k).
+
+        Exact, streamed over classes: among equal scores the lower id comes first. Or approximate:
+        the classes of a codebook's best cells are scored exactly, and the k best of them are
+        returned. Scores are those of `head(hidden)`, but a class whose cell is not among the best
+        is missed. The cost for each example is that of the cells' scores and of M rows.
+
+        Args:
+            hidden: (..., d).
+            k: how many classes.
+            approximate: False; True for the codebook of the head's sampler ("codebook" or
+                "top_and_tail"); or a `softbench.serving.Index` of this head.
+            num_candidates: M, how many classes are scored exactly; at most n are. More find more
+                of the best.
+
+        Raises:
+            ValueError: unless 1 <= k <= n and k <= num_candidates; with `approximate`, if there is
+                no codebook, or the scores are not inner products of the class table.
+        """
+        return self._top_k(hidden, k, approximate, num_candidates)
+
+    def _top_k(
+        self, hidden: Tensor, k: int, approximate: Any, num_candidates: int, **side: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        check_positive(k=k)
+        if k > self.units:
+            raise ValueError(
+                f"`k` must be at most the number of classes {self.units}. Received: k={k}"
+            )
+        flat, leading = self._flatten(ops.convert_to_tensor(hidden))
+        self.begin(training=False)
+        if approximate is False:
+            scorer = self.scorer(flat, **side)
+            scores, ids = partition.top_k(scorer, flat, self.units, DENSE_CLASSES, k)
+        else:
+            scores, ids = retrieval.top_k(self, flat, k, approximate, num_candidates, side)
+        return ops.reshape(scores, (*leading, k)), ops.reshape(ids, (*leading, k))
+
+    def _flatten(self, hidden: Tensor) -> tuple[Tensor, tuple]:
+        inputs.check_hidden(hidden, self.width)
+        return inputs.flat_vectors(hidden), tuple(ops.shape(hidden)[:-1])
