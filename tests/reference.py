@@ -91,6 +91,22 @@ def ref_bucket_scores(scores, log_p, truth, buckets, bucket, k):
     return sum(nll) / len(nll), sum(found) / len(found)
 
 
+def ref_calibration_error(confidence, correct, bins):
+    """Sum over bins of equal mass of (part of the rows) |mean confidence - mean correct|.
+
+    A row's bin is that of the first row of its confidence in the order of confidences.
+    """
+    rows = sorted(zip(confidence, correct, strict=True))
+    places: dict[int, list] = {}
+    for p, hit in rows:
+        first = next(place for place, (other, _) in enumerate(rows) if other == p)
+        places.setdefault(first * bins // len(rows), []).append((p, hit))
+    return sum(
+        len(own) / len(rows) * abs(sum(p for p, _ in own) - sum(c for _, c in own)) / len(own)
+        for own in places.values()
+    )
+
+
 def logsumexp(x, axis=-1):
     peak = np.max(x, axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
