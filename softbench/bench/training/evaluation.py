@@ -37,9 +37,11 @@ class _FirstLabel(keras.layers.Layer):
         side = _side(features)
         score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
         log_z = self.head.negative_log_likelihood(hidden, labels, **side) + score
-        best, top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))
+        top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))[1]
+        # Not the score that `top_k` found: XLA on a CPU then computes all scores twice.
+        best = self.head.prediction_scores(hidden, top_ids[:, :1], **side)[:, 0]
         own = [] if features is None else [features]
-        return [hidden, *own], top_ids, best[:, 0] - log_z, score, log_z
+        return [hidden, *own], top_ids, best - log_z, score, log_z
 
 
 class _MoreLabels(keras.layers.Layer):

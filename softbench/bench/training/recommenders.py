@@ -135,8 +135,9 @@ class _Answer(keras.layers.Layer):
         scores = head.prediction_scores(hidden, labels)
         log_z = head.negative_log_likelihood(hidden, labels[:, 0]) + scores[:, 0]
         scorer = partition.without(head.scorer(hidden), seen)
-        best, ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)
-        return ids, log_z[:, None] - scores, best[:, 0] - log_z
+        ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)[1]
+        best = head.prediction_scores(hidden, ids[:, :1])[:, 0]  # as in `evaluation`
+        return ids, log_z[:, None] - scores, best - log_z
 
 
 def _last(hidden: Tensor) -> Tensor:
