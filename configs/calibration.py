@@ -27,7 +27,7 @@ from softbench.bench.methods import (
 )
 
 MODEL = {"normalize": True, "temperature": 0.09, "bias_initializer": LOG_FREQUENCIES}
-# What is trained against draws by frequency begins where log p_n already is the prediction.
+# Against draws by frequency the scores learn log p(y|x) - log p_n: these begin at 0.
 FLAT = {"normalize": True, "temperature": 0.09, "bias_initializer": "zeros"}
 
 
@@ -35,7 +35,7 @@ def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     shared = {"share_draws": True}
     uniform = {"sampler": sampler("uniform", **shared), "num_sampled": 256}
-    drawn = {"sampler": sampler("unigram", counts="train", power=1.0, **shared)}
+    drawn = {"sampler": sampler("unigram", counts="train + 1", power=1.0, **shared)}
     lstm = {"name": "lstm", "units": 64, "num_layers": 1, "batch_size": 40, "num_steps": 10}
     sizes = {"num_classes": 5_000, "num_train": 400_000, "num_valid": 5_000, "num_test": 20_000}
     return experiment(
@@ -60,7 +60,7 @@ def get_config():
                 "binary", 256, {**MODEL, "learn_log_partition": True}, **shared
             ),
             "negative_sampling": row("NegativeSampling", **FLAT, **drawn, num_sampled=256),
-            "gbce": row("NegativeSampling", **FLAT, **uniform, objective="gbce", t=0.75),
+            "gbce": row("NegativeSampling", **MODEL, **uniform, objective="gbce", t=0.75),
             "sce": row(
                 "BucketedSoftmax", **MODEL, num_buckets=40, bucket_examples=40, bucket_classes=256
             ),

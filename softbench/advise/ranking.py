@@ -98,6 +98,11 @@ def _table(problem: Problem, rows: list[Row]) -> str:
         step = "-" if row.step_ms is None else f"{row.step_ms:.4g}"
         memory = "-" if row.megabytes is None else f"{row.megabytes:,.0f}"
         cells.append((row.name, step, memory, _shown(row.quality)))
+    return columns(cells)
+
+
+def columns(cells: list[tuple[str, ...]]) -> str:
+    """Returns a table of texts, the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for name, *numbers in cells:
