@@ -19,8 +19,9 @@ from softbench.bench import config as config_lib
 from softbench.commands import ConfigError
 from softbench.report.evidence import INPUTS
 
-START = 10.0  # seconds of a cell that are no training: imports, data, evaluation
-LEAST = 5.0  # seconds of training of a method
+START = 15.0  # seconds of a cell that are no training: imports, data, evaluation
+LEAST = 15.0  # seconds of training of a method
+FEW = 200  # steps, from which on nobody should conclude anything
 _PARTS = 3  # of the time, with an evaluation after each
 
 
@@ -156,9 +157,11 @@ def text(asked: Question, rows: list[Trained], where: str, seconds: float) -> st
         f"{asked.config['experiment'].removeprefix('own_')}`; `softbench.compare` takes yours.",
         "Another seed, and longer training: methods that are close here may change places.",
     ]
+    if any(row.steps is not None and row.steps < FEW for row in rows):
+        notes.append(f"More than what fewer than {FEW} steps teach: --minutes gives more of them.")
     if problem.need == "calibrated":
         notes.append(
-            "How a calibration error would be after a temperature is fitted on held-out data."
+            "What a temperature fitted on held-out data would make of the calibration error."
         )
     return "\n\n".join([*parts, "What this cannot know", "\n".join(f"  * {n}" for n in notes)])
 
