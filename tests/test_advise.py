@@ -133,7 +133,7 @@ def test_records_of_other_sizes_and_inputs_are_left_out():
 
 
 def test_calibration_errors_count_where_probabilities_are_needed():
-    """Above 0.1 a row is behind the others, whatever its log-loss; the reasons say the correction."""
+    """Above 0.1 a row is behind the others, whatever its log-loss; reasons say the correction."""
     entry = {"page": "p", "classes": 100, "inputs": "words", "behind": {}}
     entries = [{**entry, "calibration": {"SampledSoftmax unigram": e}} for e in (0.1, 0.2, 0.4)]
     for need, place in (("calibrated", 3), ("ranking", 2)):
