@@ -72,7 +72,7 @@ def get_config():
             "smoke": {
                 "dataset": SMALL_LANGUAGE,
                 "model": {**lstm, "units": 8},
-                "methods": "full,gbce",
+                "methods": "gbce",
                 "epochs": 1,
                 "timing": SMALL_TIMING,
             },
