@@ -91,6 +91,22 @@ def ref_bucket_scores(scores, log_p, truth, buckets, bucket, k):
     return sum(nll) / len(nll), sum(found) / len(found)
 
 
+def ref_calibration_error(confidence, correct, bins):
+    """Sum over bins of equal mass of (part of the rows) |mean confidence - mean correct|.
+
+    A row's bin is that of the first row of its confidence in the order of confidences.
+    """
+    rows = sorted(zip(confidence, correct, strict=True))
+    places: dict[int, list] = {}
+    for p, hit in rows:
+        first = next(place for place, (other, _) in enumerate(rows) if other == p)
+        places.setdefault(first * bins // len(rows), []).append((p, hit))
+    return sum(
+        len(own) / len(rows) * abs(sum(p for p, _ in own) - sum(c for _, c in own)) / len(own)
+        for own in places.values()
+    )
+
+
 def logsumexp(x, axis=-1):
     peak = np.max(x, axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
@@ -232,6 +248,17 @@ def of_several(loss, scores, labels, weight=None, total=False, noise=False):
         found = [float(loss(row[[y]], others[None])[0]) for y in own[there]]
         result[b] = np.dot(found, w[there]) / (1.0 if total else w[there].sum())
     return result
+
+
+def focal(loss, gamma):
+    """(1 - p)^gamma (-log p) of losses -log p."""
+    return (1 - np.exp(-loss)) ** gamma * loss
+
+
+def focal_gradient(loss, gamma):
+    """d focal / d loss: gamma (1 - p)^(gamma - 1) p (-log p) + (1 - p)^gamma."""
+    p = np.exp(-loss)
+    return gamma * (1 - p) ** (gamma - 1) * p * loss + (1 - p) ** gamma
 
 
 def smoothed_loss(scores, labels, epsilon):

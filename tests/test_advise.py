@@ -132,6 +132,45 @@ def test_records_of_other_sizes_and_inputs_are_left_out():
     assert ask(inputs="labels") == ask(need="ranking") == Quality()
 
 
+def test_calibration_errors_count_where_probabilities_are_needed():
+    """Above 0.1 a row is behind the others, whatever its log-loss; reasons say the correction."""
+    entry = {"page": "p", "classes": 100, "inputs": "words", "behind": {}}
+    entries = [{**entry, "calibration": {"SampledSoftmax unigram": e}} for e in (0.1, 0.2, 0.4)]
+    for need, place in (("calibrated", 3), ("ranking", 2)):
+        problem = Problem(2_000, 8, 8, need=need)
+        known = quality.quality(problem, "SampledSoftmax unigram", entries)
+        assert known == Quality(ece=0.2)
+        tried = {"unigram": choices.choices(problem)["unigram"]}
+        rows = ranking.ranked(problem, tried, {"unigram": measured(1.0)}, {"unigram": known}, None)
+        assert rows[0].tier == place
+        text = ranking.text(problem, rows, "here", 1.0)
+        assert ("without a correction, calibration error 0.200" in text) == (need == "calibrated")
+
+
+def test_calibration_in_the_evidence():
+    """Of the point of the least log-loss of all records of a kind; records without it add none."""
+
+    def record(method, *points):
+        config = {"task": "train", "methods": {"m": method}, "seed": 0, "model": {"name": "lstm"}}
+        curve = [dict(zip(("valid_nll", "valid_ece"), point, strict=True)) for point in points]
+        return {
+            "config": {**config, "dataset": {"name": "d"}},
+            "status": "ok",
+            "num_classes": 5_000,
+            "curve": curve,
+        }
+
+    full, hinge = {"head": "FullSoftmax"}, {"head": "SampledHinge"}
+    found = [
+        record(full, (3.0, 0.3), (2.0, 0.1)),
+        record(full, (2.5, 0.2)),
+        record(hinge, (9.0, None)),
+    ]
+    page = type("Page", (), {"name": "p", "records": found})
+    (entry,) = json.loads(evidence.text([page]))
+    assert entry["calibration"] == {"FullSoftmax": 0.1}
+
+
 def test_the_evidence_that_ships_is_that_of_the_records():
     pages, _ = front.read_all(ROOT / "results")
     assert evidence.text(pages) == (ROOT / evidence.PATH).read_text()

@@ -34,8 +34,18 @@ def streamed(batch, inverse=None):
         part = slice(start, start + batch)
         labels = sp.csr_matrix(TRUTH[part])
         rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))
-        totals.update(TOP[part], labels, -LOG_P[part][rows, labels.indices])
+        confidence = np.exp(LOG_P[part]).max(axis=1)
+        totals.update(TOP[part], labels, -LOG_P[part][rows, labels.indices], confidence)
     return totals.result()
+
+
+def expected_error(log_p, truth):
+    """Of dense log-probabilities and labels, over the rows that have some."""
+    truth = truth.astype(float)
+    kept = truth.any(axis=1)
+    best, sizes = log_p.argmax(axis=1), truth.sum(axis=1)
+    correct = truth[np.arange(len(truth)), best][kept] / sizes[kept]
+    return reference.ref_calibration_error(np.exp(log_p.max(axis=1))[kept], correct, 15)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32, ROWS])
@@ -59,6 +69,7 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
             expected |= {f"nll_{name}": nll, f"recall_at_{k}_{name}": recall}
     own = [-LOG_P[i][TRUTH[i] > 0].mean() for i in range(ROWS) if TRUTH[i].any()]
     expected |= {"nll": np.mean(own), "perplexity": np.exp(np.mean(own))}
+    expected["ece"] = expected_error(LOG_P, TRUTH)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-9), name
@@ -87,6 +98,19 @@ def test_metrics_equal_scikit_learn():
     assert metrics.precision_at_k(TOP, labels, (5,))[5] == pytest.approx(expected)
 
 
+def test_calibration_error():
+    """By hand, bins of equal confidence, and what is no input."""
+    error = metrics.expected_calibration_error
+    # Bins {.1, .2}, {.6, .9}: gaps |.15 - .5| and |.75 - .5|.
+    assert error([0.9, 0.1, 0.6, 0.2], [1, 0, 0, 1], 2) == pytest.approx(0.5 * (0.35 + 0.25))
+    assert error(np.full(8, 0.25), [0, 1] * 4, 4) == 0.25  # one bin, whatever stands where
+    assert error([0.5], [0.25]) == 0.25
+    assert np.isnan(error([], [])) and np.isnan(error([np.nan], [1]))
+    for wrong in (dict(correct=[1, 0]), dict(correct=[[1]]), dict(correct=[1], bins=0)):
+        with pytest.raises(ValueError, match="must"):
+            error([0.5], **wrong)
+
+
 def test_unseen_classes_are_tail():
     assert metrics.class_buckets(np.array([0, 6, 0, 3])).tolist() == [2, 0, 2, 2]
     assert metrics.class_buckets(np.zeros(3, int)).tolist() == [2, 2, 2]
@@ -108,7 +132,7 @@ def expected_scores(scores, truth, counts, inverse=None):
     """Of dense scores and truth, the metrics that a problem's evaluation reports."""
     log_p = scores - reference.logsumexp(scores.astype(float))[:, None]
     own = [-log_p[i][truth[i] > 0].mean() for i in range(len(truth)) if truth[i].any()]
-    found = {"nll": np.mean(own)}
+    found = {"nll": np.mean(own), "ece": expected_error(log_p, truth)}
     for k in KS:
         found[f"precision_at_{k}"] = reference.ref_precision_at_k(scores, truth, k)
         found[f"ndcg_at_{k}"] = reference.ref_ndcg_at_k(scores, truth, k)

@@ -148,6 +148,11 @@ def test_evaluation_equals_brute_force(model, monkeypatch):
     truth = np.eye(40)[labels]
     nll = reference.negative_log_likelihood(scores, labels).mean()
     assert found["nll"] == pytest.approx(nll, rel=1e-4)
+    log_p = scores - reference.logsumexp(scores)[:, None]
+    best = np.where(seen, -np.inf, log_p).argmax(axis=1)
+    confidence = np.exp(log_p[np.arange(len(users)), best])
+    error = reference.ref_calibration_error(confidence, (best == labels).astype(float), 15)
+    assert found["ece"] == pytest.approx(error, rel=1e-3)
     popular = np.tile(np.log(data.counts + 1.0) - 1e-9 * np.arange(40), (len(users), 1))
     for k in (1, 10, 20):
         names = [f"{name}_at_{k}" for name in ("recall", "mrr", "coverage")]

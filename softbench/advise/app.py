@@ -1,7 +1,9 @@
 """The command `softbench-advise`: which method, for a problem's size, on this machine."""
 
+import contextlib
 import importlib.util
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,8 +12,8 @@ from absl import flags, logging
 
 from softbench import commands
 from softbench.advise import choices as choices_lib
+from softbench.advise import kinds, ranking, trained
 from softbench.advise import quality as quality_lib
-from softbench.advise import ranking
 from softbench.advise.choices import Problem
 from softbench.commands import ConfigError
 from softbench.report.evidence import kind
@@ -21,7 +23,12 @@ INPUTS = ("", "words", "labels", "items")
 _USAGE = """softbench-advise --classes=1000000 --dim=128 --batch=512 --need=calibrated --minutes=3
 
 Times heads and samplers on generated vectors of these sizes on this machine, adds what the
-benchmark's records say of their quality, and prints a ranked table with the lines to paste."""
+benchmark's records say of their quality, and prints a ranked table with the lines to paste.
+
+softbench-advise --data=my.txt --need=calibrated --minutes=10
+
+Trains the same methods on your data instead, each for an equal part of the minutes: a text,
+interactions (user, item, time), rows of the XMC repository, triples, or a data set of softbench."""
 
 
 def _define() -> flags.FlagValues:
@@ -40,6 +47,14 @@ def _define() -> flags.FlagValues:
     words = "Time for all measurements."
     flags.DEFINE_float("minutes", 3.0, words, lower_bound=0.0, flag_values=values)
     flags.DEFINE_string("counts", None, "A .npy file of class counts (n,).", flag_values=values)
+    words = "Instead of --classes, --dim, --batch, --positives, --counts: a path, or a known name."
+    flags.DEFINE_string("data", None, words, flag_values=values)
+    words = "What the file of --data holds; without it, its first lines tell."
+    flags.DEFINE_enum("kind", "", ["", *kinds.CONFIGS], words, flag_values=values)
+    words = "Folder of the data sets of softbench, for --data=<name>."
+    flags.DEFINE_string("data_dir", None, words, flag_values=values)
+    words = "Folder that keeps the records of --data; default: none are kept."
+    flags.DEFINE_string("workdir", None, words, flag_values=values)
     flags.DEFINE_list("methods", [], "Only these rows.", flag_values=values)
     backends = ["tensorflow", "jax"]
     words = "Default: KERAS_BACKEND, or the one that is installed."
@@ -52,6 +67,8 @@ def main(argv: list[str]) -> int:
     logging.set_verbosity(logging.WARNING)  # of the backends' own messages
     start = time.perf_counter()
     options = commands.parse(_define(), argv, _USAGE)
+    if options.data is not None:
+        return _on_data(options, start)
     counts = _counts(options.counts, options.classes)
     problem = Problem(
         options.classes,
@@ -77,6 +94,26 @@ def main(argv: list[str]) -> int:
     where = f"{backend} on {device['name']} ({device['count']} {device['kind']})"
     print(ranking.text(problem, rows, where, time.perf_counter() - start))
     return 0
+
+
+def _on_data(options: flags.FlagValues, start: float) -> int:
+    """As `main`, of `--data`."""
+    sizes = ("classes", "dim", "batch", "positives", "counts", "inputs")
+    given = [f"--{name}" for name in sizes if options[name].present]
+    if given:
+        raise ConfigError(f"--data has sizes and counts of its own. Received: {', '.join(given)}")
+    backend = os.environ["KERAS_BACKEND"] = _backend(options.backend)
+    folder = contextlib.nullcontext(options.workdir)
+    with folder if options.workdir else tempfile.TemporaryDirectory() as place:
+        workdir = Path(place)
+        place = options.data, options.kind, options.need, backend, options.data_dir
+        asked = trained.question(*place, workdir)
+        tried = _chosen(choices_lib.choices(asked.problem), options.methods)
+        rows = trained.train(asked, tried, 60.0 * options.minutes, workdir)
+        cells = len(rows)
+    where = f"{backend}, {cells} processes one after the other"
+    print("\n" + trained.text(asked, rows, where, time.perf_counter() - start))
+    return 0 if rows[0].nll is not None else 1
 
 
 def _counts(path: str | None, classes: int) -> np.ndarray:

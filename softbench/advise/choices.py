@@ -8,6 +8,14 @@ from softbench.bench.methods import adagrad, biases, full, noise, row, sampled, 
 ROWS_FROM = 50_000  # classes, from which on the head updates the touched rows alone
 MANY = 1000  # draws for the batch
 RATE = 0.1
+# What a head's scores are at prediction; `prediction_scores` has what must be added.
+_PREDICTION = {
+    "FullSoftmax": "Probabilities: the softmax of its scores",
+    "SampledSoftmax": "Probabilities: the softmax of its scores, without a correction",
+    "NoiseContrastive": "Probabilities: the softmax of its scores, off which the loss takes log q",
+    "NegativeSampling": "Probabilities: the softmax of its scores plus log p_n, which it adds",
+}
+_RANKS = "No probabilities, and no correction makes them so: the order of its scores"
 _UNIGRAM = {"counts": "train", "power": 0.75, "share_draws": True}
 
 
@@ -98,6 +106,11 @@ def choices(problem: Problem) -> dict[str, Choice]:
         hinge = row("SampledHinge", **options)
         found["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", True)
     return found
+
+
+def prediction(method: dict) -> str:
+    """Returns what the scores of a method's head are, and which correction they have."""
+    return _PREDICTION.get(method["head"], _RANKS)
 
 
 def lines(problem: Problem, method: dict) -> list[str]:

@@ -22,12 +22,15 @@ class Quality(NamedTuple):
     Attributes:
         least, median, most: in the measure that the problem needs; None where no record fits.
         pages: of the records.
+        ece: median of their expected calibration errors, of records of any size; None where no
+            record has one.
     """
 
     least: float | None = None
     median: float | None = None
     most: float | None = None
     pages: tuple[str, ...] = ()
+    ece: float | None = None
 
 
 def evidence() -> list[dict]:
@@ -45,7 +48,9 @@ def quality(problem: Problem, kind: str, entries: list[dict]) -> Quality:
         if near and alike and value is not None:
             values.append(value)
             pages.append(entry["page"])
+    errors = [e["calibration"][kind] for e in entries if kind in e.get("calibration", {})]
+    ece = statistics.median(errors) if errors else None
     if not values:
-        return Quality()
+        return Quality(ece=ece)
     spread = min(values), statistics.median(values), max(values)
-    return Quality(*spread, tuple(dict.fromkeys(pages)))
+    return Quality(*spread, tuple(dict.fromkeys(pages)), ece)

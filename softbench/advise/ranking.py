@@ -8,6 +8,7 @@ from softbench.advise.quality import MEASURES, Quality
 
 WORTH = 3.0  # times the fastest sampled step that exactness is worth
 CLOSE = {"calibrated": 0.15, "ranking": 0.03}  # behind the best, what still counts as close
+OFF = 0.1  # of the calibration error in records, from which on scores are no probabilities
 _TIERS = (
     "exact, and not much slower than sampling",
     "close to the best in records of such problems",
@@ -63,6 +64,8 @@ def _tier(
         return 4
     if choice.method["head"] == "FullSoftmax":
         return 0 if fastest is None or step <= WORTH * fastest else 2
+    if problem.need == "calibrated" and (known.ece or 0.0) > OFF:
+        return 3
     if known.least is None:
         return 2
     return 1 if known.median <= CLOSE[problem.need] else 3
@@ -76,18 +79,23 @@ def text(problem: Problem, rows: list[Row], where: str, seconds: float) -> str:
     best = rows[0]
     paste = ["import softbench", *choices_lib.lines(problem, best.choice.method)]
     parts = [head, _table(problem, rows), "Why"]
-    parts.append("\n".join(f"  {i}. {row.name}: {_reason(row)}" for i, row in enumerate(rows, 1)))
+    parts.append(
+        "\n".join(f"  {i}. {row.name}: {_reason(problem, row)}" for i, row in enumerate(rows, 1))
+    )
     parts += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in paste)]
     parts += ["What this cannot know", "\n".join(f"  * {note}" for note in unknown(problem, rows))]
     return "\n\n".join(parts)
 
 
-def _reason(row: Row) -> str:
+def _reason(problem: Problem, row: Row) -> str:
     exact = row.choice.method["head"] == "FullSoftmax"
     tier = "slower than what sampling costs" if exact and row.tier == 2 else _TIERS[row.tier]
     why = f"{row.choice.why[0].upper()}{row.choice.why[1:]}. {tier[0].upper()}{tier[1:]}"
     if row.note:
         why += f": {row.note}"
+    if problem.need == "calibrated":
+        error = "" if row.quality.ece is None else f", calibration error {row.quality.ece:.3f}"
+        why += f". {choices_lib.prediction(row.choice.method)}{error}"
     return why + (f" ({', '.join(row.quality.pages)})." if row.quality.pages else ".")
 
 
@@ -98,6 +106,11 @@ def _table(problem: Problem, rows: list[Row]) -> str:
         step = "-" if row.step_ms is None else f"{row.step_ms:.4g}"
         memory = "-" if row.megabytes is None else f"{row.megabytes:,.0f}"
         cells.append((row.name, step, memory, _shown(row.quality)))
+    return columns(cells)
+
+
+def columns(cells: list[tuple[str, ...]]) -> str:
+    """Returns a table of texts, the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for name, *numbers in cells:
@@ -135,8 +148,9 @@ def unknown(problem: Problem, rows: list[Row]) -> list[str]:
         )
     if problem.need == "calibrated":
         found.append(
-            "Calibration itself: sampled heads are consistent, not exact; compare `evaluate`'s "
-            "exact log-loss, and rescale by a temperature on held-out data if it is off."
+            "Calibration on your data: the errors in the reasons are those of records; measure "
+            "yours (`softbench.metrics.expected_calibration_error`), and rescale by a temperature "
+            "on held-out data if it is off."
         )
     if any(row.tier == 4 for row in rows):
         found.append("Rows that were not timed: --minutes gives them more time.")

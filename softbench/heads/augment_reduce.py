@@ -22,7 +22,7 @@ class AugmentReduce(SampledHead):
     -log p(y) <= log eta - 1 + (1 + sum_{i != y} exp(o_i - o_y)) / eta (Ruiz et al. 2018, for the
     softmax; see `losses.augment_reduce`), an equality at eta = 1 / p(y). Unlike sampled softmax,
     the sum over classes stands outside the logarithm, so samples estimate the bound and its
-    gradient without bias.
+    gradient without bias. Prediction is the softmax of o, without a correction.
 
     A training call first moves the eta of its examples towards the estimate of 1 / p(y) from its
     own draws, eta <- (1 - a) eta + a (1 + sum_j exp(o_j - o_y) / E[count_j]) with

@@ -41,7 +41,8 @@ class NegativeSampling(SampledHead):
         num_sampled: m, the negatives for each positive; 1 as in the paper. The loss is their mean,
             so that m changes its noise and not its minimum (with "gbce" their sum).
         objective: "mean", eq. 2, or "gbce".
-        t: of gBCE, in [0, 1]; 1 is calibrated, 0 leaves the weight at 1.
+        t: of gBCE, in [0, 1]; 0 leaves the weight at 1, with 1 sigmoid(xi) is calibrated for
+            uniform draws. The softmax of xi + log p_n does not depend on it at the minimum.
         remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
             label among the negatives.
         units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,

@@ -21,7 +21,9 @@ class NoiseContrastive(SampledHead):
     `ranking`: cross-entropy of the true class among {y, K draws} with scores s - log q; consistent
     for every conditional model. `binary`: logistic regression of the true class against K draws;
     consistent only if log Z(x) is constant, gamma with `learn_log_partition`, else 0 (their
-    section 4.3 has a counterexample). Prediction is the softmax of s in both.
+    section 4.3 has a counterexample). Prediction is the softmax of s in both, without log q, which
+    the loss has taken off. Of `binary`, exp(s - gamma) is an estimate of p(y|x) by itself, as good
+    as the model can normalise itself; of `ranking`, s is known up to a constant of each input.
 
     Args:
         sampler: the noise: name, config dict, or `Sampler`. "unigram" needs `counts`.

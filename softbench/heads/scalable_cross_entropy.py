@@ -25,7 +25,9 @@ class BucketedSoftmax(TableHead):
     is that of the examples in buckets.
 
     Nothing is corrected: the classes are the best ones, not a sample, and the loss is below the
-    full softmax's. The paper takes 2 sqrt(B) for the first two sizes. A step holds
+    full softmax's. The other classes are pushed down less than they should be: scores are to rank,
+    and their softmax, of which the exact likelihood is, is no estimate of p(y|x) that a correction
+    could mend. The paper takes 2 sqrt(B) for the first two sizes. A step holds
     num_buckets * bucket_examples * bucket_classes scores, and for the search num_buckets * n.
 
     Args:

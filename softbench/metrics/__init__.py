@@ -1,9 +1,10 @@
-"""Metrics for many classes: perplexity, log-likelihood, precision@k and its propensity-scored form.
+"""Metrics for many classes: perplexity, calibration, precision@k and its propensity-scored form.
 
 Two forms of the ranking metrics: functions on NumPy arrays and csr truth (exact, float64, what the
 benchmark reports), and `keras.metrics.Metric` classes on padded or dense truth.
 """
 
+from softbench.metrics.calibration import expected_calibration_error
 from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
 from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
 from softbench.metrics.ranking import (
@@ -25,6 +26,7 @@ __all__ = [
     "RecommendationTotals",
     "ScorePerplexity",
     "class_buckets",
+    "expected_calibration_error",
     "inverse_propensities",
     "ndcg_at_k",
     "precision_at_k",

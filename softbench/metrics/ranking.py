@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench.common import check_positive
+from softbench.metrics.calibration import expected_calibration_error
 
 BUCKETS = ("head", "torso", "tail")  # classes with a third of the labels each
 
@@ -173,10 +174,12 @@ def class_buckets(counts: np.ndarray) -> np.ndarray:
 class RankingTotals:
     """Precision@k, nDCG@k, their propensity-scored form, and log-likelihood, added up by batches.
 
-    Memory does not grow with the rows. The likelihood of an example is the mean over its labels, as
-    training draws one uniformly; `nll` is the mean over the examples with labels. By bucket of the
-    class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean over all labels of the bucket, and
-    `recall_at_k_<bucket>`, the part of them that are among the first k.
+    Memory grows by two numbers a row if confidences are given, and else not. The likelihood of an
+    example is the mean over its labels, as training draws one uniformly; `nll` is the mean over the
+    examples with labels. By bucket of the class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean
+    over all labels of the bucket, and `recall_at_k_<bucket>`, the part of them that are among the
+    first k. `ece` is the `expected_calibration_error` of the first class, over the examples with
+    labels: where these are several, it is right to the part 1 / their number if it is among them.
 
     Args:
         ks: depths.
@@ -198,9 +201,15 @@ class RankingTotals:
         # At each depth: precision, nDCG, weighted hits, the most of them that was possible.
         self._sums = np.zeros((4, len(self.ks)))
         self._of_bucket = np.zeros((2 + len(self.ks), len(BUCKETS)))  # labels, nll, hits by depth
+        self._confidence: list[np.ndarray] = []  # of each batch
+        self._correct: list[np.ndarray] = []
 
     def update(
-        self, top_ids: np.ndarray, labels: sp.csr_matrix, nll: np.ndarray | None = None
+        self,
+        top_ids: np.ndarray,
+        labels: sp.csr_matrix,
+        nll: np.ndarray | None = None,
+        confidence: np.ndarray | None = None,
     ) -> None:
         """Adds a batch.
 
@@ -209,10 +218,16 @@ class RankingTotals:
             labels: csr `(N, n)` of ones.
             nll: `(T,)`, -log p of each label, in the order of `labels.indices`; None leaves the
                 likelihood out.
+            confidence: `(N,)`, the probability of the first of the ranked ids; None leaves the
+                calibration out.
         """
         found = hits(top_ids, labels, self.ks)
         self._rows += labels.shape[0]
         sizes = np.diff(labels.indptr)
+        if confidence is not None:
+            kept = sizes > 0
+            self._confidence.append(np.asarray(confidence)[kept])
+            self._correct.append(found[kept, 0] / sizes[kept])
         self._sums[0] += [found[:, :k].sum() / k for k in self.ks]
         self._sums[1] += [_ndcg(found, sizes, k).sum() for k in self.ks]
         weight = self.inverse_propensity
@@ -244,6 +259,9 @@ class RankingTotals:
         if self._labelled:
             nll = self._nll / self._labelled
             scores |= {"nll": nll, "perplexity": float(np.exp(nll))}
+        if any(map(len, self._confidence)):
+            pair = np.concatenate(self._confidence), np.concatenate(self._correct)
+            scores["ece"] = expected_calibration_error(*pair)
         for k, (precision, ndcg, gain, best) in zip(self.ks, self._sums.T, strict=True):
             scores[f"precision_at_{k}"] = float(precision / rows)
             scores[f"ndcg_at_{k}"] = float(ndcg / rows)

@@ -40,13 +40,19 @@ class RecommendationTotals(RankingTotals):
         self._shown = np.zeros((len(self.ks), len(counts)), bool)
 
     def update(
-        self, top_ids: np.ndarray, labels: sp.csr_matrix, nll: np.ndarray | None = None
+        self,
+        top_ids: np.ndarray,
+        labels: sp.csr_matrix,
+        nll: np.ndarray | None = None,
+        confidence: np.ndarray | None = None,
     ) -> None:
         """Adds a batch; arguments of `RankingTotals.update`."""
         labels = sp.csr_matrix(labels)
         kept = np.diff(labels.indptr) > 0
         top_ids, labels = np.asarray(top_ids)[kept], labels[kept]
-        super().update(top_ids, labels, nll)
+        if confidence is not None:
+            confidence = np.asarray(confidence)[kept]
+        super().update(top_ids, labels, nll, confidence)
         found, sizes = hits(top_ids, labels, self.ks), np.diff(labels.indptr)
         for i, k in enumerate(self.ks):
             first = found[:, :k].argmax(axis=1)

@@ -13,7 +13,7 @@ from softbench.bench import records as records_lib
 PATH = "softbench/advise/evidence.json"  # beside the folder of results
 FEWEST = 1_000  # classes
 FEWEST_STEPS = 1_000  # of an epoch: fewer measure a cost
-_INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "session": "items"}
+INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "session": "items"}
 _MEASURES = {"nats": ("valid_nll", 1.0), "precision_at_1": ("valid_precision_at_1", -1.0)}
 
 
@@ -31,7 +31,8 @@ def text(pages: Iterable) -> str:
     Entry: `page`, `data`, `classes`, `inputs` ("words", "labels", "items"), `seconds` of training
     (0: equal steps), and `behind` {kind: {"nats", "precision_at_1"}}: how far the kind's best
     record is behind the best of all kinds there, in log-loss and in precision@1 on the validation
-    set, each record at its best point.
+    set, each record at its best point. Where records have it, `calibration` {kind: the expected
+    calibration error at the point of the least log-loss of all of the kind's records}.
     """
     found = [entry for page in pages for entry in _entries(page.name, page.records)]
     return json.dumps(found, indent=1) + "\n"
@@ -51,9 +52,11 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
 
 def _entry(page: str, records: list[Mapping]) -> dict | None:
     best: dict[str, dict[str, float]] = {}
+    points: dict[str, list[Mapping]] = {}
     for record in records:
         (method,) = record["config"]["methods"].values()
         of_kind = best.setdefault(kind(method), {})
+        points.setdefault(kind(method), []).extend(record["curve"])
         for name, value in _losses(record["curve"]).items():
             of_kind[name] = min(value, of_kind.get(name, value))
     if len(best) < 2:
@@ -64,14 +67,24 @@ def _entry(page: str, records: list[Mapping]) -> dict | None:
         least = min(values.values(), default=0.0)
         for own, value in values.items():
             behind[own][name] = round(value - least, 4)
-    return {
+    entry = {
         "page": page,
         "data": config["dataset"]["name"],
         "classes": records[0]["num_classes"],
-        "inputs": _INPUTS.get(config["model"]["name"], "other"),
+        "inputs": INPUTS.get(config["model"]["name"], "other"),
         "seconds": config.get("max_train_seconds", 0),
         "behind": behind,
     }
+    errors = {own: _calibration(curve) for own, curve in points.items()}
+    known = {own: error for own, error in errors.items() if error is not None}
+    return entry | ({"calibration": known} if known else {})
+
+
+def _calibration(curve: Iterable[Mapping]) -> float | None:
+    """Returns the calibration error of the point with the least log-loss; None without one."""
+    points = [p for p in curve if None not in (p.get("valid_nll"), p.get("valid_ece"))]
+    best = min(points, key=lambda point: point["valid_nll"], default=None)
+    return None if best is None else round(best["valid_ece"], 4)
 
 
 def _losses(curve: Iterable[Mapping]) -> dict[str, float]:

@@ -54,6 +54,7 @@ MEASURES: dict[str, Measure] = {
     # Their curves would show what those of the two above show.
     "nll": Measure("negative log-likelihood, nats", lower=True, drawn=False),
     "log_likelihood": Measure("log-likelihood, nats", curve="nll", drawn=False),
+    "ece": Measure("calibration error", lower=True, drawn=False),
     "accuracy": Measure("accuracy", drawn=False),
     **{f"precision_at_{k}": Measure(f"precision@{k}", drawn=False) for k in (3, 5)},
     **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in _CUTS},

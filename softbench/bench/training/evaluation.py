@@ -1,4 +1,4 @@
-"""Evaluation of a trained model, a batch at a time: rankings and the likelihood of every label.
+"""Evaluation of a trained model, a batch at a time: rankings, likelihood, calibration.
 
 Shape letters: B batch, d features, n classes, R label slots, K ranked ids, T labels of a batch.
 """
@@ -17,10 +17,11 @@ _SLOTS = 64  # labels of a row that are scored at a time
 
 
 class _FirstLabel(keras.layers.Layer):
-    """hidden (..., d), a label of each (...) -> the best ids, and for the label log Z and score.
+    """hidden (..., d), a label of each (...) -> the best ids, log p of the first; score, log Z.
 
-    Leading dimensions are flattened: ids (B, K), log Z (B,). `features` (..., v) are the sampler's,
-    where it has inputs of its own. First come hidden and features, flattened, for `_MoreLabels`.
+    Leading dimensions are flattened: ids (B, K), and (B,) of what follows. `features` (..., v) are
+    the sampler's, where it has inputs of its own. First come hidden and features, flattened, for
+    `_MoreLabels`.
     """
 
     def __init__(self, head: keras.layers.Layer, k: int) -> None:
@@ -37,8 +38,10 @@ class _FirstLabel(keras.layers.Layer):
         score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
         log_z = self.head.negative_log_likelihood(hidden, labels, **side) + score
         top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))[1]
+        # Not the score that `top_k` found: XLA on a CPU then computes all scores twice.
+        best = self.head.prediction_scores(hidden, top_ids[:, :1], **side)[:, 0]
         own = [] if features is None else [features]
-        return [hidden, *own], top_ids, score, log_z
+        return [hidden, *own], top_ids, best - log_z, score, log_z
 
 
 class _MoreLabels(keras.layers.Layer):
@@ -77,17 +80,21 @@ class Evaluator:
         self._more = keras.Model([*encoded, more], _MoreLabels(head)(flat, more, features=own))
 
     def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
-        """Returns the best ids (B, K), and -log p (T,) of each label in the order of `labels`.
+        """Scores a batch.
 
         Args:
             inputs: of the encoder.
             labels: csr (B, n), B the product of `shape`.
             shape: leading dimensions of the hidden vectors.
+
+        Returns:
+            The best ids (B, K), -log p (T,) of each label in the order of `labels`, and p (B,) of
+            the best class.
         """
         padded = padded_labels(labels)
         inputs = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
         first = np.maximum(padded[:, 0], 0).reshape(shape)
-        encoded, top_ids, score, log_z = self._first.predict_on_batch([*inputs, first])
+        encoded, top_ids, best, score, log_z = self._first.predict_on_batch([*inputs, first])
         width = padded.shape[1]
         if width == 1:
             scores = score[:, None]
@@ -98,7 +105,7 @@ class Evaluator:
             scores = [self._more.predict_on_batch([*encoded, part]) for part in parts]
             scores = np.concatenate(scores, axis=1)[:, :width]
         nll = log_z.astype(np.float64)[:, None] - scores
-        return top_ids, nll[padded >= 0]
+        return top_ids, nll[padded >= 0], np.exp(np.minimum(best.astype(np.float64), 0.0))
 
 
 def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
@@ -113,7 +120,12 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
     counts = np.asarray(counts, np.float64)
     top = np.argsort(-counts, kind="stable")[:k]
     nll = np.log(counts.sum() + len(counts)) - np.log(counts + 1)
-    return lambda inputs, labels, shape: (np.tile(top, (labels.shape[0], 1)), nll[labels.indices])
+
+    def scorer(inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
+        rows = labels.shape[0]
+        return np.tile(top, (rows, 1)), nll[labels.indices], np.full(rows, np.exp(-nll[top[0]]))
+
+    return scorer
 
 
 def _evaluator(model: keras.Model, k: int) -> Evaluator:
@@ -155,8 +167,8 @@ def evaluate(
             flat = np.asarray(labels).reshape(-1)
             ends = np.arange(len(flat) + 1)
             labels = sp.csr_matrix((np.ones(len(flat), np.float32), flat, ends), (len(flat), n))
-        top_ids, nll = scorer(x, labels, shape)
+        top_ids, nll, confidence = scorer(x, labels, shape)
         kept = mask.reshape(-1) > 0
         nll = nll[np.repeat(kept, np.diff(labels.indptr))]
-        totals.update(top_ids[kept], labels[kept], nll)
+        totals.update(top_ids[kept], labels[kept], nll, confidence[kept])
     return totals.result()

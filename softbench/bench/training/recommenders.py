@@ -120,20 +120,24 @@ class TableRows(keras.layers.Layer):
 
 
 class _Answer(keras.layers.Layer):
-    """hidden (B, d), seen (B, S), labels (B, R) -> best unseen ids (B, K), -log p (B, R)."""
+    """hidden (B, d), seen (B, S), labels (B, R) -> best unseen ids (B, K), -log p (B, R), log p.
+
+    The last (B,) is of the best unseen item, p over all items.
+    """
 
     def __init__(self, head: keras.layers.Layer, k: int) -> None:
         super().__init__()
         self.head, self.k = head, k
         self.built = True
 
-    def call(self, hidden: Tensor, seen: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def call(self, hidden: Tensor, seen: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         head, labels = self.head, ops.maximum(labels, 0)
         scores = head.prediction_scores(hidden, labels)
         log_z = head.negative_log_likelihood(hidden, labels[:, 0]) + scores[:, 0]
         scorer = partition.without(head.scorer(hidden), seen)
         ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)[1]
-        return ids, log_z[:, None] - scores
+        best = head.prediction_scores(hidden, ids[:, :1])[:, 0]  # as in `evaluation`
+        return ids, log_z[:, None] - scores, best - log_z
 
 
 def _last(hidden: Tensor) -> Tensor:
@@ -142,7 +146,7 @@ def _last(hidden: Tensor) -> Tensor:
 
 
 def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[..., tuple]:
-    """(x, seen, labels) -> ids (B, K), -log p (B, R) by a trained `Classifier`; kept in it."""
+    """(x, seen, labels) -> what `_Answer` returns, by a trained `Classifier`; kept in it."""
     key = (k, *(array.shape for array in queries[0][1:3]))
     cache = model.__dict__.setdefault("_answers", {})
     if key not in cache:
@@ -155,7 +159,7 @@ def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[
 
 
 def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
-    """(x, seen, labels) -> ids (B, K), -log p (B, R): by training counts, whoever asks.
+    """(x, seen, labels) -> as `_Answer`: by training counts, whoever asks.
 
     p_i = (counts_i + 1) / (sum of counts + n), as in `evaluation.most_frequent`.
     """
@@ -163,12 +167,13 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
     order = np.argsort(-counts, kind="stable")
     nll = np.log(counts.sum() + n) - np.log(counts + 1)
 
-    def answer(x: Any, seen: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def answer(x: Any, seen: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
         first = n * np.arange(len(seen))[:, None]
         candidates = order[: k + seen.shape[1]]
         left_out = np.isin(first + candidates, (first + seen)[seen >= 0])
         place = np.argsort(left_out, axis=1, kind="stable")[:, :k]
-        return candidates[place], nll[np.maximum(labels, 0)]
+        best = candidates[place]
+        return best, nll[np.maximum(labels, 0)], -nll[best[:, 0]]
 
     return answer
 
@@ -188,10 +193,11 @@ def evaluate(
     totals = metrics.RecommendationTotals(ks, counts)
     answer = most_frequent(counts, max(ks)) if model is None else _answers(model, queries, max(ks))
     for x, seen, labels, mask in queries:
-        ids, nll = answer(x, seen, labels)
+        ids, nll, best = answer(x, seen, labels)
         labels = np.where(mask[:, None] > 0, labels, -1)
         ends = np.append(0, np.cumsum((labels >= 0).sum(axis=1)))
         own = labels[labels >= 0]
         truth = sp.csr_matrix((np.ones(len(own), np.float32), own, ends), (len(labels), n))
-        totals.update(ids, truth, np.asarray(nll, np.float64)[labels >= 0])
+        confidence = np.exp(np.minimum(np.asarray(best, np.float64), 0.0))
+        totals.update(ids, truth, np.asarray(nll, np.float64)[labels >= 0], confidence)
     return totals.result()
