@@ -49,7 +49,7 @@ def get_config():
             "min_length": 3,
         },
         model=model,
-        optimizer={"name": "adam", "learning_rate": 1e-3},
+        optimizer={"name": "adam", "learning_rate": 3e-3},
         methods="full,uniform,unigram,in_batch,nce_ranking,rff",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=20,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from softbench.datasets.lines import fail, read_text
+from softbench.datasets.lines import fail, filled_lines
 
 LAYOUTS = ("auto", "columns", "lines")
 _SEPARATORS = ("\t", "::", ",", ";")
@@ -16,6 +16,9 @@ _USER = "user user_id userid uid session session_id sessionid customer_id visito
 _ITEM = "item item_id itemid iid movieid movie_id productid product_id asin parent_asin sku book_id"
 _TIME = "time timestamp datetime date ts unixreviewtime created_at"
 _NAMES = tuple(frozenset(names.split()) for names in (_USER, _ITEM, _TIME))
+_FILLED = (
+    "the file must hold interactions, one in a line, or it must hold users, `user item item ...`."
+)
 Row = tuple[str, str, float | None]
 
 
@@ -40,7 +43,7 @@ def read_interactions(
         raise ValueError(f"`layout` must be one of: {', '.join(LAYOUTS)}. Received: {layout!r}")
     if path.suffix == ".parquet":
         return _parquet(path, columns)
-    lines = _filled(path, repairs)
+    lines = filled_lines(path, repairs, _FILLED)
     first = next(lines)
     separator = next((s for s in _SEPARATORS if s in first[1]), None)
     lines = chain([first], lines)
@@ -57,21 +60,7 @@ def read_lists(path: Path, repairs: Counter) -> Iterator[tuple[int, str, list[st
     Raises:
         DataFileError: for an empty file, or a user who has two lines.
     """
-    return _user_lines(path, _filled(path, repairs))
-
-
-def _filled(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, without their ends."""
-    found = False
-    for line, text in read_text(path, repairs):
-        if text.strip():
-            found = True
-            yield line, text.rstrip("\r\n")
-        else:
-            repairs["blank_lines"] += 1
-    if not found:
-        rule = "the file must hold interactions, one in a line, or it must hold users,"
-        fail(path, 1, f"{rule} `user item item ...`.", "an empty file")
+    return _user_lines(path, filled_lines(path, repairs, _FILLED))
 
 
 def _user_lines(
