@@ -185,6 +185,10 @@ def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
     path.write_text("a x y x\nb y\n")
     data = datasets.load("interactions", data_dir=path, min_count=1, min_length=0)
     assert data.train.sizes().tolist() == [1, 1] and data.test.sizes().tolist() == [1, 0]
+    with pytest.raises(
+        ValueError, match=r"`data` must have a user with two items or more in train"
+    ):
+        datasets.PackedHistories(data)
 
 
 def test_histories_are_what_came_before_and_what_came_next(tmp_path):

@@ -14,7 +14,8 @@ from keras import ops
 from softbench import datasets, metrics, models, partition
 from softbench.bench.training import build, own_model
 from softbench.common import Tensor
-from softbench.table import DENSE_CLASSES, ClassTable
+from softbench.heads import TiedEmbedding
+from softbench.table import DENSE_CLASSES
 
 TOP_K = (1, 5, 10, 20)
 USERS = 256  # asked at a time
@@ -71,7 +72,12 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
     train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
 
     def tied(head: keras.layers.Layer) -> keras.Model:
-        return models.sasrec(n, item_embedding=TableRows(head.table), **options)
+        if head.table.row_optimizer is not None:
+            raise ValueError(
+                "`model.tied` must be False where a `row_optimizer` updates the table of the head. "
+                f"Received: {type(head.table.row_optimizer).__name__}"
+            )
+        return models.sasrec(n, item_embedding=TiedEmbedding(head), **options)
 
     fields = {
         "encoder": own or models.sasrec(n, **options),
@@ -96,30 +102,6 @@ def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple
         "num_rows": train.num_numbers,
     }
     return fields, lambda split: lambda users: users.astype(np.int32)
-
-
-class TableRows(keras.layers.Layer):
-    """ids (...) -> rows (..., d) of a head's table, which the model's optimizer trains.
-
-    Raises:
-        ValueError: if a row optimizer owns the table.
-    """
-
-    def __init__(self, table: ClassTable) -> None:
-        super().__init__()
-        if table.row_optimizer is not None:
-            raise ValueError(
-                "`model.tied` must be False where a `row_optimizer` updates the table: it does not "
-                f"see the gradient of the inputs. Received: {type(table.row_optimizer).__name__}"
-            )
-        self.table = table
-        self.built = True
-
-    def call(self, ids: Tensor) -> Tensor:
-        return ops.cast(self.table.rows(ids), self.compute_dtype)
-
-    def compute_output_spec(self, ids: Tensor) -> keras.KerasTensor:
-        return keras.KerasTensor((*ids.shape, self.table.kernel.shape[-1]), self.compute_dtype)
 
 
 class _Answer(keras.layers.Layer):
