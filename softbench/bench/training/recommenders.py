@@ -72,10 +72,11 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
     train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
 
     def tied(head: keras.layers.Layer) -> keras.Model:
-        if head.table.row_optimizer is not None:
+        row_optimizer = getattr(getattr(head, "table", None), "row_optimizer", None)
+        if row_optimizer is not None:
             raise ValueError(
                 "`model.tied` must be False where a `row_optimizer` updates the table of the head. "
-                f"Received: {type(head.table.row_optimizer).__name__}"
+                f"Received: {type(row_optimizer).__name__}"
             )
         return models.sasrec(n, item_embedding=TiedEmbedding(head), **options)
 
