@@ -18,6 +18,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
+    ranking_columns,
     row,
     sampled,
     sampler,
@@ -34,18 +35,7 @@ MODEL = {
 }
 COSINE = {"normalize": True, "temperature": 0.1, "use_bias": False}
 M = 1024
-COLUMNS = (
-    "test_recall_at_20",
-    "test_ndcg_at_20",
-    "test_mrr_at_20",
-    "test_coverage_at_20",
-    "test_recall_at_20_head",
-    "test_recall_at_20_torso",
-    "test_recall_at_20_tail",
-    "epochs",
-    "step_ms",
-    "memory_mb",
-)
+COLUMNS = (*ranking_columns(20), "epochs", "step_ms", "memory_mb")
 
 
 def get_config():

@@ -2,6 +2,8 @@
 
     softbench --config=configs/sequences.py --data_dir=<folder with sequences/> --backend=jax
 
+With `--config.dataset.path`, a file of your own, it is `--config=interactions`.
+
 Leave-one-out: the last item of each user is the test, the one before it the validation; all items
 are ranked but those that the user has had. The encoder has one block of 64 units with one head,
 as in the eSASRec paper, and reads its items from the table of the head; histories are packed into
@@ -23,6 +25,7 @@ from softbench.bench.methods import (
     SMALL_TIMING,
     full,
     normalised,
+    ranking_columns,
     row,
     sampled,
     sampler,
@@ -42,19 +45,7 @@ MODEL = {
 M = 256
 PLAIN = {"use_bias": False}
 SHARED = {"share_draws": True}
-COLUMNS = (
-    "test_recall_at_10",
-    "test_ndcg_at_10",
-    "test_mrr_at_10",
-    "test_coverage_at_10",
-    "test_recall_at_10_head",
-    "test_recall_at_10_torso",
-    "test_recall_at_10_tail",
-    "epochs",
-    "step_ms",
-    "head_ms",
-    "memory_mb",
-)
+COLUMNS = (*ranking_columns(10), "epochs", "step_ms", "head_ms", "memory_mb")
 
 
 def logistic(num_sampled, t):

@@ -47,7 +47,7 @@ def test_importing_datasets_needs_no_keras():
 
 def test_load_names_and_errors():
     assert datasets.load("synthetic_language", num_classes=5, num_train=50).num_classes == 5
-    generated = "synthetic_interactions, synthetic_language, synthetic_sessions, synthetic_triples"
+    generated = "synthetic_interactions, synthetic_language, synthetic_triples, synthetic_xmc"
     with pytest.raises(ValueError, match=rf"ptb, {generated}, .*'x'"):
         datasets.load("x")
     with pytest.raises(ValueError, match=r"`sizes`.*Received: .*bogus"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from softbench import datasets
-from softbench.datasets import histories, interactions
+from softbench.datasets import histories, interaction_files
 from softbench.datasets.lines import DataFileError
 
 HISTORIES = "u a b c d\n\nv b a\nw c b a b e\n"
@@ -41,6 +41,7 @@ def test_leave_one_out(beauty):
 def test_prepared_histories_are_the_same(beauty, tmp_path):
     datasets.prepare("beauty", tmp_path, tmp_path / "out")
     again = datasets.load("beauty", data_dir=tmp_path / "out")
+    assert again.users == beauty.users == ["u", "v", "w"]
     for split in datasets.SPLITS:
         assert named(again, split) == named(beauty, split)
 
@@ -67,10 +68,10 @@ def test_a_user_has_one_line(tmp_path):
     path = tmp_path / "lists.txt"
     path.write_text("u a\nv b\nu c\n")
     with pytest.raises(DataFileError, match=r"lists.txt:3: each user must have one line.*'u'"):
-        list(interactions.read_lists(path, Counter()))
+        list(interaction_files.read_lists(path, Counter()))
     path.write_text("")
     with pytest.raises(DataFileError, match="must hold users"):
-        list(interactions.read_lists(path, Counter()))
+        list(interaction_files.read_lists(path, Counter()))
 
 
 @pytest.mark.parametrize("length", [1, 7, 50])

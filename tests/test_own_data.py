@@ -99,11 +99,12 @@ def test_one_file_of_triples_is_divided(tmp_path):
 
 
 def histories(data):
-    """{user: items} by their names."""
-    lists = np.split(data.items, data.ends[1:-1])
+    """{user: items} by their names; the last item is the test, the one before it for validation."""
+    assert set(data.valid.sizes()) == set(data.test.sizes()) == {1}
+    whole = data.before("test").joined(data.test)
+    lists = np.split(whole.items, whole.ends[1:-1])
     return {
-        user: [data.item_names[i] for i in items]
-        for user, items in zip(data.users, lists, strict=True)
+        user: [data.items[i] for i in items] for user, items in zip(data.users, lists, strict=True)
     }
 
 
@@ -112,7 +113,7 @@ def test_interactions_are_put_in_the_order_of_time(tmp_path):
     expected = {f"user{u}": [f"item{(u + t) % 30}" for t in range(6)] for u in range(40)}
     assert histories(data) == expected
     training = [item for items in expected.values() for item in items[:-2]]
-    assert data.counts.tolist() == [training.count(name) for name in data.item_names]
+    assert data.counts.tolist() == [training.count(name) for name in data.items]
     assert data.counts.tolist() == sorted(data.counts, reverse=True)
 
 
@@ -181,34 +182,49 @@ def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
         datasets.load("interactions", data_dir=path, min_count=9)
     with pytest.raises(ValueError, match=r"`min_length` must be 3 or more\. Received: 2"):
         datasets.load("interactions", data_dir=path, min_length=2)
+    path.write_text("a x y x\nb y\n")
+    data = datasets.load("interactions", data_dir=path, min_count=1, min_length=0)
+    assert data.train.sizes().tolist() == [1, 1] and data.test.sizes().tolist() == [1, 0]
+    with pytest.raises(
+        ValueError, match=r"`data` must have a user with two items or more in train"
+    ):
+        datasets.PackedHistories(data)
 
 
-def test_session_batches_are_what_came_before_and_what_came_next(tmp_path):
+def test_histories_are_what_came_before_and_what_came_next(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a p q r s t\nb q p s r\n")
     data = datasets.load("interactions", data_dir=path, min_count=1)
-    number = {name: i for i, name in enumerate(data.item_names)}
+    number = {name: i for i, name in enumerate(data.items)}
 
-    def rows(split, **options):
+    def held_out(split, length=2, **options):
+        inputs = datasets.history_inputs(data, split, length)
         found = []
-        for items, labels, *mask in datasets.SessionBatches(data, split, 3, length=2, **options):
-            kept = mask[0] > 0 if mask else np.ones(len(labels), bool)
-            for before, label in zip(items[kept], labels[kept], strict=True):
-                names = [data.item_names[i] for i in before if i >= 0]
-                found.append(("".join(names), data.item_names[label]))
+        for (items, places), _, labels, mask in datasets.Queries(data, split, 3, inputs, **options):
+            rows = zip(items[mask > 0], places[mask > 0], labels[mask > 0], strict=True)
+            for own, place, (label,) in rows:  # a history has places that go up to the last one
+                names = [data.items[i] for i in own[place == np.arange(length)]]
+                found.append(("".join(names), data.items[label]))
         return sorted(found)
 
-    assert rows("train") == [("p", "q"), ("pq", "r"), ("q", "p")]
-    assert rows("valid") == [("qp", "s"), ("qr", "s")]
-    assert rows("test") == [("ps", "r"), ("rs", "t")]
-    assert len(rows("test", limit=1)) == 1
-    (items, _, _), *_ = datasets.SessionBatches(data, "valid", 3, length=4)
-    assert items[0].tolist() == [number["p"], number["q"], number["r"], -1]
+    trained = []
+    for (items, places), labels, weights in datasets.PackedHistories(data, 3, 2):
+        for row, column in np.argwhere(weights > 0):
+            first = 0 if places[row, column] == 1 and places[row, 0] == 0 else column
+            names = [data.items[i] for i in items[row, first : column + 1]]
+            trained.append(("".join(names), data.items[labels[row, column]]))
+    assert sorted(trained) == [("p", "q"), ("pq", "r"), ("q", "p")]
+    assert held_out("valid") == [("qp", "s"), ("qr", "s")]
+    assert held_out("test") == [("ps", "r"), ("rs", "t")]
+    assert len(held_out("test", limit=1)) == 1
+    items, places = datasets.history_inputs(data, "valid", 4)(np.array([0]))
+    assert items[0, 1:].tolist() == [number["p"], number["q"], number["r"]]
+    assert places.tolist() == [[3, 1, 2, 3]]  # what stands before it is a history of its own
 
 
 SMALL = {
     "text": (write_text, 300, {"units": 4, "batch_size": 4, "num_steps": 5}),
-    "interactions": (write_csv, 40, {"dim": 4, "batch_size": 32}),
+    "interactions": (write_csv, 40, {"dim": 4, "batch_size": 8, "length": 8}),
     "own_xmc": (write_xmc, 60, {"dim": 4, "batch_size": 16}),
     "triples": (write_triples, 80, {"dim": 4, "hidden_units": 4, "batch_size": 16}),
 }
@@ -233,6 +249,10 @@ def test_a_file_trains_today(tmp_path, name):
     train.run(Job(read.config, read.data_dir, result, lambda point: None))
     assert np.isfinite(result["final"]["test_nll"]) and len(result["curve"]) == 1
     assert cell.id.startswith(f"my-{cell.config['model']['name']}-unigram-s0-{BACKEND}-")
+    if name == "interactions":
+        assert {"test_recall_at_10", "test_coverage_at_10"} <= result["final"].keys()
+        shown = {column for column in get_config(config_path(name)).columns if "test" in column}
+        assert shown <= result["final"].keys()
 
 
 def test_a_cell_is_named_by_content_and_not_by_place(tmp_path):
@@ -263,6 +283,12 @@ def test_a_file_is_read_once_for_all_cells_and_runs(tmp_path, capsys):
             "text",
             ["--config.preset=smoke", "--config.dataset.path=a.txt"],
             "--config.dataset.path is for the data sets interactions, text, triples, xmc",
+        ),
+        ("sequences", ["--config.dataset.path=nowhere"], "`path` must be your own interactions"),
+        (
+            "gowalla",
+            ["--config.dataset.path=a.txt"],
+            "--config.dataset.path is for --config= with one of: interactions, text, triples, xmc",
         ),
     ],
 )

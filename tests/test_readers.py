@@ -226,6 +226,7 @@ def test_triples_by_hand(tmp_path):
         ("a,r,b\n\na,,b\n", 3, "`head,relation,tail`"),
         ("a,r,b,q,v\n", 1, "`head,relation,tail`"),
         ("", 1, "must hold triples"),
+        ("\n \n", 1, "must hold triples"),
     ],
 )
 def test_malformed_triples(tmp_path, text, line, words):

@@ -190,6 +190,24 @@ def test_a_tied_table_has_no_row_optimizer():
         loaded({**SASREC, "name": "pair"})
 
 
-def test_users_of_the_curve_are_some_of_all():
-    problem = loaded({**SASREC, "valid_users": 5})
+def test_users_of_the_curve_are_some_of_all(monkeypatch):
+    asked = []
+    monkeypatch.setattr(recommenders, "evaluate", lambda _, queries, __: asked.append(queries))
+    problem = loaded({**SASREC, "valid_users": 5, "test_users": 0})
     assert len(problem.probe()[1]) == 5
+    limited = loaded({**SASREC, "test_users": 7})
+    assert [p.evaluate(None, "test") for p in (problem, limited)] == [None, None]
+    users = np.count_nonzero(softbench.datasets.load(**SMALL).test.sizes())
+    assert [len(queries.users) for queries in asked] == [users, 7]
+
+
+def make_encoder(data, dim, length, seed):
+    items, places = (keras.Input((length,), dtype="int32") for _ in range(2))
+    return keras.Model([items, places], keras.layers.Embedding(data.num_classes, dim)(items))
+
+
+def test_an_encoder_of_the_users_own_takes_packed_histories():
+    problem = loaded({**SASREC, "name": f"{__name__}:make_encoder"})
+    assert problem.tied is None and problem.encoder.output.shape == (None, 8, 8)
+    hidden, labels = problem.probe()
+    assert hidden.shape == (len(labels), 8) and np.isfinite(hidden).all()

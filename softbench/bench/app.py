@@ -16,6 +16,7 @@ from softbench.bench import config as config_lib
 from softbench.bench import environment, listing, matrix, own_data, provenance, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
+from softbench.datasets import own_files
 
 _USAGE = """softbench --config=quickstart [--config.methods=full,uniform]
 
@@ -24,7 +25,7 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 
 
 # Names of shipped configs that, with a data set of the user's own, stand for another.
-OWN = {"xmc": "own_xmc"}
+OWN = {"xmc": "own_xmc", "sequences": "interactions"}
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -65,7 +66,7 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    With `--config.dataset.path`, `xmc` is the config for data of the user's own.
+    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
@@ -120,6 +121,9 @@ def _unknown_key(argv: list[str], error: str) -> str:
     wrong = next((key for key in keys if set(key.split(".")[1:]) & set(words)), None)
     if wrong is None:
         return f"--config: the file cannot be used. Received: {' '.join(error.split())}"
+    if wrong == own_data.KEY:
+        known = ", ".join(sorted(own_files.ABOUT))
+        return f"{wrong} is for --config= with one of: {known}. Received: {wrong}"
     path = wrong.split(".")[1:]
     plain = flags.FlagValues()
     only = [*argv[:1], *(a for a in argv if a.startswith("--config="))]

@@ -31,6 +31,12 @@ SMALL_TRIPLES = {"name": "synthetic_triples", **SMALL_SIZES}
 SMALL_HISTORIES = {"name": "synthetic_interactions", "num_classes": 300, "num_users": 400}
 
 
+def ranking_columns(k: int) -> tuple[str, ...]:
+    """Columns of recommenders: how the first k of the items that a user has not had are."""
+    whole = [f"test_{metric}_at_{k}" for metric in ("recall", "ndcg", "mrr", "coverage")]
+    return (*whole, *(f"test_recall_at_{k}_{part}" for part in ("head", "torso", "tail")))
+
+
 def row(head: str, **kwargs: object) -> dict:
     """A row of any head."""
     return {"head": head, "kwargs": kwargs} if kwargs else {"head": head}

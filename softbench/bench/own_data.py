@@ -16,7 +16,7 @@ from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
 from softbench.datasets import catalog, own_files, prepared, tfds_files
 
-_KEY = "--config.dataset.path"
+KEY = "--config.dataset.path"
 
 
 def named(config: Mapping) -> dict:
@@ -51,9 +51,9 @@ def _named(dataset: Mapping) -> dict:
     name, path = dataset.get("name"), dataset["path"]
     if name not in own_files.ABOUT:
         known = ", ".join(sorted(own_files.ABOUT))
-        raise ConfigError(f"{_KEY} is for the data sets {known}. Received: {name!r}, {path!r}")
+        raise ConfigError(f"{KEY} is for the data sets {known}. Received: {name!r}, {path!r}")
     if not path:
-        raise ConfigError(f"{_KEY} must be given: {own_files.ABOUT[name]}. Received: {path!r}")
+        raise ConfigError(f"{KEY} must be given: {own_files.ABOUT[name]}. Received: {path!r}")
     features = dataset.get("features", "")
     if path.startswith(tfds_files.PREFIX):
         try:
@@ -70,7 +70,7 @@ def _named(dataset: Mapping) -> dict:
         files = {} if found else catalog.find_files(name, place)
         digest = prepared.fingerprint(found) if found else own_files.digest(files)
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{_KEY}: {error}") from None
+        raise ConfigError(f"{KEY}: {error}") from None
     label = dataset.get("label") or place.name.lstrip(".").split(".")[0] or name
     return {**dataset, "path": str(place), "label": label, "digest": digest}
 
@@ -112,7 +112,7 @@ def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
                     place = tfds_files.export(path, name, dataset["features"], Path(folder))
                 _prepare(name, place, target, options)
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{_KEY}: {error}") from None
+        raise ConfigError(f"{KEY}: {error}") from None
     return target
 
 
@@ -137,7 +137,7 @@ def _check_length(cell: Cell, place: str) -> None:
     least = model["batch_size"] * (model["num_steps"] + 1)
     if facts["rows"]["train"] < least:
         raise ConfigError(
-            f"{_KEY}: the training part must hold batch_size * (num_steps + 1) = {least} words or "
+            f"{KEY}: the training part must hold batch_size * (num_steps + 1) = {least} words or "
             "more; a smaller --config.model.batch_size or --config.model.num_steps makes that "
             f"less. Received: {facts['rows']['train']} words in {dataset['label']}"
         )

@@ -23,7 +23,6 @@ from softbench.datasets.histories import (
     Queries,
     history_inputs,
 )
-from softbench.datasets.interaction_files import SessionData
 from softbench.datasets.prepared import fingerprint, prepare
 from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
@@ -32,12 +31,10 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
-from softbench.datasets.sessions import SessionBatches
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_interactions import synthetic_interactions
 from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
-from softbench.datasets.synthetic_sessions import synthetic_sessions
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
 from softbench.datasets.triples import TripleBatches
@@ -56,8 +53,6 @@ __all__ = [
     "PackedHistories",
     "Prefetched",
     "Queries",
-    "SessionBatches",
-    "SessionData",
     "SyntheticLanguage",
     "TripleBatches",
     "TripleData",
@@ -72,7 +67,6 @@ __all__ = [
     "prepare",
     "synthetic_interactions",
     "synthetic_language",
-    "synthetic_sessions",
     "synthetic_triples",
     "synthetic_xmc",
     "unigram_perplexity",
@@ -81,7 +75,6 @@ __all__ = [
 GENERATED = {
     "synthetic_interactions": synthetic_interactions,
     "synthetic_language": synthetic_language,
-    "synthetic_sessions": synthetic_sessions,
     "synthetic_triples": synthetic_triples,
     "synthetic_xmc": synthetic_xmc,
 }
@@ -97,7 +90,7 @@ def arguments(dataset: Mapping[str, Any]) -> dict[str, Any]:
 
 def load(
     name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any
-) -> LanguageData | MultiLabelData | TripleData | SessionData | InteractionData:
+) -> LanguageData | MultiLabelData | TripleData | InteractionData:
     """Loads a data set by its registry name.
 
     Args:

@@ -3,7 +3,7 @@
 Shape letters: N examples, n classes, v features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -160,6 +160,7 @@ class InteractionData(NamedTuple):
         num_classes: n, the number of items.
         items: their names.
         counts: int64 `(n,)`, occurrences of each item in `train`.
+        users: names of the U users, if they are known.
     """
 
     name: str
@@ -169,6 +170,7 @@ class InteractionData(NamedTuple):
     num_classes: int
     items: list[str]
     counts: np.ndarray
+    users: Sequence[str] = ()
 
     def split(self, name: str) -> ItemLists:
         """The lists of "train", "valid" or "test"."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softbench.datasets import corpus, interaction_files, interactions, ptb, triples, xmc
+from softbench.datasets import corpus, interactions, ptb, triples, xmc
 from softbench.datasets.base import SPLITS
 from softbench.datasets.own_files import ABOUT, own_files
 
@@ -47,7 +47,6 @@ KINDS = {
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
-    "sessions": Kind(interaction_files.write_sessions, interaction_files.load_sessions),
     "histories": Kind(interactions.write_histories, interactions.load_interactions),
     "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
 }
@@ -99,7 +98,7 @@ ENTRIES = {
         {},
         f"{ABOUT['text']}; or text/train.txt and text/test.txt under the data folder",
     ),
-    "interactions": Entry("sessions", {}, {}, ABOUT["interactions"]),
+    "interactions": Entry("histories", {}, {}, ABOUT["interactions"]),
     "triples": Entry("triples", {}, {}, ABOUT["triples"]),
     "xmc": Entry("multi_label", {}, {"exact_split": True}, ABOUT["xmc"]),
     "wd50k": Entry(
@@ -111,7 +110,7 @@ ENTRIES = {
     "beauty": Entry(
         "histories",
         {"all": ("sequences/beauty.txt", "beauty/beauty.txt", "Beauty.txt")},
-        {},
+        {"layout": "lines", "min_count": 1, "min_length": 0},
         "Amazon Beauty (5-core) as in https://github.com/RUCAIBox/CIKM2020-S3Rec",
     ),
     "gowalla": Entry(

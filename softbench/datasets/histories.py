@@ -53,6 +53,9 @@ class PackedHistories(ShuffledBatches):
         batch_size: B, rows.
         length: T.
         seed: of the order.
+
+    Raises:
+        ValueError: if no user has two items in training.
     """
 
     def __init__(
@@ -61,8 +64,13 @@ class PackedHistories(ShuffledBatches):
         check_positive(length=length)
         ends, sizes = data.train.ends[1:], np.minimum(data.train.sizes() - 1, length)
         ends, sizes = ends[sizes > 0], sizes[sizes > 0]
+        if not len(sizes):
+            raise ValueError(
+                "`data` must have a user with two items or more in training, four with those that "
+                "are held out. Received: none"
+            )
         places = pack(sizes, length)
-        rows = np.arange(int(places.max(initial=-1)) // length + 1)
+        rows = np.arange(int(places.max()) // length + 1)
         first = np.cumsum(sizes) - sizes
         column = np.arange(sizes.sum()) - np.repeat(first, sizes)
         place = np.repeat(places, sizes) + column

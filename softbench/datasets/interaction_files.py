@@ -1,54 +1,25 @@
-"""Interactions of users with items, from a file of the user's own, in the order of time.
-
-Arrays: `items` int32 (E,), the items of the first user, then of the second, ...; `ends` int64
-(U + 1,); `counts`; strings `users` and `items`. Shape letters: E interactions, U users, n items.
-"""
+"""Interactions of users with items in files: CSV, Parquet, or a user's items in a line."""
 
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
+from softbench.datasets.lines import fail, filled_lines
 
-from softbench.common import check_positive
-from softbench.datasets.base import SPLITS
-from softbench.datasets.lines import by_frequency, fail, read_text
-
-LEAST = 3  # items of a user: one to begin with, one held out for validation and one for the test
 LAYOUTS = ("auto", "columns", "lines")
 _SEPARATORS = ("\t", "::", ",", ";")
 _USER = "user user_id userid uid session session_id sessionid customer_id visitorid reviewerid"
 _ITEM = "item item_id itemid iid movieid movie_id productid product_id asin parent_asin sku book_id"
 _TIME = "time timestamp datetime date ts unixreviewtime created_at"
 _NAMES = tuple(frozenset(names.split()) for names in (_USER, _ITEM, _TIME))
+_FILLED = (
+    "the file must hold interactions, one in a line, or it must hold users, `user item item ...`."
+)
 Row = tuple[str, str, float | None]
-
-
-class SessionData(NamedTuple):
-    """What users had to do with, in order. The last item of each is the test, the one before it is
-    for validation.
-
-    Attributes:
-        name: registry name.
-        items: int32 `(E,)`, the items of a user after those of the user before.
-        ends: int64 `(U + 1,)`; the items of user u are `items[ends[u]:ends[u + 1]]`, 3 or more.
-        num_classes: n, the number of items.
-        users, item_names: their names in the file.
-        counts: int64 `(n,)`, occurrences of each item in training.
-    """
-
-    name: str
-    items: np.ndarray
-    ends: np.ndarray
-    num_classes: int
-    users: list[str]
-    item_names: list[str]
-    counts: np.ndarray
 
 
 def read_interactions(
@@ -72,19 +43,29 @@ def read_interactions(
         raise ValueError(f"`layout` must be one of: {', '.join(LAYOUTS)}. Received: {layout!r}")
     if path.suffix == ".parquet":
         return _parquet(path, columns)
-    lines = ((line, text.rstrip("\r\n")) for line, text in read_text(path, repairs))
-    lines = ((line, text) for line, text in lines if text.strip())
-    first = next(lines, None)
-    if first is None:
-        fail(path, 1, "the file must hold interactions.", "an empty file")
+    lines = filled_lines(path, repairs, _FILLED)
+    first = next(lines)
     separator = next((s for s in _SEPARATORS if s in first[1]), None)
     lines = chain([first], lines)
     if layout == "lines" or (layout == "auto" and separator is None):
-        return _one_user_a_line(path, lines)
+        return ((user, i, None) for _, user, items in _user_lines(path, lines) for i in items)
     return _columns(path, lines, separator, columns)
 
 
-def _one_user_a_line(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Row]:
+def read_lists(path: Path, repairs: Counter) -> Iterator[tuple[int, str, list[str]]]:
+    """Yields (number of the line, user, items) of lines `user item item ...`, or without an item.
+
+    Blank lines (`blank_lines`) and carriage returns (`crlf_lines`) are counted in `repairs`.
+
+    Raises:
+        DataFileError: for an empty file, or a user who has two lines.
+    """
+    return _user_lines(path, filled_lines(path, repairs, _FILLED))
+
+
+def _user_lines(
+    path: Path, lines: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, str, list[str]]]:
     known = set()
     for line, text in lines:
         user, *items = text.split()
@@ -92,7 +73,7 @@ def _one_user_a_line(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[R
             rule = "each user must have one line (`layout='columns'` reads `user item` lines)."
             fail(path, line, rule, f"a second line of user {user!r}")
         known.add(user)
-        yield from ((user, item, None) for item in items)
+        yield line, user, items
 
 
 def _columns(
@@ -182,112 +163,3 @@ def _parquet(path: Path, columns: str) -> Iterator[Row]:
     for line, (user, item, *time) in enumerate(zip(*parts, strict=True), 1):
         moment = _seconds(path, line, str(time[0])) if time else None
         yield str(user).replace("\n", " "), str(item).replace("\n", " "), moment
-
-
-def write_sessions(
-    store: Any,
-    files: Mapping[str, Path],
-    *,
-    min_count: int = 2,
-    min_length: int = LEAST,
-    layout: str = "auto",
-    columns: str = "",
-) -> dict:
-    """Reads {"all"} into a store: the items of each user by time, or in the order of the file.
-
-    Items seen less often than `min_count` and users with fewer than `min_length` items are left
-    out, again and again until none is left to leave out. Item ids go by decreasing frequency in
-    training, ties alphabetically; users are in the order of the file.
-
-    Args:
-        store: see `softbench.datasets.store`.
-        files: {"all"}.
-        min_count: of an item.
-        min_length: of a user, 3 or more: the last two items are held out.
-        layout, columns: of `read_interactions`.
-
-    Returns:
-        {"num_classes", "num_users", "rows": {split: interactions}, "dropped": interactions that
-        were left out, "repairs"}.
-
-    Raises:
-        DataFileError: naming file and line.
-        ValueError: for arguments out of range, or if nothing is left.
-    """
-    check_positive(min_count=min_count)
-    if min_length < LEAST:
-        raise ValueError(f"`min_length` must be {LEAST} or more. Received: {min_length}")
-    repairs, path = Counter(), files["all"]
-    users, items, times = _numbered(read_interactions(path, repairs, layout, columns))
-    kept = _kept(users.ids, items.ids, min_count, min_length)
-    if not kept.any():
-        raise ValueError(
-            f"{path.name}: no interaction is left with `min_count` and `min_length`. "
-            f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions"
-        )
-    order = np.lexsort((times[kept], users.ids[kept]))  # stable: ties stay as they are
-    of_user, of_item = users.ids[kept][order], items.ids[kept][order]
-    own, sizes = np.unique(of_user, return_counts=True)
-    ends = np.append(0, np.cumsum(sizes))
-    in_training = np.ones(len(of_item), bool)
-    in_training[ends[1:] - 1] = in_training[ends[1:] - 2] = False
-    counts = np.bincount(of_item[in_training], minlength=len(items.names))
-    frequency = {items.names[i]: int(counts[i]) for i in np.unique(of_item)}
-    names = by_frequency(frequency)
-    number = {name: i for i, name in enumerate(names)}
-    new = np.array([number.get(name, -1) for name in items.names], np.int32)
-    store.append("items", new[of_item])
-    store.append("ends", ends.astype(np.int64))
-    store.append("counts", np.array([frequency[name] for name in names], np.int64))
-    store.write_strings("item_names", names)
-    store.write_strings("users", [users.names[i] for i in own])
-    held_out = len(own)
-    rows = dict(zip(SPLITS, (len(of_item) - 2 * held_out, held_out, held_out), strict=True))
-    facts = {"num_classes": len(names), "num_users": len(own), "rows": rows}
-    return facts | {"dropped": int((~kept).sum()), "repairs": dict(+repairs)}
-
-
-class _Numbers(NamedTuple):
-    """Names, and of each row the place of its name in them, int64 (E,)."""
-
-    names: list[str]
-    ids: np.ndarray
-
-
-def _numbered(rows: Iterator[Row]) -> tuple[_Numbers, _Numbers, np.ndarray]:
-    """Users, items, and times (E,): the order of the rows where they have none."""
-    users: dict[str, int] = {}
-    items: dict[str, int] = {}
-    found = [
-        (users.setdefault(user, len(users)), items.setdefault(item, len(items)), time or 0.0)
-        for user, item, time in rows
-    ]
-    ids = np.array([row[:2] for row in found], np.int64).reshape(-1, 2)
-    times = np.array([row[2] for row in found], np.float64)
-    return _Numbers(list(users), ids[:, 0]), _Numbers(list(items), ids[:, 1]), times
-
-
-def _kept(users: np.ndarray, items: np.ndarray, min_count: int, min_length: int) -> np.ndarray:
-    """Which rows (E,) are of items that are frequent enough and of users that have enough."""
-    kept = np.ones(len(users), bool)
-    while True:
-        often = np.bincount(items[kept], minlength=items.max(initial=0) + 1) >= min_count
-        left = kept & often[items]
-        long = np.bincount(users[left], minlength=users.max(initial=0) + 1) >= min_length
-        left &= long[users]
-        if left.sum() == kept.sum():
-            return left
-        kept = left
-
-
-def load_sessions(store: Any, facts: Mapping, name: str) -> SessionData:
-    """Makes the data set from a store that `write_sessions` filled."""
-    return SessionData(
-        name,
-        items=store.read("items"),
-        ends=store.read("ends"),
-        num_classes=facts["num_classes"],
-        users=store.read_strings("users"),
-        item_names=store.read_strings("item_names"),
-        counts=store.read("counts"),
-    )

@@ -1,65 +1,101 @@
-"""Users' items, one user a line: `user item item ...`, to stored arrays.
+"""Users' items, in training, validation and test, as stored arrays.
 
-Arrays: `<split>_items` int32 (N,), `<split>_ends` int64 (U + 1,), `counts`; strings `items`.
+Arrays: `<split>_items` int32 (N,), `<split>_ends` int64 (U + 1,), `counts`; strings `items` and
+`users`. Shape letters: E interactions, U users, n items.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
-from softbench.datasets.lines import by_frequency, fail, read_text
+from softbench.datasets.interaction_files import read_interactions, read_lists
+from softbench.datasets.lines import by_frequency, fail
 from softbench.datasets.store import Splits
 
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
 
 
-def read_lists(path: Path, repairs: Counter) -> Iterator[tuple[int, str, list[str]]]:
-    """Yields (number of the line, user, items) of a file's lines; a user may have no item.
+class _Numbers(dict):
+    """Numbers of names, from 0 on in the order in which they are asked for."""
 
-    Blank lines (`blank_lines`) and carriage returns (`crlf_lines`) are counted in `repairs`.
-
-    Raises:
-        DataFileError: for an empty file, or a user who has two lines.
-    """
-    users = set()
-    for line, text in read_text(path, repairs):
-        if not text.strip():
-            repairs["blank_lines"] += 1
-            continue
-        user, *items = text.split()
-        if user in users:
-            fail(path, line, "each user must have one line.", f"a second line of user {user!r}")
-        users.add(user)
-        yield line, user, items
-    if not users:
-        fail(path, 1, "the file must hold users, `user item item ...`.", "an empty file")
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
 
 
-def write_histories(store: Any, files: Mapping[str, Path]) -> dict:
-    """Reads {"all"}: users' items in the order of time, of which the last ones are held out.
+def write_histories(
+    store: Any,
+    files: Mapping[str, Path],
+    *,
+    min_count: int = 2,
+    min_length: int = LEAST,
+    layout: str = "auto",
+    columns: str = "",
+) -> dict:
+    """Reads {"all"}: the items of each user by time, or in the order of the file.
 
-    Leave-one-out: the last item of a user is the test, the one before it is for validation; users
-    with fewer than 3 items are for training alone. Ids go by decreasing frequency in training,
-    ties alphabetically.
+    Items seen less often than `min_count` and users with fewer than `min_length` items are left
+    out, again and again until none is left to leave out. The rest is split by `leave_one_out`. Item
+    ids go by decreasing frequency in training, ties alphabetically; users are in the order of the
+    file.
+
+    Args:
+        store: see `softbench.datasets.store`.
+        files: {"all"}.
+        min_count: of an item.
+        min_length: of a user, 3 or more; 0 keeps all users.
+        layout, columns: of `read_interactions`.
 
     Returns:
-        {"num_classes", "rows": {split: number of items}, "repairs"}.
+        {"num_classes", "num_users", "rows": {split: interactions}, "dropped": interactions that
+        were left out, "repairs"}.
+
+    Raises:
+        DataFileError: naming file and line.
+        ValueError: for arguments out of range, or if nothing is left.
     """
-    repairs: Counter = Counter()
-    lists = [items for _, _, items in read_lists(files["all"], repairs)]
-    ends = [len(items) - 2 if len(items) >= LEAST else len(items) for items in lists]
-    pairs = list(zip(lists, ends, strict=True))
-    parts = {
-        "train": [items[:end] for items, end in pairs],
-        "valid": [items[end : end + 1] for items, end in pairs],
-        "test": [items[end + 1 :] for items, end in pairs],
-    }
-    return _write(store, parts, repairs)
+    check_positive(min_count=min_count)
+    if min_length and min_length < LEAST:
+        raise ValueError(
+            f"0 keeps all users; else `min_length` must be {LEAST} or more. Received: {min_length}"
+        )
+    repairs, path, users, items = Counter(), files["all"], _Numbers(), _Numbers()
+    read = read_interactions(path, repairs, layout, columns)
+    rows = np.fromiter(
+        ((users[user], items[item], time or 0.0) for user, item, time in read),
+        [("user", np.int64), ("item", np.int64), ("time", np.float64)],
+    )
+    kept = _kept(rows["user"], rows["item"], min_count, min_length)
+    if not kept.any():
+        raise ValueError(
+            f"{path.name}: no interaction is left with `min_count` and `min_length`. "
+            f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions"
+        )
+    left = rows[kept]
+    left = left[np.lexsort((left["time"], left["user"]))]  # stable: ties stay as they are
+    own, sizes = np.unique(left["user"], return_counts=True)
+    parts = leave_one_out(ItemLists(left["item"], np.append(0, np.cumsum(sizes))))
+    names = list(users)
+    facts = _write(store, [names[user] for user in own], items, parts, repairs)
+    return facts | {"dropped": int((~kept).sum())}
+
+
+def _kept(users: np.ndarray, items: np.ndarray, min_count: int, min_length: int) -> np.ndarray:
+    """Which rows (E,) are of items that are frequent enough and of users that have enough."""
+    kept = np.ones(len(users), bool)
+    while True:
+        often = np.bincount(items[kept], minlength=items.max(initial=0) + 1) >= min_count
+        left = kept & often[items]
+        long = np.bincount(users[left], minlength=users.max(initial=0) + 1) >= min_length
+        left &= long[users]
+        if left.sum() == kept.sum():
+            return left
+        kept = left
 
 
 def write_interactions(
@@ -69,7 +105,7 @@ def write_interactions(
     valid_fraction: float = 0.02,
     split_seed: int = 0,
 ) -> dict:
-    """Reads {"train", "test"}: users' items without an order.
+    """Reads {"train", "test"}: users' items without an order, one user a line.
 
     Args:
         store: see `softbench.datasets.store`.
@@ -78,49 +114,43 @@ def write_interactions(
         split_seed: of `Splits`.
 
     Returns:
-        As `write_histories`.
+        {"num_classes", "num_users", "rows": {split: interactions}, "repairs"}.
 
     Raises:
         DataFileError: naming file and line.
     """
-    repairs: Counter = Counter()
-    known = {user: items for _, user, items in read_lists(files["train"], repairs)}
-    test = {}
-    for line, user, items in read_lists(files["test"], repairs):
+    repairs, items, test = Counter(), _Numbers(), {}
+    read = read_lists(files["train"], repairs)
+    known = {user: [items[item] for item in own] for _, user, own in read}
+    for line, user, own in read_lists(files["test"], repairs):
         if user not in known:
             rule = "every user of the test must be one of the training file."
             fail(files["test"], line, rule, f"user {user!r}")
-        test[user] = items
-    splits = Splits(split_seed, valid_fraction)
-    sizes = np.cumsum([len(items) for items in known.values()])
-    held_out = np.split(splits(np.arange(sizes[-1])) == 1, sizes[:-1])
-    pairs = list(zip(known.values(), held_out, strict=True))
-    parts = {
-        "train": [[i for i, out in zip(*pair, strict=True) if not out] for pair in pairs],
-        "valid": [[i for i, out in zip(*pair, strict=True) if out] for pair in pairs],
-        "test": [test.get(user, []) for user in known],
-    }
-    return _write(store, parts, repairs)
+        test[user] = [items[item] for item in own]
+    lists = item_lists(known.values())
+    places = Splits(split_seed, valid_fraction)(np.arange(len(lists.items)))
+    parts = [*_divided(lists, places)[:2], item_lists(test.get(user, []) for user in known)]
+    return _write(store, list(known), items, parts, repairs)
 
 
-def _write(store: Any, parts: Mapping[str, list[list[str]]], repairs: Counter) -> dict:
-    """Numbers the items and stores the lists of each split."""
-    frequency = Counter(chain.from_iterable(parts["train"]))
-    for split in SPLITS[1:]:
-        frequency.update(dict.fromkeys(chain.from_iterable(parts[split]), 0))
-    names = by_frequency(frequency)
-    number = {name: i for i, name in enumerate(names)}
-    for split in SPLITS:
-        lists = item_lists([number[item] for item in items] for items in parts[split])
-        for array, values in lists._asdict().items():
+def _write(
+    store: Any, users: list[str], items: _Numbers, parts: Sequence[ItemLists], repairs: Counter
+) -> dict:
+    """Stores the lists of each split, with the items that are in them numbered by frequency."""
+    names = list(items)
+    counts = np.bincount(parts[0].items, minlength=len(names))
+    found = np.unique(np.concatenate([part.items for part in parts]))
+    ranked = by_frequency({names[item]: int(counts[item]) for item in found})
+    order = np.array([items[name] for name in ranked], np.int64)
+    for split, part in zip(SPLITS, renumbered(parts, order), strict=True):
+        for array, values in part._asdict().items():
             store.append(f"{split}_{array}", values)
-    store.append("counts", np.array([frequency[name] for name in names], np.int64))
-    store.write_strings("items", names)
-    return {
-        "num_classes": len(names),
-        "rows": {split: sum(map(len, parts[split])) for split in SPLITS},
-        "repairs": dict(+repairs),
-    }
+    store.append("counts", counts[order])
+    store.write_strings("items", ranked)
+    store.write_strings("users", users)
+    rows = {split: len(part.items) for split, part in zip(SPLITS, parts, strict=True)}
+    facts = {"num_classes": len(ranked), "num_users": len(users), "rows": rows}
+    return facts | {"repairs": dict(+repairs)}
 
 
 def item_lists(lists: Iterable[Iterable[int]]) -> ItemLists:
@@ -130,8 +160,31 @@ def item_lists(lists: Iterable[Iterable[int]]) -> ItemLists:
     return ItemLists(np.concatenate([np.zeros(0, np.int32), *arrays]), ends)
 
 
+def leave_one_out(lists: ItemLists) -> list[ItemLists]:
+    """The lists of each split: the last item is the test, the one before it for validation.
+
+    Users with fewer than 3 items are for training alone.
+    """
+    places, last = np.zeros(len(lists.items), np.int8), lists.ends[1:][lists.sizes() >= LEAST] - 1
+    places[last - 1], places[last] = 1, 2
+    return _divided(lists, places)
+
+
+def _divided(lists: ItemLists, places: np.ndarray) -> list[ItemLists]:
+    """The lists of each of `SPLITS`; `places` (N,) are the indices of the items' splits."""
+    own = [places == place for place in range(len(SPLITS))]
+    return [ItemLists(lists.items[part], np.append(0, np.cumsum(part))[lists.ends]) for part in own]
+
+
+def renumbered(parts: Iterable[ItemLists], order: np.ndarray) -> list[ItemLists]:
+    """The lists with new ids: item `order[i]` becomes i."""
+    ids = np.zeros(order.max(initial=-1) + 1, np.int32)
+    ids[order] = np.arange(len(order))
+    return [part._replace(items=ids[part.items]) for part in parts]
+
+
 def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
-    """Makes the data set from a store that one of the two functions above filled."""
+    """Makes the data set from a store that one of the writers above filled."""
     arrays = {
         split: [store.read(f"{split}_{array}") for array in ItemLists._fields] for split in SPLITS
     }
@@ -141,4 +194,6 @@ def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
         num_classes=facts["num_classes"],
         items=store.read_strings("items"),
         counts=store.read("counts"),
+        # Folders that were prepared before users had names have no `num_users`.
+        users=store.read_strings("users") if "num_users" in facts else (),
     )

@@ -61,6 +61,23 @@ def read_text(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:
             fail(path, line, "the text must be UTF-8.", f"byte {bad!r}")
 
 
+def filled_lines(path: Path, repairs: Counter, rule: str) -> Iterator[tuple[int, str]]:
+    """The lines of `read_text` that are not blank, without their ends; counts `blank_lines`.
+
+    Raises:
+        DataFileError: as `read_text`; with the `rule`, if there is no such line.
+    """
+    found = False
+    for line, text in read_text(path, repairs):
+        if text.strip():
+            found = True
+            yield line, text.rstrip("\r\n")
+        else:
+            repairs["blank_lines"] += 1
+    if not found:
+        fail(path, 1, rule, "an empty file")
+
+
 def by_frequency(counts: Mapping[str, int]) -> list[str]:
     """The names by decreasing count, ties alphabetically."""
     return sorted(counts, key=lambda name: (-counts[name], name))

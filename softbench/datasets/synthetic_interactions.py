@@ -5,7 +5,7 @@ import numpy as np
 from softbench.common import check_positive
 from softbench.datasets.base import InteractionData
 from softbench.datasets.draws import SLOTS, draw, random_generator, zipf
-from softbench.datasets.interactions import LEAST, item_lists
+from softbench.datasets.interactions import LEAST, item_lists, leave_one_out, renumbered
 
 GROUPS = TASTES = 8
 
@@ -43,18 +43,14 @@ def synthetic_interactions(
             steps[:, step] = next_of[steps[:, step - 1] % GROUPS, taste, slots[:, step]]
     sizes = generator.integers(LEAST, max_items + 1, num_users)
     lists = [list(dict.fromkeys(row[:k].tolist())) for row, k in zip(steps, sizes, strict=True)]
-    ends = [len(items) - 2 if len(items) >= LEAST else len(items) for items in lists]
-    pairs = list(zip(lists, ends, strict=True))
-    train = item_lists(items[:end] for items, end in pairs)
-    counts = np.bincount(train.items, minlength=num_classes)
+    parts = leave_one_out(item_lists(lists))
+    counts = np.bincount(parts[0].items, minlength=num_classes)
     order = np.argsort(-counts, kind="stable")
-    new_id = np.argsort(order)
-    rest = ([items[end : end + 1] for items, end in pairs], [i[end + 1 :] for i, end in pairs])
-    parts = [train, *(item_lists(part) for part in rest)]
     return InteractionData(
         "synthetic_interactions",
-        *(part._replace(items=new_id[part.items].astype(np.int32)) for part in parts),
+        *renumbered(parts, order),
         num_classes=num_classes,
         items=[str(item) for item in order],
         counts=counts[order],
+        users=[str(user) for user in range(num_users)],
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from softbench.datasets.base import SPLITS, TripleData
-from softbench.datasets.lines import by_frequency, fail, read_text
+from softbench.datasets.lines import by_frequency, fail, filled_lines
 from softbench.datasets.shuffled import ShuffledBatches
 from softbench.datasets.store import Splits
 
@@ -30,18 +30,11 @@ def read_triples(path: Path, repairs: Counter) -> Iterator[tuple[str, str, str]]
     Raises:
         DataFileError: for an empty file, or a line that is not three names.
     """
-    line = 0
-    for line, text in read_text(path, repairs):
-        text = text.rstrip("\r\n")
-        if not text.strip():
-            repairs["blank_lines"] += 1
-            continue
+    for line, text in filled_lines(path, repairs, "the file must hold triples."):
         fields = [field.strip() for field in text.split("\t" if "\t" in text else ",")]
         if len(fields) != 3 or not all(fields):
             fail(path, line, "a line must be `head,relation,tail`.", text)
         yield tuple(fields)
-    if line == 0:
-        fail(path, 1, "the file must hold triples.", "an empty file")
 
 
 def write_triples(

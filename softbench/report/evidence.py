@@ -13,7 +13,7 @@ from softbench.bench import records as records_lib
 PATH = "softbench/advise/evidence.json"  # beside the folder of results
 FEWEST = 1_000  # classes
 FEWEST_STEPS = 1_000  # of an epoch: fewer measure a cost
-INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "session": "items"}
+INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "sasrec": "items"}
 _MEASURES = {"nats": ("valid_nll", 1.0), "precision_at_1": ("valid_precision_at_1", -1.0)}
 
 

@@ -19,7 +19,7 @@ PROPENSITY = {
     "xmc/wikipedia-500k": (0.5, 0.4),
     "xmc/amazon-670k": (0.6, 2.6),
 }
-MODELS = ("lstm", "bag", "linear", "pair", "session", "sasrec", "matrix_factorisation")
+MODELS = ("lstm", "bag", "linear", "pair", "sasrec", "matrix_factorisation")
 MOST_LABELS = 64  # of a row at each visit, for heads with `multi_label`
 _PAIR = ("dim", "hidden_units", "dropout", "batch_size")  # of `pair_encoder` in the config
 PROBE_BATCH = 3  # by then the carried state of a language model knows some text
@@ -71,8 +71,6 @@ def load(config: dict, data_dir: str | None) -> Problem:
         return _language(data, config)
     if isinstance(data, datasets.TripleData):
         return _triples(data, config)
-    if isinstance(data, datasets.SessionData):
-        return _sessions(data, config)
     if isinstance(data, datasets.InteractionData):
         return Problem(**recommenders.problem(data, config))
     return _multi_label(data, config)
@@ -196,27 +194,6 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
         lambda split: datasets.TripleBatches(data, split, batch, training=False),
         tree=side_inputs.triple_inputs(data),
     )
-
-
-def _sessions(data: datasets.SessionData, config: dict) -> Problem:
-    model = config["model"]
-    batch, length = model["batch_size"], model.get("max_items", 20)
-    limit = model.get("held_out_rows") or None
-    row_optimizer = build.row_optimizer(model.get("row_optimizer"))
-    encoder = own_model.encoder(data, config) or models.session_encoder(
-        data.num_classes,
-        model["dim"],
-        model.get("pooling", "mean"),
-        row_optimizer,
-        (batch, length) if row_optimizer else (None, None),
-        config["seed"],
-    )
-
-    def held_out(split: str) -> datasets.SessionBatches:
-        return datasets.SessionBatches(data, split, batch, length=length, limit=limit)
-
-    train = datasets.SessionBatches(data, "train", batch, length=length, seed=config["seed"])
-    return _independent_rows(data, config, encoder, train, held_out, tree=None)
 
 
 def _some(rows: np.ndarray, limit: int | None) -> np.ndarray:

@@ -12,9 +12,10 @@ import scipy.sparse as sp
 from keras import ops
 
 from softbench import datasets, metrics, models, partition
-from softbench.bench.training import build
+from softbench.bench.training import build, own_model
 from softbench.common import Tensor
-from softbench.table import DENSE_CLASSES, ClassTable
+from softbench.heads import TiedEmbedding
+from softbench.table import DENSE_CLASSES
 
 TOP_K = (1, 5, 10, 20)
 USERS = 256  # asked at a time
@@ -22,26 +23,28 @@ _SASREC = ("dim", "length", "num_blocks", "num_heads", "dropout", "hidden_units"
 
 
 def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
-    """The fields of a `Problem`; `model` names "sasrec" or "matrix_factorisation".
+    """The fields of a `Problem`; `model` names "sasrec", "matrix_factorisation" or one's own.
 
     Of the users with a label in the validation set, `model.valid_users` are asked after each
-    epoch; all users of the test set are asked at the end.
+    epoch, and of those of the test set `model.test_users` at the end; all without it, or if it is
+    0.
 
     Raises:
         ValueError: for another model.
     """
     makers = {"sasrec": _sasrec, "matrix_factorisation": _matrix_factorisation}
     model = config["model"]
-    if model["name"] not in makers:
+    name = "sasrec" if build.is_own(model["name"]) else model["name"]
+    if name not in makers:
         raise ValueError(
             f"`model.name` must be one of {', '.join(makers)} for data of users and items. "
-            f"Received: {model['name']!r}"
+            f"Received: {name!r}"
         )
-    fields, inputs = makers[model["name"]](data, config)
-    limits = {"valid": model.get("valid_users"), "test": None}
+    fields, inputs = makers[name](data, config)
 
     def queries(split: str) -> datasets.Queries:
-        return datasets.Queries(data, split, USERS, inputs(split), limits[split])
+        limit = model.get(f"{split}_users") or None
+        return datasets.Queries(data, split, USERS, inputs(split), limit)
 
     def probe(other: keras.Model | None = None) -> tuple[np.ndarray, np.ndarray]:
         x, _, labels, mask = queries("valid")[0]
@@ -60,22 +63,29 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
 def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callable]:
     """Fields of the problem, and (split) -> inputs of queries.
 
-    With `model.tied` the encoder reads the head's table.
+    With `model.tied` the encoder reads the head's table. An encoder of one's own takes the same
+    inputs.
     """
-    model, n = config["model"], data.num_classes
+    model, n, own = config["model"], data.num_classes, own_model.encoder(data, config)
     options = {key: model[key] for key in _SASREC if key in model}
     length = options.setdefault("length", 50)
     train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
 
     def tied(head: keras.layers.Layer) -> keras.Model:
-        return models.sasrec(n, item_embedding=TableRows(head.table), **options)
+        row_optimizer = getattr(getattr(head, "table", None), "row_optimizer", None)
+        if row_optimizer is not None:
+            raise ValueError(
+                "`model.tied` must be False where a `row_optimizer` updates the table of the head. "
+                f"Received: {type(row_optimizer).__name__}"
+            )
+        return models.sasrec(n, item_embedding=TiedEmbedding(head), **options)
 
     fields = {
-        "encoder": models.sasrec(n, **options),
+        "encoder": own or models.sasrec(n, **options),
         "train": build.Batches(train, config["steps_per_epoch"]),
         "examples": round(train.num_positions / len(train)),
         "head_kwargs": {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.02)},
-        "tied": tied if model.get("tied", True) else None,
+        "tied": tied if own is None and model.get("tied", True) else None,
     }
     return fields, lambda split: datasets.history_inputs(data, split, length)
 
@@ -93,30 +103,6 @@ def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple
         "num_rows": train.num_numbers,
     }
     return fields, lambda split: lambda users: users.astype(np.int32)
-
-
-class TableRows(keras.layers.Layer):
-    """ids (...) -> rows (..., d) of a head's table, which the model's optimizer trains.
-
-    Raises:
-        ValueError: if a row optimizer owns the table.
-    """
-
-    def __init__(self, table: ClassTable) -> None:
-        super().__init__()
-        if table.row_optimizer is not None:
-            raise ValueError(
-                "`model.tied` must be False where a `row_optimizer` updates the table: it does not "
-                f"see the gradient of the inputs. Received: {type(table.row_optimizer).__name__}"
-            )
-        self.table = table
-        self.built = True
-
-    def call(self, ids: Tensor) -> Tensor:
-        return ops.cast(self.table.rows(ids), self.compute_dtype)
-
-    def compute_output_spec(self, ids: Tensor) -> keras.KerasTensor:
-        return keras.KerasTensor((*ids.shape, self.table.kernel.shape[-1]), self.compute_dtype)
 
 
 class _Answer(keras.layers.Layer):
