@@ -17,12 +17,12 @@ CONFIGS = {
     "triples": "triples",
 }
 _OF_ENTRIES = {"corpus": "text", "ptb": "text", "multi_label": "xmc", "triples": "triples"}
-_OF_ENTRIES |= {"sessions": "interactions"}
+_OF_ENTRIES |= {"histories": "interactions"}
 _GENERATED = {
     "synthetic_language": "text",
     "synthetic_xmc": "xmc",
     "synthetic_triples": "triples",
-    "synthetic_sessions": "interactions",
+    "synthetic_interactions": "interactions",
 }
 _LINES = 20  # of a file, by which it is judged
 
