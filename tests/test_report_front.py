@@ -64,6 +64,11 @@ def test_seeds_are_averaged_and_other_data_are_other_comparisons():
     elsewhere = run("a", [1.0], dataset={"name": "other"})
     (found,) = comparisons(*made, elsewhere)
     assert [row.value for row in found.rows] == [85.0, 100.0]
+    again = [run("full", [100.0]), run("a", [112.0])]
+    again = [record | {"seed": 1} for record in again]
+    found = comparisons(run("full", [100.0]), made[1], *again)
+    (row,) = report_choices.choices(found).table.rows
+    assert row[6:9] == ["2", "`full` 100 ± 0", "`a` +1.0 ± 140 % tied"]
 
 
 def test_few_classes_are_not_compared():
@@ -101,6 +106,7 @@ def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():
     section = report_choices.choices(comparisons(*made))
     (row,) = section.table.rows
     assert row[6:] == [
+        "single",
         "`full` 100",
         "`near` +5.0 %, `far` +20.0 %",
         "`near`, 0.25 of `full`'s step",

@@ -125,7 +125,9 @@ def texts(page: Page) -> dict[str, str]:
     if page.plan.get("notes"):
         lines += [page.plan["notes"], ""]
     for table in found:
-        lines += [f"## {md.literal(table.title)}", "", table.markdown(), ""]
+        lines += [f"## {md.literal(table.title)}", ""]
+        lines += [table.words, ""] if table.words else []
+        lines += [table.markdown(), ""]
     for name, (caption, _) in page.plots.items():
         lines += [md.picture(caption, f"{name}.svg"), ""]
     failed = page.cells[page.cells["status"] != "ok"].drop_duplicates("record")
@@ -139,7 +141,9 @@ def texts(page: Page) -> dict[str, str]:
             for row in failed.itertuples()
         ]
         lines.append("")
-    csv = {f"{md.file_name(table.title)}.csv": table.csv() for table in found}
+    csv = {
+        f"{md.file_name(table.title)}.csv": table.csv() for table in found if table.data is not None
+    }
     return {"README.md": "\n".join(lines)} | csv
 
 

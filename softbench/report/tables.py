@@ -19,11 +19,13 @@ class Table(NamedTuple):
         title: what stands above it.
         page: its texts, which are shown literally but for those that are `Markdown`.
         data: its numbers, one column for each quantity; None without a CSV file.
+        words: what stands between title and table, in Markdown.
     """
 
     title: str
     page: pd.DataFrame
     data: pd.DataFrame | None = None
+    words: str = ""
 
     @property
     def header(self) -> list[str]:
@@ -152,14 +154,6 @@ def percent(value: float | None) -> str:
 def quantiles(median: float, low: float, high: float) -> str:
     """Returns `1.5 (1.4-1.6)`; "-" when it was not measured."""
     return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
-
-
-def seeds(values: Iterable[float]) -> str:
-    """Returns one value, or mean and range of several: `1.5 (1.4-1.6)`; "-" when there is none."""
-    found = pd.Series(values, dtype=float).dropna()
-    if found.nunique() < 2:
-        return text(found.iloc[0]) if len(found) else "-"
-    return quantiles(found.mean(), found.min(), found.max())
 
 
 def half_interval(values: Sequence[float]) -> float:
