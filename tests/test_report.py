@@ -373,3 +373,28 @@ def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
     assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
     (table,) = results(plan, [make_record()])
     assert all(row[0] != "(most frequent)" for row in table.rows)
+
+
+def test_a_number_of_the_notes_that_is_in_no_record_fails_the_check(tmp_path, capsys):
+    results = write_results(tmp_path / "demo", make_record(), make_record(1, 120.0))
+    notes = results / "NOTES.md"
+    one = "<!--= . seed=0 final.test_perplexity as .1f -->118.0<!--/-->"
+    mean = "<!--= . seed=mean final.test_perplexity as .0f -->119<!--/-->"
+    change = "<!--= . seed=1 final.test_perplexity % . seed=0 final.test_perplexity as +.1f % -->"
+    text = f"In Table 1 it has {one}, {mean} or {change}+1.7 %<!--/--> after 2 epochs (`x_9`)."
+
+    def check():
+        code = report.main(["softbench-report", f"--results={results}", "--check"])
+        return code, capsys.readouterr().err
+
+    notes.write_text(f"{text} <!--= said: arithmetic -->Half is 59.<!--/-->\n")
+    assert report.main(["softbench-report", f"--results={results}"]) == 0
+    page = (results / "README.md").read_text()
+    assert "it has 118.0, 119 or +1.7 % after 2 epochs (`x_9`). Half is 59." in page
+    assert check() == (0, "")
+    notes.write_text(notes.read_text().replace("118.0<", "117.0<"))
+    assert check() == (1, "softbench-report: out of date: NOTES.md\n")
+    notes.write_text(f"{text} It takes 59 s.\n")
+    report.main(["softbench-report", f"--results={results}"])
+    code, said = check()
+    assert code == 1 and said.endswith("accounts for numbers in: NOTES.md (59)\n")

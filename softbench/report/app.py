@@ -41,6 +41,22 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     return [name for name in names if name not in files]
 
 
+def _notes(results: Path, pages: list, front: bool) -> tuple[dict[str, str], list[str]]:
+    """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
+    from softbench.report import numbers
+    from softbench.report.page import NOTES
+
+    texts, found = {}, []
+    for page in filter(lambda page: page.plan["notes"], pages):
+        folder = results if front else results.resolve().parent
+        page.plan["notes"] = numbers.filled(page.plan["notes"], folder, page.name)
+        path = f"{page.name}/{NOTES}" if front else NOTES
+        texts[path] = page.plan["notes"] + "\n"
+        unknown = numbers.unmarked(page.plan["notes"], page.records, page.plan["paper"])
+        found += [f"{path} ({', '.join(unknown)})"] if unknown else []
+    return texts, found
+
+
 def _damaged(results: Path, pages: list, front: bool) -> int:
     """Names the files among the records that are none; returns how many these are."""
     for page in pages:
@@ -96,6 +112,7 @@ def main(argv: list[str]) -> int:
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
+    notes, unmarked = _notes(results, pages, front)
     texts, plots = front_page.contents(results, pages, front)
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
@@ -110,6 +127,7 @@ def main(argv: list[str]) -> int:
         _write_html(Path(options.html), html.document(texts, plots))
         print(f"Wrote {options.html}")
         return 0
+    texts |= notes
     if not options.check:
         _write(results, texts, plots)
         return 0
@@ -117,6 +135,7 @@ def main(argv: list[str]) -> int:
     problems = {
         "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
         "no record accounts for": _left_over(results, files),
+        "neither a marker nor a config accounts for numbers in": unmarked,
     }
     for problem, names in problems.items():
         if names:
