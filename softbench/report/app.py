@@ -10,6 +10,7 @@ from softbench import commands
 from softbench.commands import ConfigError
 from softbench.report import extra, html
 from softbench.report import plots as plots_lib
+from softbench.report.markdown import NOTES
 
 _USAGE = """softbench-report --results=results [--check | --readme | --html=report.html]
 
@@ -44,9 +45,14 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
 def _notes(results: Path, pages: list, front: bool) -> tuple[dict[str, str], list[str]]:
     """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
     from softbench.report import numbers
-    from softbench.report.page import NOTES
 
     texts, found = {}, []
+    path = results / NOTES
+    if front and path.is_file():
+        texts[NOTES] = numbers.filled(path.read_text(), results)
+        records = [record for page in pages for record in page.records]
+        unknown = numbers.unmarked(texts[NOTES], records, {})
+        found += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
     for page in filter(lambda page: page.plan["notes"], pages):
         folder = results if front else results.resolve().parent
         page.plan["notes"] = numbers.filled(page.plan["notes"], folder, page.name)
@@ -113,7 +119,7 @@ def main(argv: list[str]) -> int:
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
     notes, unmarked = _notes(results, pages, front)
-    texts, plots = front_page.contents(results, pages, front)
+    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""))
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
         text = numbers.filled(readme.read_text(), results)

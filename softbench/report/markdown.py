@@ -7,6 +7,7 @@ from urllib.parse import quote
 _GAPS = re.compile(r"[\s\x00-\x1f\x7f]+")
 _NAMES = re.compile(r"((?<!`)`[^`]+`(?!`))")
 _MARKS = re.compile(r"[\\`*~<\[\]]|&(?=#?\w+;)|(?<!\w)_|_(?!\w)")
+NOTES = "NOTES.md"  # what a person writes of an experiment, or of them all
 MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
 
 

@@ -4,7 +4,8 @@
 
 names an experiment (`.` in its own notes), one record of it, a place in the record and a format.
 Two such addresses with ` / ` between them are a ratio, with ` % ` the change from the second to the
-first as a fraction; a format that ends in ` %` shows a fraction in percent. In a place, a whole
+first as a fraction; a format that ends in ` %` shows a fraction in percent, and the format `change`
+that of each seed with its interval, or says that there is one seed. In a place, a whole
 number is an index of a list, and `min`, `max` and `len` are taken over a list:
 `curve.min.valid_perplexity`; `argmin=valid_perplexity` is the point of the list where that is
 least. A record is named by fields of it, see `_fields`; `among=rff` is of several methods, with
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from softbench.bench import records as records_lib
 from softbench.commands import ConfigError
+from softbench.report import intervals
 from softbench.report import page as page_lib
 from softbench.report.markdown import MARKED as MARKED
 
@@ -85,9 +87,14 @@ def filled(text: str, results: Path, own: str = "") -> str:
             return "\n" + _table(*what.split()[1:], results) + "\n"
         addresses, _, form = what.partition(" as ")
         first, sign, second = re.fullmatch(r"(.*?)(?: ([/%]) (.*))?", addresses).groups()
-        value = _value(first, results, own, known)
+        values = _values(first, results, own, known)
+        others = _values(second, results, own, known) if sign else {}
+        if form.strip() == "change":
+            found = intervals.change(values, others)
+            return found.percent() + (", single seed" if found.count == 1 else "")
+        value = _mean(values, first)
         if sign:
-            value = value / _value(second, results, own, known) - (sign == "%")
+            value = value / _mean(others, second) - (sign == "%")
         if form.endswith(" %"):
             return f"{100 * value:{form[:-2].strip()}} %"
         return format(value, form.strip())
@@ -113,7 +120,14 @@ def _table(experiment: str, title: str, columns: str, results: Path) -> str:
     raise LookupError(f"no table begins with {title!r}")
 
 
-def _value(address: str, results: Path, own: str, known: dict[str, list[dict]]) -> float:
+def _mean(values: Mapping[int, float], address: str) -> float:
+    if len(values) > 1 and "seed=mean" not in address:
+        raise LookupError(f"{len(values)} records are {address.split()[1]}")
+    return statistics.mean(values.values())
+
+
+def _values(address: str, results: Path, own: str, known: dict[str, list[dict]]) -> dict:
+    """Returns {seed: number} of an address."""
     experiment, wanted, place = address.split()
     experiment = own if experiment == "." else experiment
     if experiment not in known:
@@ -123,12 +137,12 @@ def _value(address: str, results: Path, own: str, known: dict[str, list[dict]]) 
     found = [r for r in known[experiment] if filters.items() <= _fields(r).items()]
     found = [r for r in found if among is None or among in r["config"]["methods"]]
     found = [r for r in found if r["status"] == "ok"]
-    if len(found) != 1 and ("seed=mean" not in wanted or not found):
+    values = {record["config"]["seed"]: _at(record, place) for record in found}
+    if not found or len(values) < len(found):
         raise LookupError(f"{len(found)} records are {wanted}")
-    values = [_at(record, place) for record in found]
-    if not all(isinstance(value, (int, float)) for value in values):
-        raise TypeError(f"{place} is {values[0]!r}")
-    return statistics.mean(values)
+    if not all(isinstance(value, (int, float)) for value in values.values()):
+        raise TypeError(f"{place} is {next(iter(values.values()))!r}")
+    return values
 
 
 def _fields(record: Mapping) -> dict[str, str]:

@@ -16,7 +16,6 @@ from softbench.report import frame
 from softbench.report import markdown as md
 from softbench.report.tables import Table
 
-NOTES = "NOTES.md"  # what a person writes of an experiment
 _ROW = ["task", "group", "backend", "variant", "method"]  # whose seeds are of one row
 _PLAN = {"experiment", "title", "columns", "paper", "methods"}
 
@@ -103,7 +102,7 @@ def read(results: Path) -> Page:
         raise ConfigError(
             f"{PLAN} must be one that `softbench` wrote: run it again. Received: {results / PLAN}"
         )
-    notes = results / NOTES
+    notes = results / md.NOTES
     plan["notes"] = notes.read_text().strip() if notes.is_file() else ""
     return Page(results.resolve().name, plan, *records_lib.read_folder(results))
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from softbench.report.markdown import Markdown, cell
 
+FEWEST_STEPS = 20  # timed ones; a ratio of a time of fewer is shown, and nothing is said of it
 Columns = Mapping[str, str | tuple]
 
 
@@ -154,6 +155,11 @@ def percent(value: float | None) -> str:
 def quantiles(median: float, low: float, high: float) -> str:
     """Returns `1.5 (1.4-1.6)`; "-" when it was not measured."""
     return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
+
+
+def timed(median: float, count: float) -> str:
+    """Returns a time, with the number of its steps where these are few."""
+    return text(median) + (f" ({count:.0f} steps)" if count < FEWEST_STEPS else "")
 
 
 def half_interval(values: Sequence[float]) -> float:
