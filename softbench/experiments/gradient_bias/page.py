@@ -120,9 +120,6 @@ def front(pages: list[Page]) -> Section:
                 }
                 for row in nearest.itertuples()
             ]
-    answer = (
-        f"Nearest to the softmax of a trained head, which does not rank what methods train to: {'; '.join(answers)}."
-        if answers
-        else ""
-    )
+    words = "Nearest to the softmax of a trained head, which does not rank what methods train to"
+    answer = f"{words}: {'; '.join(answers)}." if answers else ""
     return section("How near proposals are", _WORDS, rows, answer)
