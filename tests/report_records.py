@@ -50,7 +50,7 @@ def make_record(seed=0, perplexity=118.0, step=60.0, method="full", **changes):
 
 def step_record(n, shared, peer):
     def times(median):
-        summary = {"median": median, "p20": median / 2, "p80": median * 2, "count": 5}
+        summary = {"median": median, "p20": median / 2, "p80": median * 2, "count": 20}
         return {"compile_seconds": 1.0, "step_ms": summary}
 
     record = make_record(cell=f"random{n}-dense-steps-s0-jax-0123abcd", num_classes=n)

@@ -75,15 +75,39 @@ def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
     ]
 
 
-def test_seeds_become_mean_and_range():
+def test_seeds_become_mean_and_interval():
+    """t(0.975, 1) = 12.706 times the standard error: 1.5 of the perplexities, 10 of the steps."""
     made = [make_record(0, 110.0, 50.0), make_record(1, 113.0, 70.0)]
     (table,) = results(PLAN, made)
-    assert row_of(table, "full")[2:] == [
-        "111.5 (110-113)",
-        "111.5",
-        "1 (0.9865-1.013)",
-        "60 (50-70)",
+    assert row_of(table, "full")[2:] == ["2", "111.5 ± 19", "111.5", "1 ± 0.17", "60 ± 130"]
+
+
+SEEDS = {"full": (10, 11, 12), "exp": (12, 13, 14), "uniform": (30, 31, 32), "lone": (1,)}
+
+
+def test_the_best_row_is_marked_and_those_whose_interval_overlaps():
+    """Half of each interval is t(0.975, 2) / sqrt(3) = 4.3027 / 1.7321 = 2.484."""
+    plan = PLAN | {"paper": {}, "columns": ["test_perplexity"]}
+    made = [
+        make_record(seed, value, method=name)
+        for name, values in SEEDS.items()
+        for seed, value in enumerate(values)
     ]
+    table, paired = training.tables(plan, made)
+    expected = {"full": "**11 ± 2.5**", "exp": "13 ± 2.5 tied", "uniform": "31 ± 2.5", "lone": "1"}
+    assert {row[0]: row[3] for row in table.rows} == expected
+    assert [row_of(table, name)[2] for name in SEEDS] == ["3", "3", "3", "single"]
+    assert "Student's t" in table.words
+    first = cells_of(table)[0]
+    assert float(first["test_perplexity_half"]) == pytest.approx(2.484, abs=1e-3)
+    assert (first["test_perplexity_mean"], first["test_perplexity_count"]) == ("11", "3")
+    assert paired.header == ["method", "backend", "seeds", "test_perplexity"]
+    assert [row[2:] for row in paired.rows] == [["3", "2 ± 0"], ["3", "20 ± 0"]]
+    ((_, plot),) = training.plots(plan, made).values()
+    assert plot["lines"]["full"][1] == pytest.approx([20.0, 11.0, 2.484], abs=1e-3)
+    assert plot["lines"]["lone"] == [[10.0, 180.0], [20.0, 1]]
+    (alone,) = results(plan, made[::3])
+    assert row_of(alone, "lone")[2] == "**1**" and "One seed" in alone.words
 
 
 def test_other_epochs_are_another_row():
@@ -162,7 +186,7 @@ def test_a_measure_is_said_once(monkeypatch):
         record["curve"][1]["valid_regret"] = regret
     plan = PLAN | {"columns": ["test_regret"], "paper": {}}
     (table,) = training.tables(plan, made)
-    assert [row[2] for row in table.rows] == ["0.5", "0.25"]
+    assert [row[2] for row in table.rows] == ["0.5", "**0.25**"]
     assert [row["test_regret"] for row in cells_of(table)] == ["0.5", "0.25"]
     _, plot = training.plots(plan, made)["ptb-lstm_small-valid_regret"]
     assert plot["y"] == "validation regret" and plot["lines"]["exp"] == [[20.0, 0.25]]
@@ -328,14 +352,14 @@ def test_curves_are_after_epochs_or_after_parts_of_a_budget():
     table = table_of({"slow": slow, "fast": fast + beyond}, epochs=0, max_train_seconds=6.0)
     assert table.header[2:] == ["epoch 1", "epoch 2", "epoch 3", "6 s", "lowest", "after, s"]
     assert table.rows == [
-        ["slow", "jax", "30", "-", "-", "20", "20", "6.1"],
+        ["slow", "jax", "**30**", "-", "-", "**20**", "**20**", "6.1"],
         ["fast", "jax", "40", "35", "32", "33", "32", "6"],
     ]
     parts = table_of({"fast": fast, "slow": slow[1:]}, epochs=3, max_train_seconds=6.0)
     assert parts.header[2:] == ["2 s", "4 s", "6 s", "lowest", "after, s"]
     assert parts.rows == [
         ["fast", "jax", "40", "35", "32", "32", "6"],
-        ["slow", "jax", "-", "20", "-", "20", "6.1"],
+        ["slow", "jax", "-", "**20**", "-", "**20**", "6.1"],
     ]
     assert "part of the time" in parts.title and "epoch" not in parts.title
     whole = table_of({"fast": fast}, epochs=3)
@@ -349,3 +373,28 @@ def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
     assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
     (table,) = results(plan, [make_record()])
     assert all(row[0] != "(most frequent)" for row in table.rows)
+
+
+def test_a_number_of_the_notes_that_is_in_no_record_fails_the_check(tmp_path, capsys):
+    results = write_results(tmp_path / "demo", make_record(), make_record(1, 120.0))
+    notes = results / "NOTES.md"
+    one = "<!--= . seed=0 final.test_perplexity as .1f -->118.0<!--/-->"
+    mean = "<!--= . seed=mean final.test_perplexity as .0f -->119<!--/-->"
+    change = "<!--= . seed=1 final.test_perplexity % . seed=0 final.test_perplexity as +.1f % -->"
+    text = f"In Table 1 it has {one}, {mean} or {change}+1.7 %<!--/--> after 2 epochs (`x_9`)."
+
+    def check():
+        code = report.main(["softbench-report", f"--results={results}", "--check"])
+        return code, capsys.readouterr().err
+
+    notes.write_text(f"{text} <!--= said: arithmetic -->Half is 59.<!--/-->\n")
+    assert report.main(["softbench-report", f"--results={results}"]) == 0
+    page = (results / "README.md").read_text()
+    assert "it has 118.0, 119 or +1.7 % after 2 epochs (`x_9`). Half is 59." in page
+    assert check() == (0, "")
+    notes.write_text(notes.read_text().replace("118.0<", "117.0<"))
+    assert check() == (1, "softbench-report: out of date: NOTES.md\n")
+    notes.write_text(f"{text} It takes 59 s.\n")
+    report.main(["softbench-report", f"--results={results}"])
+    code, said = check()
+    assert code == 1 and said.endswith("accounts for numbers in: NOTES.md (59)\n")

@@ -64,6 +64,11 @@ def test_seeds_are_averaged_and_other_data_are_other_comparisons():
     elsewhere = run("a", [1.0], dataset={"name": "other"})
     (found,) = comparisons(*made, elsewhere)
     assert [row.value for row in found.rows] == [85.0, 100.0]
+    again = [run("full", [100.0]), run("a", [112.0])]
+    again = [record | {"seed": 1} for record in again]
+    found = comparisons(run("full", [100.0]), made[1], *again)
+    (row,) = report_choices.choices(found).table.rows
+    assert row[6:9] == ["2", "`full` 100 ± 0", "`a` +1.0 ± 140 % tied"]
 
 
 def test_few_classes_are_not_compared():
@@ -101,6 +106,7 @@ def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():
     section = report_choices.choices(comparisons(*made))
     (row,) = section.table.rows
     assert row[6:] == [
+        "single",
         "`full` 100",
         "`near` +5.0 %, `far` +20.0 %",
         "`near`, 0.25 of `full`'s step",
@@ -201,7 +207,7 @@ def test_draws_are_compared_with_exact_ones():
 
     made = record(100, 1.0, {"small": 0.5, "large": 2.0}), record(900, 8.0, {"small": 1.0})
     section = wall_page.front([page(*made)])
-    assert section.table.rows[0][3:7] == ["1", "`small` 0.5", "`large` 2", "0.5 to 2"]
+    assert section.table.rows[0][4:8] == ["1", "`small` 0.5", "`large` 2", "0.5 to 2"]
     assert section.answer.startswith("From n = 900 on, the loss with any of the kernels is 8 to 8")
 
 
@@ -307,3 +313,25 @@ def test_information_is_the_largest_estimate():
     made[1]["curve"][0]["mutual_information"] = 1.5
     (found,) = comparisons(*made)
     assert math.isclose(found.information, 1.5)
+
+
+def test_draws_that_are_shared_are_compared_with_shared_exact_ones():
+    """268 and 1,696 times were of exact draws for each example, of two timed steps."""
+    shared = {"config": {"share_draws": True}}
+    kinds = {"exp": {}, "exp_shared": shared, "rff": {}, "rff_shared": shared}
+    times = {"exp": (64.0, 20), "exp_shared": (8.0, 3), "rff": (16.0, 20), "rff_shared": (1.0, 20)}
+    made = make_record(num_classes=900)
+    made["config"] = made["config"] | {"task": "wall_time", "model": {"label": "b256"}}
+    made["config"]["methods"] = {
+        name: {"sampler": {"class_name": name.split("_")[0]} | own} for name, own in kinds.items()
+    }
+    made["wall_time"] = {
+        name: {"loss": {"step_ms": {"median": time, "count": count}}}
+        for name, (time, count) in times.items()
+    }
+    section = wall_page.front([page(made)])
+    assert [[row[3], row[4], row[7]] for row in section.table.rows] == [
+        ["b256", "64", "4 to 4"],
+        ["b256, shared", "8 (3 steps)", "8 to 8"],
+    ]
+    assert "is 4 to 4 times cheaper" in section.answer

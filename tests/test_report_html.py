@@ -14,7 +14,7 @@ from softbench.report import html as report_html
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 # Sorts the first table twice by its third column, filters, and leaves what it sees in the title.
-ACT = """<script>
+ACT = """<script>{
 const table = document.querySelector("#demo table");
 const shown = (found) => [...found].filter((one) => !one.hidden);
 const names = () => shown(table.tBodies[0].rows).map((row) => row.cells[0].textContent);
@@ -25,8 +25,17 @@ head.click(); seen.push(names().join(" "));
 const box = document.getElementById("filter");
 box.value = "JAX full"; box.dispatchEvent(new Event("input")); seen.push(names().join(" "));
 seen.push(shown(document.querySelectorAll("section")).map((section) => section.id).join(" "));
+box.value = ""; box.dispatchEvent(new Event("input"));
+const picker = document.getElementById("method");
+picker.value = "exp"; picker.dispatchEvent(new Event("change")); seen.push(names().join(" "));
+picker.value = ""; picker.dispatchEvent(new Event("change"));
+const other = document.querySelector("#other table");
+const rows = () => shown(other.tBodies[0].rows).length;
+seen.push(rows()); document.querySelector("#other .fold").click(); seen.push(rows());
+seen.push(document.getElementById("menu").open);
+seen.push(document.documentElement.scrollWidth <= innerWidth);
 document.title = seen.join("|") + "|" + getComputedStyle(document.body).backgroundColor;
-</script>"""
+}</script>"""
 
 
 class Reader(HTMLParser):
@@ -56,6 +65,8 @@ def document(tmp_path_factory):
     ]
     made[0]["curve"][0]["valid_precision_at_1"] = 0.25  # a second plot
     write_results(root / "demo", *made)
+    lost = make_record(status="crashed", curve=[], final=None)  # `exp` was not run
+    write_results(root / "other", lost)
     (root / "demo" / "NOTES.md").write_text("Note <script>alert(1)</script> & [home](../README.md)")
     (root / "RECORDS.md").write_text("# Records\n\nThe schema.\n")
     path = root.parent / "report.html"
@@ -119,8 +130,11 @@ def test_links_between_pages_stay_in_the_file(target, expected):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
-@pytest.mark.parametrize(("scheme", "colour"), [(0, "rgb(23, 24, 28)"), (1, "rgb(254, 254, 254)")])
-def test_sort_filter_and_schemes_in_a_browser(document, tmp_path, scheme, colour):
+@pytest.mark.parametrize(
+    ("scheme", "colour", "width"), [(0, "rgb(23, 24, 28)", 1200), (1, "rgb(254, 254, 254)", 500)]
+)
+def test_use_in_a_browser(document, tmp_path, scheme, colour, width):
+    """On a narrow page the menu is folded, and no table makes the page wider than the window."""
     page = tmp_path / "act.html"
     text = document.read_text().replace("</body>", ACT + "</body>")
     # The page's policy runs its own script alone: this one is let in by its hash.
@@ -135,10 +149,14 @@ def test_sort_filter_and_schemes_in_a_browser(document, tmp_path, scheme, colour
         "--disable-sync",
         f"--user-data-dir={tmp_path / 'profile'}",
         f"--blink-settings=preferredColorScheme={scheme}",
+        f"--window-size={width},800",
         "--dump-dom",
         f"{page.as_uri()}#demo",
     ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", run.stdout).group(1)
     # Numbers by value (1,200 after 118), the row without a result last in both directions.
-    assert title == (f"uniform full exp lost|exp full uniform lost|full|demo|{colour}")
+    assert title == (
+        "uniform full exp lost|exp full uniform lost|full|demo|exp|1|2|"
+        f"{str(width > 640).lower()}|true|{colour}"
+    )

@@ -10,6 +10,7 @@ from softbench import commands
 from softbench.commands import ConfigError
 from softbench.report import extra, html
 from softbench.report import plots as plots_lib
+from softbench.report.markdown import NOTES
 
 _USAGE = """softbench-report --results=results [--check | --readme | --html=report.html]
 
@@ -39,6 +40,27 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     found = [path for folder in folders for path in sorted(folder.iterdir())]
     names = [path.relative_to(results).as_posix() for path in found if path.suffix in endings]
     return [name for name in names if name not in files]
+
+
+def _notes(results: Path, pages: list, front: bool) -> tuple[dict[str, str], list[str]]:
+    """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
+    from softbench.report import numbers
+
+    texts, found = {}, []
+    path = results / NOTES
+    if front and path.is_file():
+        texts[NOTES] = numbers.filled(path.read_text(), results)
+        records = [record for page in pages for record in page.records]
+        unknown = numbers.unmarked(texts[NOTES], records, {})
+        found += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
+    for page in filter(lambda page: page.plan["notes"], pages):
+        folder = results if front else results.resolve().parent
+        page.plan["notes"] = numbers.filled(page.plan["notes"], folder, page.name)
+        path = f"{page.name}/{NOTES}" if front else NOTES
+        texts[path] = page.plan["notes"] + "\n"
+        unknown = numbers.unmarked(page.plan["notes"], page.records, page.plan["paper"])
+        found += [f"{path} ({', '.join(unknown)})"] if unknown else []
+    return texts, found
 
 
 def _damaged(results: Path, pages: list, front: bool) -> int:
@@ -96,7 +118,8 @@ def main(argv: list[str]) -> int:
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
-    texts, plots = front_page.contents(results, pages, front)
+    notes, unmarked = _notes(results, pages, front)
+    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""))
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
         text = numbers.filled(readme.read_text(), results)
@@ -110,6 +133,7 @@ def main(argv: list[str]) -> int:
         _write_html(Path(options.html), html.document(texts, plots))
         print(f"Wrote {options.html}")
         return 0
+    texts |= notes
     if not options.check:
         _write(results, texts, plots)
         return 0
@@ -117,6 +141,7 @@ def main(argv: list[str]) -> int:
     problems = {
         "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
         "no record accounts for": _left_over(results, files),
+        "neither a marker nor a config accounts for numbers in": unmarked,
     }
     for problem, names in problems.items():
         if names:

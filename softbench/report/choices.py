@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from softbench.report import frame, measures
+from softbench.report import frame, intervals, measures
 from softbench.report.markdown import Markdown, code, file_name
 from softbench.report.page import Page
 from softbench.report.tables import Section, number, section
@@ -33,8 +33,9 @@ at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of th
 rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
 programs ran beside them. Where `full` ends no better than the most frequent classes do, it has had
 too few steps to be a yardstick, and no ratio to it is given. Data with fewer than {FEWEST:,}
-classes are left out: there is nothing to save. Where a page names one seed, differences of a few
-per cent may be the seed's."""
+classes are left out: there is nothing to save. ±: half of the 95 % interval over seeds, of a
+difference over those that both rows have; tied: it holds zero. Of a single seed there is none, and
+differences of a few per cent may be the seed's."""
 
 
 class Comparison(NamedTuple):
@@ -49,8 +50,9 @@ class Comparison(NamedTuple):
         learned: whether the reference ends better on the test set than the most frequent classes
             do; True where that was not recorded.
         reference: the reference's row.
-        rows: of the methods at the common point, the best first: `method`; means over its seeds of
-            `value`, and of `step_ms` and `head_ms` of a whole step and of its head alone, or NaN;
+        rows: of the methods at the common point, the best first: `method`; `seeds` {seed: value};
+            means over these of `value`, and of `step_ms` and `head_ms` of a whole step and of its
+            head alone, or NaN;
             `same_model`, whether its scores are the reference's (normalisation, temperature, ...);
             `exact`, whether it draws from the softmax itself, at the cost of all scores.
     """
@@ -151,6 +153,7 @@ def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
     found = means.agg(lambda values: values.mean(skipna=False))
     found["same_model"] = groups["scores"].first() == scores
     found["exact"] = groups["sampler_kind"].first() == "exact"
+    found["seeds"] = {name: own.set_index("seed")["value"].to_dict() for name, own in groups}
     found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
     return found.reset_index()
 
@@ -181,6 +184,7 @@ def choices(found: list[Comparison]) -> Section:
         first = next(row for row in own if row is not item.reference)
         if item.reference.method == REFERENCE and item.learned:
             words = f"{code(first.method)} with {item.measure} {_change(first, item.reference)}"
+            words += ", single seed" * (len(first.seeds) == 1)
             nearest.append(f"{words} ({code(item.group)}, {item.page.link})")
     answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
     return section("Quality after the same training", _WORDS, rows, answer)
@@ -201,7 +205,8 @@ def _line(item: Comparison, own: list[tuple]) -> dict:
         "I, nats": item.information,
         "measure": item.measure,
         "after": item.after,
-        "best": Markdown(f"{code(best.method)} {number(best.value)}"),
+        "seeds": intervals.seeds(min(len(row.seeds) for row in own)),
+        "best": Markdown(f"{code(best.method)} {intervals.interval(best.seeds.values())}"),
         "next": Markdown(
             ", ".join(f"{code(row.method)} {_change(row, best)}" for row in others[:2])
         ),
@@ -211,7 +216,7 @@ def _line(item: Comparison, own: list[tuple]) -> dict:
 
 
 def _change(row: tuple, base: tuple) -> str:
-    return f"{100 * (row.value / base.value - 1):+.1f} %"
+    return intervals.change(row.seeds, base.seeds).percent()
 
 
 def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:

@@ -46,7 +46,7 @@ def read_all(results: Path) -> tuple[list[Page], bool]:
 
 
 def contents(
-    results: Path, pages: list[Page], front: bool
+    results: Path, pages: list[Page], front: bool, notes: str = ""
 ) -> tuple[dict[str, str], dict[str, tuple[str, dict]]]:
     """Returns the text files and the plots of a report, by path from `results`.
 
@@ -54,6 +54,7 @@ def contents(
         results: the folder.
         pages: of its experiments.
         front: whether it has a front page.
+        notes: of the front page.
     """
     texts, plots = {}, {}
     for page in pages:
@@ -61,22 +62,27 @@ def contents(
         texts |= {folder + name: text for name, text in page_lib.texts(page).items()}
         plots |= {folder + name: plot for name, plot in page.plots.items()}
     if front:
-        texts["README.md"], own = front_page(results, pages)
+        texts["README.md"], own = front_page(results, pages, notes)
         plots |= own | overviews(pages)
     return texts, plots
 
 
-def front_page(root: Path, pages: list[Page]) -> tuple[str, dict[str, tuple[str, dict]]]:
+def front_page(
+    root: Path, pages: list[Page], notes: str = ""
+) -> tuple[str, dict[str, tuple[str, dict]]]:
     """Returns the front page in Markdown, and {file name without ending: plot} of its own plots.
 
     Args:
         root: the folder that holds the experiments' folders; where a folder `configs` stands
             beside it, its experiments without results are listed too.
         pages: of the experiments with results, by name.
+        notes: what a person writes of them all, in Markdown with markers.
     """
     found = [item for page in pages for item in choices.comparisons(page)]
     frontiers = choices.frontiers(found)
-    lines = ["# Results", "", _INTRO, "", "## Which method to use when", ""]
+    lines = ["# Results", "", _INTRO, ""]
+    lines += [md.without_markers(notes), ""] if notes else []
+    lines += ["## What the records say of every method", ""]
     sections = [choices.choices(found)]
     for task in tasks.TASKS:
         part = tasks.page_module(task)

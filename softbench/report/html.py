@@ -39,7 +39,7 @@ def document(texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]]) ->
     nav, sections = [], []
     for path in pages:
         name, folder = names[path], Path(path).parent
-        body = _render(texts[path], folder, plots, set(names.values()))
+        body = _anchored(_render(texts[path], folder, plots, set(names.values())), name)
         nav.append(f'<a href="#{quote(name)}">{html.escape(name)}</a>')
         sections.append(f'<section id="{html.escape(name)}">\n{body}</section>')
     title = texts[pages[0]].splitlines()[0].removeprefix("# ")
@@ -91,6 +91,21 @@ def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
     return body.replace("<table>", '<div class="table"><table>').replace(
         "</table>", "</table></div>"
     )
+
+
+def _anchored(body: str, name: str) -> str:
+    """Gives the headings within a page ids, and a link to each."""
+    seen: dict[str, int] = {}
+
+    def heading(match: re.Match) -> str:
+        level, text = match.groups()
+        slug = md.file_name(f"{name}--{html.unescape(re.sub('<[^>]*>', '', text))}")
+        seen[slug] = seen.get(slug, 0) + 1
+        slug += f"-{seen[slug]}" if seen[slug] > 1 else ""
+        link = f'<a class="anchor" href="#{quote(slug)}" aria-label="Link to this part">#</a>'
+        return f'<h{level} id="{html.escape(slug)}">{text}{link}</h{level}>'
+
+    return re.sub(r"<h([23])>(.*?)</h\1>", heading, body)
 
 
 def _link(target: str, names: set[str]) -> str:

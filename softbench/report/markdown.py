@@ -7,6 +7,8 @@ from urllib.parse import quote
 _GAPS = re.compile(r"[\s\x00-\x1f\x7f]+")
 _NAMES = re.compile(r"((?<!`)`[^`]+`(?!`))")
 _MARKS = re.compile(r"[\\`*~<\[\]]|&(?=#?\w+;)|(?<!\w)_|_(?!\w)")
+NOTES = "NOTES.md"  # what a person writes of an experiment, or of them all
+MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
 
 
 class Markdown(str):
@@ -50,6 +52,11 @@ def block(texts: Iterable[str]) -> list[str]:
 def cell(text: str) -> str:
     """Returns a text, literally unless it is Markdown, as a cell of a table."""
     return one_line(literal(text)).replace("|", r"\|")
+
+
+def without_markers(text: str) -> str:
+    """Returns a text that a person writes without the markers of its numbers."""
+    return MARKED.sub(lambda match: match["shown"], text)
 
 
 def link(text: str, path: str) -> Markdown:

@@ -2,34 +2,80 @@
 
     <!--= scaling n=1000000,backend=jax steps.full.step_ms.median as ,.0f -->15,050<!--/-->
 
-names an experiment, one record of it, a place in the record and a format. Two such addresses with
-` / ` between them are a ratio. In a place, a whole number is an index of a list, and `min`, `max`
-and `len` are taken over a list: `curve.min.valid_perplexity`; `argmin=valid_perplexity` is the
-point of the list where that is least. A record is named by fields of it, see `_fields`.
+names an experiment (`.` in its own notes), one record of it, a place in the record and a format.
+Two such addresses with ` / ` between them are a ratio, with ` % ` the change from the second to the
+first as a fraction; a format that ends in ` %` shows a fraction in percent, and the format `change`
+that of each seed with its interval, or says that there is one seed. In a place, a whole
+number is an index of a list, and `min`, `max` and `len` are taken over a list:
+`curve.min.valid_perplexity`; `argmin=valid_perplexity` is the point of the list where that is
+least. A record is named by fields of it, see `_fields`; `among=rff` is of several methods, with
+this one; `seed=mean` is the mean over seeds.
 
     <!--= table quickstart language-lstm method,step_ms -->...<!--/-->
 
-is a table of a page, by the beginning of its title, with some of its columns. Needs no Keras.
+is a table of a page, by the beginning of its title, with some of its columns.
+
+    <!--= said: measured apart, not kept -->...<!--/-->
+
+is a text whose numbers are in no record, with the reason. In the notes of an experiment every other
+number must be one of its config. Needs no Keras.
 """
 
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
 from softbench.commands import ConfigError
+from softbench.report import intervals
 from softbench.report import page as page_lib
+from softbench.report.markdown import MARKED as MARKED
 
-MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
+_NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\d|th\b)")
+# Code, targets of links, the level of all intervals, and places in a paper.
+_NO_NUMBERS = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|\b95 %|\b(?:Figures?|Fig\.|Tables?|Theorems?|Lemma|Corollary|Assumption"
+    r"|[Ss]ections?|eq\.|et al\.) \(?[\d.]+(?: (?:and|to) \d+(?:\.\d+)?)?"
+)
 _OF_LIST = {"min": min, "max": max}
 
 
-def filled(text: str, results: Path) -> str:
+def unmarked(text: str, records: Iterable[Mapping], paper: Mapping) -> list[str]:
+    """Returns the numbers of an experiment's notes that no marker accounts for.
+
+    Args:
+        text: the notes.
+        records: of the experiment: numbers of their configs are settings.
+        paper: the paper's numbers.
+    """
+    known = set(_numbers(paper))
+    for record in records:
+        known |= {*_numbers(record["config"]), *_numbers(record.get("num_classes"))}
+    found = _NUMBER.findall(_NO_NUMBERS.sub("", MARKED.sub("", text)))
+    return [number for number in found if float(number.replace(",", "")) not in known]
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """The numbers of a config, those within its texts too."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, str):
+        yield from map(float, re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value))
+    elif isinstance(value, (int, float)):
+        yield float(value)
+
+
+def filled(text: str, results: Path, own: str = "") -> str:
     """Returns the text with the number that each marker asks for.
 
     Args:
         text: a page with markers.
         results: folder of the experiments' folders.
+        own: name of the experiment whose notes it is.
 
     Raises:
         ConfigError: for a marker that names no record, or no number in it.
@@ -40,12 +86,24 @@ def filled(text: str, results: Path) -> str:
         if what.startswith("table "):
             return "\n" + _table(*what.split()[1:], results) + "\n"
         addresses, _, form = what.partition(" as ")
-        values = [_value(part.split(), results, known) for part in addresses.split(" / ")]
-        return format(values[0] if len(values) == 1 else values[0] / values[1], form.strip())
+        first, sign, second = re.fullmatch(r"(.*?)(?: ([/%]) (.*))?", addresses).groups()
+        values = _values(first, results, own, known)
+        others = _values(second, results, own, known) if sign else {}
+        if form.strip() == "change":
+            found = intervals.change(values, others)
+            return found.percent() + (", single seed" if found.count == 1 else "")
+        value = _mean(values, first)
+        if sign:
+            value = value / _mean(others, second) - (sign == "%")
+        if form.endswith(" %"):
+            return f"{100 * value:{form[:-2].strip()}} %"
+        return format(value, form.strip())
 
     def replaced(match: re.Match) -> str:
+        if match["what"].startswith("said: "):
+            return match.group()
         try:
-            text = shown(match["what"])
+            text = shown(" ".join(match["what"].split()))
         except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
             raise ConfigError(f"Marker `{match['what']}` has no number: {error}") from None
         return f"<!--= {match['what']} -->{text}<!--/-->"
@@ -62,16 +120,29 @@ def _table(experiment: str, title: str, columns: str, results: Path) -> str:
     raise LookupError(f"no table begins with {title!r}")
 
 
-def _value(address: list[str], results: Path, known: dict[str, list[dict]]) -> float:
-    experiment, wanted, place = address
+def _mean(values: Mapping[int, float], address: str) -> float:
+    if len(values) > 1 and "seed=mean" not in address:
+        raise LookupError(f"{len(values)} records are {address.split()[1]}")
+    return statistics.mean(values.values())
+
+
+def _values(address: str, results: Path, own: str, known: dict[str, list[dict]]) -> dict:
+    """Returns {seed: number} of an address."""
+    experiment, wanted, place = address.split()
+    experiment = own if experiment == "." else experiment
     if experiment not in known:
         known[experiment] = records_lib.read_all(results / experiment)
-    filters = dict(part.split("=") for part in wanted.split(","))
+    filters = dict(part.split("=") for part in wanted.split(",") if part != "seed=mean")
+    among = filters.pop("among", None)
     found = [r for r in known[experiment] if filters.items() <= _fields(r).items()]
+    found = [r for r in found if among is None or among in r["config"]["methods"]]
     found = [r for r in found if r["status"] == "ok"]
-    if len(found) != 1:
+    values = {record["config"]["seed"]: _at(record, place) for record in found}
+    if not found or len(values) < len(found):
         raise LookupError(f"{len(found)} records are {wanted}")
-    return _at(found[0], place.split("."))
+    if not all(isinstance(value, (int, float)) for value in values.values()):
+        raise TypeError(f"{place} is {next(iter(values.values()))!r}")
+    return values
 
 
 def _fields(record: Mapping) -> dict[str, str]:
@@ -88,18 +159,23 @@ def _label(part: Mapping) -> str:
     return part.get("label") or part.get("name", "")
 
 
-def _at(value: object, place: list[str]) -> float:
-    for index, key in enumerate(place):
-        if isinstance(value, list) and key == "len":
+def _at(value: object, place: str) -> float:
+    if not place:
+        return value
+    key, _, rest = place.partition(".")
+    if isinstance(value, list):
+        if key == "len":
             return len(value)
-        if isinstance(value, list) and key.startswith("argmin="):
-            name = key.removeprefix("argmin=")
-            value = min((v for v in value if v.get(name) is not None), key=lambda v: v[name])
-            continue
-        if isinstance(value, list) and key in _OF_LIST:
-            rest = place[index + 1 :]
+        if key in _OF_LIST:
             return _OF_LIST[key](_at(item, rest) for item in value)
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{'.'.join(place)} is {value!r}")
-    return value
+        if key.startswith("argmin="):
+            name = key.removeprefix("argmin=")
+            known = [item for item in value if item.get(name) is not None]
+            return _at(min(known, key=lambda item: item[name]), rest)
+        return _at(value[int(key)], rest)
+    # A key may hold dots itself.
+    names = [name for name in value if place == name or place.startswith(f"{name}.")]
+    if not names:
+        raise LookupError(f"no {key!r}")
+    name = max(names, key=len)
+    return _at(value[name], place[len(name) + 1 :])

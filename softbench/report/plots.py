@@ -48,7 +48,8 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
         caption: the title.
         data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
             {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any}. A
-            line of one point is a mark. Or {"panels": [what `panel` returns, ...]}.
+            line of one point is a mark; [x, y, half of the interval] gives a band. Or {"panels":
+            [what `panel` returns, ...]}.
 
     Raises:
         ConfigError: when Matplotlib is not installed.
@@ -88,7 +89,11 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
                 style |= {"markersize": 8, "linestyle": "none"}
         else:
             style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
-        axes.plot(*zip(*line, strict=True), label=_plain(name), **style)
+        x, y, *half = zip(*line, strict=True)
+        axes.plot(x, y, label=_plain(name), **style)
+        if half:
+            low, high = ([v + s * h for v, h in zip(y, *half, strict=True)] for s in (-1, 1))
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     axes.set_title(_plain(caption), loc="left")
     axes.set(xlabel=_plain(data["x"]), ylabel=_plain(data["y"]))
     for axis in data["log"]:

@@ -9,6 +9,7 @@ from scipy import stats
 
 from softbench.report.markdown import Markdown, cell
 
+FEWEST_STEPS = 20  # timed ones; a ratio of a time of fewer is shown, and nothing is said of it
 Columns = Mapping[str, str | tuple]
 
 
@@ -19,11 +20,13 @@ class Table(NamedTuple):
         title: what stands above it.
         page: its texts, which are shown literally but for those that are `Markdown`.
         data: its numbers, one column for each quantity; None without a CSV file.
+        words: what stands between title and table, in Markdown.
     """
 
     title: str
     page: pd.DataFrame
     data: pd.DataFrame | None = None
+    words: str = ""
 
     @property
     def header(self) -> list[str]:
@@ -154,12 +157,9 @@ def quantiles(median: float, low: float, high: float) -> str:
     return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
 
 
-def seeds(values: Iterable[float]) -> str:
-    """Returns one value, or mean and range of several: `1.5 (1.4-1.6)`; "-" when there is none."""
-    found = pd.Series(values, dtype=float).dropna()
-    if found.nunique() < 2:
-        return text(found.iloc[0]) if len(found) else "-"
-    return quantiles(found.mean(), found.min(), found.max())
+def timed(median: float, count: float) -> str:
+    """Returns a time, with the number of its steps where these are few."""
+    return text(median) + (f" ({count:.0f} steps)" if count < FEWEST_STEPS else "")
 
 
 def half_interval(values: Sequence[float]) -> float:

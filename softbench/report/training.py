@@ -1,24 +1,32 @@
 """Tables and plots of the task "train". Needs no Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from softbench.report import frame, measures
-from softbench.report.tables import Table, in_order, number, seeds, table
+from softbench.report import frame, intervals, measures
+from softbench.report.choices import REFERENCE
+from softbench.report.intervals import Interval, interval
+from softbench.report.lines import ROW as _ROW
+from softbench.report.lines import plots as plots
+from softbench.report.tables import Table, in_order, number, table, text
 
-_ROW = ["method", "variant"]  # the seeds of one row
+_CHANCE = "(most frequent)"
+_PAIRED = f"""\
+A row's value less that of `{REFERENCE}` with the same seed, which has the same order of the data
+and the same start of all that both share: the mean over the seeds and half of its 95 % interval."""
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the results, the validation perplexity on the way, and who reached what when.
+    """Returns the results, differences, the perplexity on the way, and who reached what when.
 
     Args:
         plan: the content of `experiment.json`.
         records: records of the task, those of failed cells too.
     """
     cells, points = frame.cells(records), frame.points(records)
-    return [*results(plan, cells), *curves(plan, points), *reach(plan, cells, points)]
+    found = [*results(plan, cells), *paired(plan, cells), *curves(plan, points)]
+    return [*found, *reach(plan, cells, points)]
 
 
 def results(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
@@ -54,10 +62,84 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
                 shown[f"{name} / paper"] = f"{name}_over_paper"
                 data[f"{name}_over_paper"] = (data[first] / known).where(_as_long(data, paper))
     data = pd.concat([data, _most_frequent(cells, shown)])
-    page = [_texts(shown, columns, rows) for _, rows in data.groupby(_ROW, sort=False)]
-    page = pd.DataFrame(page, columns=["method", "backend", *shown])
-    kept = ["method", "backend", "seed", "status", *measured, *shown.values(), "cell"]
-    return Table(group, page, data[list(dict.fromkeys(kept))])
+    groups = [rows for _, rows in data.groupby(_ROW, sort=False)]
+    equal = cells.loc[cells["status"] == "ok", ["epochs", "budget", "cut"]]
+    equal = len(equal.drop_duplicates()) == 1
+    page = {key: [rows[key].iloc[0] for rows in groups] for key in ("method", "backend")}
+    counts = [rows.loc[rows["status"] == "ok", "seed"].nunique() for rows in groups]
+    several = max(counts, default=0) > 1
+    page |= {"seeds": list(map(intervals.seeds, counts))} if several else {}
+    for name, column in shown.items():
+        found = _column(groups, name, column, equal)
+        states = map(_state, groups) if name in columns else [""] * len(groups)
+        page[name] = [state or value for state, value in zip(states, found, strict=True)]
+    kept = ["method", "backend", "seed", "status", *measured, *shown.values()]
+    data = data[list(dict.fromkeys([*kept, "cell", "variant"]))]
+    data = (_with_intervals(data, measured) if several else data).drop(columns="variant")
+    return Table(group, pd.DataFrame(page, dtype=object), data, _words(several, counts))
+
+
+def _column(groups: list, name: str, column: str, equal: bool) -> list[str]:
+    """The texts of one column; of quality the best is marked, where all rows trained as long."""
+    if name.endswith("(paper)"):
+        return [text(rows[column].iloc[0]) for rows in groups]
+    found = [interval(rows[column]) for rows in groups]
+    if not equal or name != column or measures.on_curve(name) is None:
+        return list(map(str, found))
+    nothing = interval([])
+    ours = [rows["method"].iloc[0] != _CHANCE for rows in groups]
+    kept = [value if own else nothing for value, own in zip(found, ours, strict=True)]
+    shown = intervals.marked(kept, measures.lower_is_better(name))
+    return [best if own else str(v) for best, own, v in zip(shown, ours, found, strict=True)]
+
+
+def _state(rows: pd.DataFrame) -> str:
+    """Why a row has no result; "" if it has one."""
+    return "" if (rows["status"] == "ok").any() else rows["status"].iloc[0].replace("_", " ")
+
+
+def _words(several: bool, counts: Iterable[int]) -> str:
+    """What stands above a table about its seeds."""
+    if several:
+        return intervals.SEVERAL
+    return intervals.ALONE if any(counts) else ""
+
+
+def _with_intervals(data: pd.DataFrame, measured: list[str]) -> pd.DataFrame:
+    """The numbers of a table with the mean over a row's seeds, its half interval and the count."""
+    rows, data = data.groupby(_ROW, sort=False), data.copy()
+    for name in measured:
+        data[f"{name}_mean"] = rows[name].transform("mean")
+        data[f"{name}_half"] = rows[name].transform(lambda values: interval(values).half)
+        data[f"{name}_count"] = rows[name].transform("count")
+    return data
+
+
+def paired(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
+    """Returns differences to the reference, one table per data set and model with common seeds."""
+    columns = [name for name in plan["columns"] if measures.on_curve(name) and name in cells]
+    cells = cells[cells["status"] == "ok"]
+    found = []
+    for group, own in in_order(plan, cells).groupby("group", sort=False):
+        lines = []
+        for _, alike in own.groupby(["setting", "epochs"], dropna=False, sort=False):
+            base = alike[alike["method"] == REFERENCE]
+            rows = alike[alike["method"] != REFERENCE].groupby(_ROW, sort=False)
+            lines += [_difference(row, base, columns) for _, row in rows]
+        lines = [line for line in lines if line["seeds"] > 1]
+        if lines:
+            page = pd.DataFrame(lines).astype(object).map(str)
+            found.append(Table(f"{group}: difference to {REFERENCE}", page, words=_PAIRED))
+    return found
+
+
+def _difference(row: pd.DataFrame, base: pd.DataFrame, columns: list[str]) -> dict:
+    own, other = row.set_index("seed"), base.set_index("seed")
+    found = {"method": own["method"].iloc[0], "backend": own["backend"].iloc[0]}
+    found["seeds"] = len(own.index.intersection(other.index))
+    return found | {
+        name: intervals.difference(own[name].to_dict(), other[name].to_dict()) for name in columns
+    }
 
 
 def _as_long(data: pd.DataFrame, paper: Mapping) -> list[bool]:
@@ -72,18 +154,7 @@ def _most_frequent(cells: pd.DataFrame, shown: Mapping) -> pd.DataFrame:
     """What the most frequent classes score as the answer to every input, where records have it."""
     known = {f"most_frequent.{name}": name for name in shown}
     scores = cells.filter(known, axis="columns").dropna(how="all").head(1).rename(columns=known)
-    return scores.assign(**dict.fromkeys(_ROW, "(most frequent)"), backend="-", status="ok")
-
-
-def _texts(shown: Mapping, measured: Mapping, rows: pd.DataFrame) -> list[str]:
-    """A line of the page: mean and range over the seeds, or why there is no result."""
-    first = rows.iloc[0]
-    state = "" if (rows["status"] == "ok").any() else first["status"].replace("_", " ")
-    values = [
-        state if state and name in measured else seeds(rows[column])
-        for name, column in shown.items()
-    ]
-    return [first["method"], first["backend"], *values]
+    return scores.assign(**dict.fromkeys(_ROW, _CHANCE), backend="-", status="ok")
 
 
 def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
@@ -104,19 +175,30 @@ def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
         heads = sorted(set(zip(marks["unit"], marks["at"], strict=True)))
         if len(heads) < 2:
             continue
-        page = marks.groupby([*_ROW, "unit", "at"])[score].agg(seeds).unstack(["unit", "at"])
-        page = page.reindex(columns=heads).fillna("-")
-        page.columns = [f"epoch {n:.0f}" if unit == "epoch" else f"{n:,.0f} s" for unit, n in heads]
+        rows = own.drop_duplicates(_ROW).set_index(_ROW)["backend"]
+        page = rows.to_frame()
+        counts = own.groupby(_ROW)["seed"].nunique().reindex(page.index)
+        if several := counts.max() > 1:
+            page["seeds"] = counts.map(intervals.seeds)
+        for unit, n in heads:
+            at = marks[(marks["unit"] == unit) & (marks["at"] == n)]
+            name = f"epoch {n:.0f}" if unit == "epoch" else f"{n:,.0f} s"
+            page[name] = intervals.marked(_by_row(at, score, page.index), lower=True)
         if heads[-1][0] == "seconds":
             lowest = own.loc[own.dropna(subset=score).groupby("record")[score].idxmin()]
-            best = lowest.groupby(_ROW)[[score, "seconds"]].agg(seeds)
-            page[["lowest", "after, s"]] = best.reindex(page.index).fillna("-")
-        rows = own.drop_duplicates(_ROW).set_index(_ROW)["backend"]
-        page = rows.to_frame().join(page).fillna("-").droplevel("variant").reset_index()
+            page["lowest"] = intervals.marked(_by_row(lowest, score, page.index), lower=True)
+            page["after, s"] = list(map(str, _by_row(lowest, "seconds", page.index)))
+        page = page.droplevel("variant").reset_index()
         when = "epoch" if heads[0][0] == "epoch" else "part of the time"
         data = own[["method", "backend", "seed", "epoch", "step", "seconds", score]]
-        found.append(Table(f"{group}: validation perplexity after each {when}", page, data))
+        title = f"{group}: validation perplexity after each {when}"
+        found.append(Table(title, page, data, _words(several, counts)))
     return found
+
+
+def _by_row(data: pd.DataFrame, column: str, rows: pd.Index) -> list[Interval]:
+    found = data.groupby(_ROW)[column].agg(list).reindex(rows)
+    return [interval(values if isinstance(values, list) else []) for values in found]
 
 
 def _marks(points: pd.DataFrame) -> pd.DataFrame:
@@ -190,34 +272,3 @@ def _way(curve: pd.DataFrame, metric: str, target: float) -> dict:
         "last": values.iloc[-1],
         "reached_s": seconds[values >= target].min(),
     }
-
-
-def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: learning curves, unless all columns are of costs."""
-    columns = plan["columns"]
-    if columns and not any(map(measures.on_curve, columns)):
-        return {}
-    cells, points = frame.cells(records), frame.points(records)
-    lines = _line_names(cells)
-    found = {}
-    for key, measure in measures.drawn().items():
-        shown = points.dropna(subset=key) if key in points else points.head(0)
-        for group, own in shown.groupby("group", sort=False):
-            words = f"validation {measure.words}"
-            data = {"x": "training time, s", "y": words, "log": "y" * measure.log}
-            data["lines"] = {
-                lines[record]: sorted(line[["seconds", key]].to_numpy().tolist())
-                for record, line in own.groupby("record", sort=False)
-            }
-            found[f"{group}-{key}"] = (f"{group}: {words} against training time", data)
-    return found
-
-
-def _line_names(cells: pd.DataFrame) -> dict[int, str]:
-    """Returns {record: name}: the method, and what tells cells of one method apart."""
-    several = cells.duplicated(["group", "method"], keep=False)
-    digests = cells["cell"].str.rsplit("-", n=1).str[-1].str[:4]
-    long = cells["method"] + ", " + cells["backend"] + ", seed " + cells["seed"].astype(str)
-    return dict(
-        zip(cells["record"], cells["method"].where(~several, long + ", " + digests), strict=True)
-    )

@@ -85,7 +85,10 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
 _WORDS = """\
 The proposal of each kind that is nearest to the softmax of a trained head. An effective sample size
-of 10 % says that 10 draws do the work of one from the softmax."""
+of 10 % says that 10 draws do the work of one from the softmax, in an estimate of the partition with
+the head as it is. Neither it nor KL ranks methods by what they train to: in
+[ptb_equal_time](ptb_equal_time/README.md) the class counts multiply a kernel's effective sample
+size by five, and its perplexity stays."""
 
 
 def front(pages: list[Page]) -> Section:
@@ -117,5 +120,6 @@ def front(pages: list[Page]) -> Section:
                 }
                 for row in nearest.itertuples()
             ]
-    answer = f"Largest effective sample size: {'; '.join(answers)}." if answers else ""
+    words = "Nearest to the softmax of a trained head, which does not rank what methods train to"
+    answer = f"{words}: {'; '.join(answers)}." if answers else ""
     return section("How near proposals are", _WORDS, rows, answer)

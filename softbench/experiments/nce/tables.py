@@ -51,7 +51,15 @@ def spreads(rows: pd.DataFrame, columns: str, value: str, heading: str) -> pd.Da
 
 def untitled(title: str, page: pd.DataFrame, data: pd.DataFrame) -> Table:
     """Returns a table with the names of `page`'s rows in a first column without a heading."""
-    return Table(title, page.rename_axis("").reset_index(), data)
+    return Table(title, page.rename_axis("").reset_index(), data, over_seeds(data))
+
+
+def over_seeds(data: pd.DataFrame) -> str:
+    """Returns what stands above a table of `spread`."""
+    count = data["seed"].nunique()
+    return (
+        f"Means over {count} seeds, ± half of the 95 % interval (Student's t)." if count > 1 else ""
+    )
 
 
 def points(rows: pd.DataFrame, x: str, value: str) -> list[list[float]]:

@@ -10,6 +10,7 @@ from softbench.report.plots import panel
 from softbench.report.tables import Table
 
 _NAMES = {"binary": "binary, with b_x", "binary_without_b_x": "binary, without b_x"}
+_KL = "KL, nats (mean over seeds)"
 _PROBLEM = {
     "entropy": "H(y given x), nats",
     "marginal_entropy": "H(y), nats",
@@ -128,7 +129,8 @@ def _problem_table(rows: pd.DataFrame) -> Table:
     page["softbench.losses differ by"] = found["library_gap"].max().map("{:.0e}".format)
     page.index = page.index.astype(str)
     title = f"The problems: {rows['dataset'].iloc[0]}"
-    return Table(title, page.reset_index(), rows[["inputs", "seed", *_PROBLEM, "library_gap"]])
+    data = rows[["inputs", "seed", *_PROBLEM, "library_gap"]]
+    return Table(title, page.reset_index(), data, nce.over_seeds(data))
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
@@ -155,7 +157,7 @@ def _size_panel(rows: pd.DataFrame, method: str) -> dict:
     lines["maximum likelihood"] = {"points": best, "kind": "reference"}
     title = f"{_NAMES.get(method, method)}, |X| = {rows['inputs'].iloc[0]}"
     sizes = sorted(rows["size"].unique().tolist())
-    return panel(title, "n", "KL, nats", "xy", lines, sizes, "lower left")
+    return panel(title, "n", _KL, "xy", lines, sizes, "lower left")
 
 
 def _inputs_panel(rows: pd.DataFrame) -> dict:
@@ -172,4 +174,4 @@ def _inputs_panel(rows: pd.DataFrame) -> dict:
             lines[f"{name}, not normalised"] = {"points": nce.points(own, "inputs", "unnormalised")}
     title = f"n = {rows['size'].iloc[0]:,}, K = {rows['negatives'].max():.0f}"
     inputs = sorted(rows["inputs"].unique().tolist())
-    return panel(title, "|X|", "KL, nats", "y", lines, inputs, "center right")
+    return panel(title, "|X|", _KL, "y", lines, inputs, "center right")

@@ -42,6 +42,7 @@ _PROPOSALS = {
 
 # What might order samplers by how well a head trains with them, the smaller the better.
 _FIGURES = {
+    "-draws": "draws",
     "KL": "kl",
     "-ESS": "ess",
     "rv": "rv",
@@ -50,6 +51,8 @@ _FIGURES = {
     **{f"median, {b}": f"row_rv_median_{b}" for b in _BUCKETS},
     **{f"mean, {b}": f"row_rv_mean_{b}" for b in _BUCKETS},
 }
+_NEGATED = ("draws", "ess")  # the larger the better
+_BOTH = ("KL", "median, torso")  # whose ranks are added up
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
@@ -99,13 +102,17 @@ def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     own, found = rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])], []
     for (_, fraction), part in own.groupby(["head", "fraction"], sort=False):
         row = {"group": part["group"].iloc[0], "trained": fraction, "rows": len(part)}
-        for name, column in _FIGURES.items():
-            values = part[column].fillna(math.inf)  # a record spells infinity as null
-            values = -values if column == "ess" else values
+        figures = {
+            # a record spells infinity as null
+            name: part[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
+            for name, column in _FIGURES.items()
+        }
+        figures[" + ".join(_BOTH)] = sum(figures[name].rank() for name in _BOTH)
+        for name, values in figures.items():
             row[name] = stats.spearmanr(values, part["reached"]).statistic
         found.append(row)
     columns = {"head": "group", "trained": (percent, "trained"), "rows": ("{}", "rows")}
-    columns |= {name: ("{:.2f}", name) for name in _FIGURES}
+    columns |= {name: ("{:.2f}", name) for name in (*_FIGURES, " + ".join(_BOTH))}
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
     return [table(title, pd.DataFrame(found), columns)]
 

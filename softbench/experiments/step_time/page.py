@@ -8,7 +8,16 @@ from softbench.report.choices import REFERENCE
 from softbench.report.markdown import code, literal
 from softbench.report.page import Page
 from softbench.report.plots import against_n
-from softbench.report.tables import Section, Table, answer_from, growth, quantiles, section
+from softbench.report.tables import (
+    FEWEST_STEPS,
+    Section,
+    Table,
+    answer_from,
+    growth,
+    quantiles,
+    section,
+    timed,
+)
 
 _MS = "step_ms_p50"
 _TIMES = [_MS, "step_ms_p20", "step_ms_p80"]
@@ -25,6 +34,7 @@ def _rows(record: Mapping) -> Iterator[dict]:
             "is_peer": "peer" in method,
             "by_rows": optimizer is not None,
             "twin": json.dumps(method | {"kwargs": kwargs}, sort_keys=True),
+            "count": step["step_ms"].get("count", FEWEST_STEPS),
             **measures.times(step["step_ms"], "step_ms"),
         }
 
@@ -50,10 +60,11 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     return found
 
 
-_STEPS = """\
+_STEPS = f"""\
 A whole step, forward, backward and update; the methods of a row of this table took turns in one
-process. `full` / fastest tells what sampling saves, the last ratio what updating only the touched
-rows saves on the same sampled softmax."""
+process; steps: timed ones, where these are fewer than {FEWEST_STEPS}. `full` / fastest tells what
+sampling saves, the last ratio what updating only the touched rows saves on the same sampled
+softmax."""
 
 
 def front(pages: list[Page]) -> Section:
@@ -73,12 +84,14 @@ def front(pages: list[Page]) -> Section:
             by_rows = own["by_rows"]
             pairs = own[~by_rows].merge(own[by_rows], on="twin", suffixes=("", "_rows"))
             ratio = ms[REFERENCE] / ms.min()
-            ratios.setdefault(n, []).append(ratio)
+            count = own.loc[own["method"] == REFERENCE, "count"].iloc[0]
+            if count >= FEWEST_STEPS:
+                ratios.setdefault(n, []).append(ratio)
             rows.append(
                 {
                     "backend": backend,
                     "n": f"{n:,}",
-                    f"`{REFERENCE}`, ms": ms[REFERENCE],
+                    f"`{REFERENCE}`, ms": timed(ms[REFERENCE], count),
                     "fastest": code(ms.idxmin()),
                     "ms": ms.min(),
                     f"`{REFERENCE}` / fastest": ratio,

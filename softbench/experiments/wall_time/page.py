@@ -10,6 +10,7 @@ from softbench.report.markdown import Markdown, code
 from softbench.report.page import Page
 from softbench.report.plots import against_n
 from softbench.report.tables import (
+    FEWEST_STEPS,
     Section,
     Table,
     answer_from,
@@ -20,8 +21,10 @@ from softbench.report.tables import (
     section,
     table,
     text,
+    timed,
 )
 
+_SHARED = "A row whose draws the batch shares is compared with `exp_shared`."
 _PARTS = ("draw", "loss", "update")
 _REFERENCE = "exp"
 _MS = "loss_ms_p50"
@@ -32,7 +35,11 @@ def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method: its times, and memory and block size of its sums."""
     kinds = sampler_kinds(record)
     for name, parts in record["wall_time"].items():
-        row = {"method": name, "kind": kinds[name]}
+        sampler = record["config"]["methods"][name].get("sampler", {})
+        config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
+        shared = bool(config.get("share_draws"))
+        row = {"method": name, "kind": kinds[name], "shared": shared}
+        row["count"] = parts.get("loss", {}).get("step_ms", {}).get("count", FEWEST_STEPS)
         for part in _PARTS:
             row |= measures.times(parts.get(part, {}).get("step_ms"), f"{part}_ms")
         sums = record.get("sums", {}).get(name, {})
@@ -40,12 +47,17 @@ def _rows(record: Mapping) -> Iterator[dict]:
 
 
 def _losses(records: list[dict]) -> pd.DataFrame:
-    """The rows of all records, and the exact sampler's loss in the same process over the row's."""
+    """The rows of all records, and the exact sampler's loss in the same process over the row's.
+
+    Of draws that the batch shares it is that of the exact sampler whose draws are shared.
+    """
     found = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
-    exact = found[found["method"] == _REFERENCE].set_index("record")
-    found["exact_ms"] = found["record"].map(exact[_MS])
+    keys, times = ["record", "shared"], {_MS: "exact_ms", "loss_ms_p20": "exact_p20"}
+    exact = found[found["kind"] == "exact"].drop_duplicates(keys)
+    exact = exact[[*keys, *times, "count"]].rename(columns={**times, "count": "exact_count"})
+    found = found.merge(exact, on=keys, how="left")
     found["ratio"] = found["exact_ms"] / found[_MS]
-    found["ratio_p20"] = found["record"].map(exact["loss_ms_p20"]) / found["loss_ms_p20"]
+    found["ratio_p20"] = found["exact_p20"] / found["loss_ms_p20"]
     return found
 
 
@@ -85,12 +97,14 @@ def _table(title: str, own: pd.DataFrame) -> Table:
     columns |= {f"{_REFERENCE} / this (paper)": "ratio_paper", "sums, MB": "sums_mb"}
     if own["paper_ms"].isna().all():
         columns = {key: what for key, what in columns.items() if "paper" not in key}
-    return table(title, own, columns | {"block": "block"})
+    found = table(title, own, columns | {"block": "block"})
+    return found._replace(words=_SHARED) if own["shared"].any() else found
 
 
-_DRAWS = """\
+_DRAWS = f"""\
 The forward loss with draws from the softmax itself, and with draws from a kernel's sums over blocks
-of classes. Above 1 in the last ratio, the sums pay."""
+of classes, both for each example or both shared by the batch. Above 1 in the last ratio, the sums
+pay; steps: timed ones of the exact draws, where these are fewer than {FEWEST_STEPS}."""
 
 
 def front(pages: list[Page]) -> Section:
@@ -100,10 +114,13 @@ def front(pages: list[Page]) -> Section:
     for page in pages:
         kernels = _losses(page.tasks["wall_time"])
         kernels = kernels[(kernels["kind"] == "kernel") & (kernels["ratio"] > 0)]
-        for (backend, n, _), own in kernels.groupby(["backend", "num_classes", "cell"]):
+        keys = ["backend", "num_classes", "cell", "shared"]
+        for (backend, n, _, shared), own in kernels.groupby(keys):
             own = own.sort_values(_MS, kind="stable")
             low, high = own["ratio"].min(), own["ratio"].max()
-            ratios.setdefault(n, []).extend([low, high])
+            count = own["exact_count"].iloc[0]
+            if count >= FEWEST_STEPS:
+                ratios.setdefault(n, []).extend([low, high])
             least, most = (
                 Markdown(f"{code(row.method)} {number(row.loss_ms_p50)}")
                 for row in own.iloc[[0, -1]].itertuples()
@@ -112,8 +129,9 @@ def front(pages: list[Page]) -> Section:
                 {
                     "backend": backend,
                     "n": f"{n:,}",
-                    "batch, m": own["model"].iloc[0],
-                    "exact draws, ms": own["exact_ms"].iloc[0],
+                    "device": own["device"].iloc[0],
+                    "batch, m": own["model"].iloc[0] + ", shared" * shared,
+                    "exact draws, ms": timed(own["exact_ms"].iloc[0], count),
                     "least of the kernels, ms": least,
                     "most, ms": most,
                     "exact / kernel": f"{number(low)} to {number(high)}",
