@@ -42,7 +42,6 @@ _PROPOSALS = {
 
 # What might order samplers by how well a head trains with them, the smaller the better.
 _FIGURES = {
-    "-draws": "draws",
     "KL": "kl",
     "-ESS": "ess",
     "rv": "rv",
@@ -50,6 +49,7 @@ _FIGURES = {
     "rv of rows, median": "row_rv_median",
     **{f"median, {b}": f"row_rv_median_{b}" for b in _BUCKETS},
     **{f"mean, {b}": f"row_rv_mean_{b}" for b in _BUCKETS},
+    "-draws": "draws",
 }
 _NEGATED = ("draws", "ess")  # the larger the better
 _BOTH = ("KL", "median, torso")  # whose ranks are added up
