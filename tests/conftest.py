@@ -1,5 +1,6 @@
 """What the tests need of the backend: compile, differentiate, and a sampler with given draws."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,6 +27,13 @@ _LONG = int(os.environ.get("SOFTBENCH_EXAMPLES", "2000"))
 _GENERATE = {"phases": (Phase.explicit, Phase.generate)}  # to shrink an example can take an hour
 settings.register_profile("long", max_examples=_LONG, database=None, **_GENERATE, **_COMMON)
 settings.load_profile("short")
+
+
+def pytest_collection_finish():
+    """What the imports have made stays: the collector need not look at all of it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)
 
 
 @pytest.fixture
