@@ -30,7 +30,7 @@ settings.load_profile("short")
 
 
 def pytest_collection_finish():
-    """What the imports have made stays: the collector need not look at all of it again and again."""
+    """What the imports have made stays: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(700, 10, 50)
@@ -77,13 +77,16 @@ def compiled(function, *layers, xla=False):
         @jax.jit
         def stateless(values, *arrays):
             with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+                before = [scope.get_current_value(v) for v in variables]
                 result = traced(*arrays)
-            return result, [scope.get_current_value(v) for v in variables]
+            after = [scope.get_current_value(v) for v in variables]
+            pairs = enumerate(zip(before, after, strict=True))
+            return result, {place: new for place, (old, new) in pairs if new is not old}
 
         def call(*arrays):
-            result, values = stateless([v.value for v in variables], *arrays)
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+            result, changed = stateless([v.value for v in variables], *arrays)
+            for place, value in changed.items():
+                variables[place].assign(value)
             return result
 
     def on_tensors(*arrays):
