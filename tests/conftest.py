@@ -1,5 +1,6 @@
 """What the tests need of the backend: compile, differentiate, and a sampler with given draws."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,6 +27,13 @@ _LONG = int(os.environ.get("SOFTBENCH_EXAMPLES", "2000"))
 _GENERATE = {"phases": (Phase.explicit, Phase.generate)}  # to shrink an example can take an hour
 settings.register_profile("long", max_examples=_LONG, database=None, **_GENERATE, **_COMMON)
 settings.load_profile("short")
+
+
+def pytest_collection_finish():
+    """What the imports have made stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)
 
 
 @pytest.fixture
@@ -69,13 +77,16 @@ def compiled(function, *layers, xla=False):
         @jax.jit
         def stateless(values, *arrays):
             with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+                before = [scope.get_current_value(v) for v in variables]
                 result = traced(*arrays)
-            return result, [scope.get_current_value(v) for v in variables]
+            after = [scope.get_current_value(v) for v in variables]
+            pairs = enumerate(zip(before, after, strict=True))
+            return result, {place: new for place, (old, new) in pairs if new is not old}
 
         def call(*arrays):
-            result, values = stateless([v.value for v in variables], *arrays)
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+            result, changed = stateless([v.value for v in variables], *arrays)
+            for place, value in changed.items():
+                variables[place].assign(value)
             return result
 
     def on_tensors(*arrays):

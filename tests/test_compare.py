@@ -1,5 +1,8 @@
 """`softbench.compare`: equal beginnings, data and time; means and intervals; errors."""
 
+import itertools
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -99,7 +102,20 @@ def test_what_the_warm_up_trained_is_taken_back(monkeypatch):
     assert timer.steps == 0
     for old, variable in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(old, to_numpy(variable))
-    assert all(not to_numpy(v).any() for v in model.optimizer.variables if "momentum" in v.path)
+    slots = [v for v in model.optimizer.variables if v.path.endswith(("momentum", "velocity"))]
+    assert len(slots) == 4 and not any(to_numpy(v).any() for v in slots)
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_run_ends_when_its_time_is_over(monkeypatch):
+    """Each look at the clock is a second later: a first step that does not count, and three."""
+    looks = itertools.count()
+    clock = types.SimpleNamespace(perf_counter=lambda: float(next(looks)))
+    monkeypatch.setattr(comparison.timing, "time", clock)
+    model = softbench.Classifier(encoder(), softbench.FullSoftmax(CLASSES))
+    model.compile("sgd")
+    timer = comparison._train(model, given.ArrayBatches(*DATA[0], 32, 0, True), 3.0)
+    assert (timer.steps, timer.first_seconds, timer.clock) == (4, 1.0, 4.0)
 
 
 class Stream:

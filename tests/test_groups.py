@@ -142,9 +142,15 @@ def test_a_codebook_draws_for_each_group_from_its_own_mixture(quantizer):
     sampler.build((N, D), M, own)
     single = samplers.get({"class_name": "codebook", "config": {**config, "share_draws": False}})
     single.build((N, D), M, own)
-    q = np.exp(np.float64(to_numpy(sampler.shared_log_prob(own, HIDDEN))))
+    asked = RNG.integers(0, N, (B, 3)).astype("int32")
+
+    def log_probs(hidden, ids):
+        of_ids = [sampler.log_prob(own, hidden, given) for given in (ids, ids[:2])]
+        return sampler.shared_log_prob(own, hidden), single.log_prob(own, hidden), *of_ids
+
+    found = compiled(log_probs, sampler, single)(HIDDEN, asked)
+    q, each, *of_ids = (np.exp(np.float64(to_numpy(log_q))) for log_q in found)
     np.testing.assert_allclose(q.sum(-1), 1.0, rtol=1e-4)
-    each = np.exp(np.float64(to_numpy(single.log_prob(own, HIDDEN))))
     members = np.array([[0, 1, 2, 3], [4, 5, 6, 6]])  # the last example fills up the second group
     np.testing.assert_allclose(q, each[members].mean(1), rtol=1e-3)
     draw = compiled(lambda h, y: sampler.sample(own, h, M, y), sampler)
@@ -157,9 +163,7 @@ def test_a_codebook_draws_for_each_group_from_its_own_mixture(quantizer):
     np.testing.assert_allclose(count, np.log(M * np.take_along_axis(q, ids[0], -1)), rtol=1e-4)
     true = to_numpy(found[0].true_log_expected_count)
     np.testing.assert_allclose(true, np.log(M * q[group, LABELS]), rtol=1e-4)
-    asked = RNG.integers(0, N, (B, 3)).astype("int32")
-    for given, expected in ((asked, q[group]), (asked[:2], q)):
-        found = np.exp(to_numpy(sampler.log_prob(own, HIDDEN, given)))
+    for found, given, expected in zip(of_ids, (asked, asked[:2]), (q[group], q), strict=True):
         np.testing.assert_allclose(found, np.take_along_axis(expected, given, -1), rtol=1e-3)
 
 
@@ -176,7 +180,8 @@ def test_a_head_puts_similar_examples_into_a_group():
     head.sampler.arrange = lambda hidden: None
     assert diagnostics.proposal_quality(head, hidden).kl > 2 * both + 0.1
     del head.sampler.arrange
-    assert np.all(np.isfinite(to_numpy(head(HIDDEN, LABELS, training=True))))
+    train = compiled(lambda h, y: head(h, y, training=True), head)
+    assert np.all(np.isfinite(to_numpy(train(HIDDEN, LABELS))))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -194,7 +199,8 @@ def test_other_heads_and_padding():
     weight = np.array([1, 0, 1, 1, 0, 1, 0], "float32")
     hidden = np.where(weight[:, None] == 0, np.nan, HIDDEN).astype("float32")
     labels = np.where(weight == 0, -1, LABELS)
-    losses = to_numpy(head(hidden, labels, sample_weight=weight, training=True))
+    train = compiled(lambda h, y, w: head(h, y, sample_weight=w, training=True), head)
+    losses = to_numpy(train(hidden, labels, weight))
     assert np.all(losses[weight == 0] == 0) and np.all(losses[weight == 1] > 0)
 
 

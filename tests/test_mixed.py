@@ -141,16 +141,20 @@ def test_draws_and_their_distribution(case, share_draws):
 
 @pytest.mark.parametrize("case", ["exp", "kernel"])
 def test_ids_of_any_shape(case):
-    hidden = batch(N)[0]
     ids = np.random.default_rng(0).integers(0, N, (B, 6)).astype("int32")
     table = make_table(N)
     for share_draws in (False, True):
         sampler = make(case, share_draws)
         sampler.build((N, D), DRAWS, table)
-        everything = to_numpy(sampler.log_prob(table, hidden))
-        some = to_numpy(sampler.log_prob(table, hidden, keras.ops.convert_to_tensor(ids)))
+
+        def log_probs(hidden, ids, sampler=sampler):
+            wanted = (None, ids, ids[0]) if sampler.share_draws else (None, ids)
+            return [sampler.log_prob(table, hidden, own) for own in wanted]
+
+        found = compiled(log_probs, sampler, table)(batch(N)[0], ids)
+        everything, some, *flat = (to_numpy(log_q) for log_q in found)
         np.testing.assert_allclose(some, np.take_along_axis(everything, ids, -1), rtol=1e-4)
-    flat = to_numpy(sampler.log_prob(table, hidden, keras.ops.convert_to_tensor(ids[0])))
+    (flat,) = flat
     np.testing.assert_allclose(flat, everything[0][ids[0]], rtol=1e-4)
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -12,9 +13,12 @@ from shipped import CONFIGS, ROOT, config_path
 
 from softbench import __main__ as command
 from softbench import commands
+from softbench.advise import app as advise_app
 from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
+from softbench.datasets import prepare_app
+from softbench.report import app as report_app
 
 BACKEND = keras.backend.backend()
 MODULE = """
@@ -225,14 +229,13 @@ def test_the_table_of_cells_and_the_ids_for_scripts(own, tmp_path, capsys, monke
     assert listing.table([], tmp_path).split() == expected
 
 
-def test_the_version_is_shown(capsys):
-    import softbench
-
-    for main in (app.parse, app.parse):
-        with pytest.raises(SystemExit) as ended:
-            main(["softbench", "--version"])
-        assert ended.value.code == 0
-        assert capsys.readouterr().out == f"softbench {softbench.__version__}\n"
+@pytest.mark.parametrize("main", [app.parse, advise_app.main, prepare_app.main, report_app.main])
+def test_the_version_is_shown(capsys, main):
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "softbench" / "__init__.py").read_text())
+    with pytest.raises(SystemExit) as ended:
+        main(["softbench", "--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"softbench {version[1]}\n"
 
 
 def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, monkeypatch):

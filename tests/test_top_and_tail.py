@@ -151,7 +151,7 @@ def test_the_certain_classes_are_those_that_add_most_variance(layout, candidates
     config = {"top": top, "num_candidates": candidates}
     head = head_of(layout, config, use_bias=False)
     assert len(set(to_numpy(head.sampler.top.cells.cell).tolist())) == N
-    found = to_numpy(head.sampler._top(head.table, HIDDEN))
+    found = to_numpy(compiled(lambda h: head.sampler._top(head.table, h), head)(HIDDEN))
     p = reference.softmax(reference.scores(HIDDEN, KERNEL))
     pi = reference.inclusion_probabilities(np.array(COUNTS) ** 0.75, M)
     size = -(-B // (LAYOUTS[layout]["groups"] or B))
@@ -304,14 +304,18 @@ def test_groups_are_of_similar_examples():
     centres = np.array([[9, 0], [0, 9], [-9, 0], [0, -9]], float)
     member = RNG.permutation(np.arange(18) % 4)  # 5, 5, 4 and 4: groups of 5, 5, 5 and 3
     points = (centres[member] + RNG.normal(0, 0.1, (18, 2))).astype("float32")
-    order = to_numpy(groups.similar(keras.ops.convert_to_tensor(points), 2))
+
+    def order_of(points, count):
+        return to_numpy(compiled(lambda x: groups.similar(x, count))(points))
+
+    order = order_of(points, 2)
     assert sorted(order.tolist()) == list(range(18))
     parts = [set(member[order[:9]]), set(member[order[9:]])]
     assert len(parts[0] & parts[1]) <= 1
     points[3] = np.nan
-    broken = to_numpy(groups.similar(keras.ops.convert_to_tensor(points), 8))
+    broken = order_of(points, 8)
     assert sorted(broken.tolist()) == list(range(18))
-    few = to_numpy(groups.similar(keras.ops.convert_to_tensor(points[:3]), 8))
+    few = order_of(points[:3], 8)
     assert sorted(few.tolist()) == [0, 1, 2]
 
 
