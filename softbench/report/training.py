@@ -53,7 +53,8 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
             if name != "epochs":
                 shown[f"{name} / paper"] = f"{name}_over_paper"
                 data[f"{name}_over_paper"] = (data[first] / known).where(_as_long(data, paper))
-    data = pd.concat([data, _most_frequent(cells, shown)])
+    bounds = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
+    data = pd.concat([data, *(_bound(cells, shown, *row) for row in bounds.items())])
     page = [_texts(shown, columns, rows) for _, rows in data.groupby(_ROW, sort=False)]
     page = pd.DataFrame(page, columns=["method", "backend", *shown])
     kept = ["method", "backend", "seed", "status", *measured, *shown.values(), "cell"]
@@ -68,11 +69,15 @@ def _as_long(data: pd.DataFrame, paper: Mapping) -> list[bool]:
     ]
 
 
-def _most_frequent(cells: pd.DataFrame, shown: Mapping) -> pd.DataFrame:
-    """What the most frequent classes score as the answer to every input, where records have it."""
-    known = {f"most_frequent.{name}": name for name in shown}
+def _bound(cells: pd.DataFrame, shown: Mapping, field: str, row: str) -> pd.DataFrame:
+    """A row of what needs no training, the same for all methods, where records have it.
+
+    The most frequent classes as the answer to every input; the distribution that generated data
+    were drawn from.
+    """
+    known = {f"{field}.{name}": name for name in shown}
     scores = cells.filter(known, axis="columns").dropna(how="all").head(1).rename(columns=known)
-    return scores.assign(**dict.fromkeys(_ROW, "(most frequent)"), backend="-", status="ok")
+    return scores.assign(**dict.fromkeys(_ROW, row), backend="-", status="ok")
 
 
 def _texts(shown: Mapping, measured: Mapping, rows: pd.DataFrame) -> list[str]:

@@ -40,6 +40,8 @@ def run(job: Job) -> None:
     problem = load(config, job.data_dir)
     chance = problem.evaluate(None, "test")
     result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
+    if problem.oracle is not None:
+        result["oracle"] = {f"test_{key}": value for key, value in problem.oracle().items()}
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model, best = fit(job, method, problem, spec)
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
