@@ -33,7 +33,7 @@ def job(method=None, path=None, **fields):
     config = {"task": "train", "backend": keras.backend.backend(), "seed": 3, "epochs": 4}
     config |= {"optimizer": {"name": "sgd", "learning_rate": WORSE}, "steps_per_epoch": 0, **BAG}
     config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
-    config |= {"keep": "best", "best_by": "nll", "methods": {"x": method or full()}}
+    config |= {"keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
     return Job({**config, **fields}, None, {}, lambda point: None, None, path, 0.0)
 
 
@@ -80,7 +80,7 @@ def test_a_run_that_gets_worse_keeps_the_weights_of_its_first_epoch():
 
 def test_patience_ends_training_after_so_many_points_that_are_no_better(scored, tmp_path):
     """A tie is no better."""
-    made = [job(epochs=9, patience=2, best_by="mrr", path=tmp_path / "x") for _ in range(2)]
+    made = [job(epochs=9, patience=2, keep_by="mrr", path=tmp_path / "x") for _ in range(2)]
     found = trained(made[0])
     assert len(found["curve"]) == 4
     assert (found["best"]["epoch"], found["best"]["valid_mrr"]) == (2, 0.3)
@@ -94,7 +94,7 @@ def test_a_budget_of_seconds(scored, monkeypatch):
         timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
 
     monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
-    found = trained(job(epochs=0, max_train_seconds=5.0, best_by="mrr"))
+    found = trained(job(epochs=0, max_train_seconds=5.0, keep_by="mrr"))
     assert [point["step"] for point in found["curve"]] == [5, 10, 15, 20]
     assert found["best"]["step"] == 10
 
@@ -102,7 +102,7 @@ def test_a_budget_of_seconds(scored, monkeypatch):
 def test_a_killed_run_goes_on_with_the_best_weights_so_far(scored, tmp_path, monkeypatch):
     """Killed in the fourth epoch, the best one being the second."""
     names = ("whole", "resumed")
-    whole, resumed = (job(ROWS, tmp_path / name, best_by="mrr") for name in names)
+    whole, resumed = (job(ROWS, tmp_path / name, keep_by="mrr") for name in names)
     write = checkpoints.write
 
     def writing(place, head, arrays):
@@ -120,15 +120,15 @@ def test_slots_of_rows_are_not_kept():
     head = softbench.SampledSoftmax(5, "uniform", 2, row_optimizer=softbench.RowAdam(0.1))
     head.build((None, 3))
     model = softbench.Classifier(keras.Sequential([keras.Input((3,))]), head)
-    kept = best.Best({"keep": "best", "best_by": "nll"}, model)
+    kept = best.Best({"keep": "best", "keep_by": "nll"}, model)
     kept.add([{"valid_nll": 1.0}])
     slots = sum(len(part) for part in head.table.row_slots)
     assert slots and len(kept.arrays) == len(model.variables) - slots
 
 
 def test_an_unknown_measure_is_named():
-    with pytest.raises(ValueError, match=r"`best_by` must be one of: nll, perpl.*Received: 'loss'"):
-        best.Best({"keep": "best", "best_by": "loss"}, None).add(
+    with pytest.raises(ValueError, match=r"`keep_by` must be one of: nll, perpl.*Received: 'loss'"):
+        best.Best({"keep": "best", "keep_by": "loss"}, None).add(
             [{"epoch": 1, "valid_nll": 1.0, "valid_perplexity": 2.7}]
         )
 
@@ -144,12 +144,12 @@ def cell(**fields):
 
 def test_fields_of_a_cell_only_where_they_are_used():
     plain = cell()
-    assert cell(keep="last", patience=0, best_by="nll").id == plain.id
-    assert not {"keep", "patience", "best_by"} & set(plain.config)
+    assert cell(keep="last", patience=0, keep_by="nll").id == plain.id
+    assert not {"keep", "patience", "keep_by"} & set(plain.config)
     kept = cell(keep="best").config
-    assert (kept["keep"], kept["best_by"], "patience" in kept) == ("best", "ndcg_at_10", False)
-    own = cell(problems={"p": {"patience": 2, "best_by": "nll"}}).config
-    assert (own["patience"], own["best_by"], "keep" in own) == (2, "nll", False)
+    assert (kept["keep"], kept["keep_by"], "patience" in kept) == ("best", "ndcg_at_10", False)
+    own = cell(problems={"p": {"patience": 2, "keep_by": "nll"}}).config
+    assert (own["patience"], own["keep_by"], "keep" in own) == (2, "nll", False)
     for wrong in ({"keep": "first"}, {"patience": -1}):
         with pytest.raises(ConfigError, match=rf"--config.{next(iter(wrong))} must be"):
             cell(**wrong)

@@ -46,7 +46,7 @@ _DEFAULTS = {
     "patience": 0,
     # The measure that is meant by these two, as "perplexity" or "ndcg_at_10"; empty: the first of
     # the page's columns that is one.
-    "best_by": "",
+    "keep_by": "",
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     # What a task that times nothing is asked for; it has no `timing`.
     "options": {},
@@ -84,7 +84,7 @@ _PROBLEM_FIELDS = (
     "options",
     "task",
 )
-_LIMITS = ("methods", "max_train_seconds", "keep", "patience", "best_by")
+_LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
 _WHERE_USED = ("max_train_seconds", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 
@@ -167,8 +167,8 @@ def problems(config: Mapping) -> list[dict]:
 
 
 def _set_best(problem: dict, config: Mapping) -> None:
-    """Sets those of `keep`, `patience` and `best_by` that are used, and no others."""
-    names = ("keep", "patience", "best_by")
+    """Sets those of `keep`, `patience` and `keep_by` that are used, and no others."""
+    names = ("keep", "patience", "keep_by")
     keep, patience, measure = (problem.pop(name, config[name]) for name in names)
     if keep not in ("last", "best"):
         raise _wrong('--config.keep must be "last" or "best"', keep)
@@ -178,7 +178,7 @@ def _set_best(problem: dict, config: Mapping) -> None:
         shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
         measure = measure or next((name[1] for name in shown if name), "perplexity")
         used = {"keep": keep} if keep == "best" else {}
-        problem |= used | ({"patience": patience} if patience else {}) | {"best_by": measure}
+        problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
 
 
 def _check_task(problem: Mapping) -> None:

@@ -16,7 +16,7 @@ class Best:
     row optimizers and the Keras optimizer's variables are not in it.
 
     Args:
-        config: the cell's; of `keep`, `best_by` and `patience` those that are used.
+        config: the cell's; of `keep`, `keep_by` and `patience` those that are used.
         model: built.
 
     Attributes:
@@ -27,7 +27,7 @@ class Best:
     def __init__(self, config: Mapping, model: keras.Model) -> None:
         self.place: int | None = None
         self._keeps = config.get("keep") == "best"
-        self._patience, self._measure = config.get("patience", 0), config.get("best_by", "")
+        self._patience, self._measure = config.get("patience", 0), config.get("keep_by", "")
         self._model, self._value, self._since = model, math.inf, 0
         self.arrays: list[np.ndarray] = []
 
@@ -43,7 +43,7 @@ class Best:
         name = self._measure
         if name not in found:
             known = ", ".join(found)
-            raise ValueError(f"`best_by` must be one of: {known}. Received: {name!r}")
+            raise ValueError(f"`keep_by` must be one of: {known}. Received: {name!r}")
         value = found[name] if name in LOWER else -found[name]
         self._since += 1
         if value < self._value:
