@@ -9,7 +9,7 @@ each sampler trains the same model, from the same start, on the same batches. Th
 Spearman's rank correlation of every figure with the perplexities.
 
 The rows spend their draws in different ways, from 64 for the batch to 100 for each example. The
-language and the labels are those of quickstart, with 10,000 classes each; no head has a bias.
+language and the labels are generated, with 10,000 classes each; no head has a bias.
 """
 
 from softbench.bench.config import experiment

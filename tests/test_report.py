@@ -373,6 +373,9 @@ def test_the_most_frequent_classes_are_a_row_of_records_that_have_them():
     assert table.rows[-1] == ["(most frequent)", "-", "-", "700", "-"]
     (table,) = results(plan, [make_record()])
     assert all(row[0] != "(most frequent)" for row in table.rows)
+    (table,) = results(plan, [with_it | {"oracle": {"test_perplexity": 50.0}}, make_record()])
+    assert [row[0] for row in table.rows[-2:]] == ["(most frequent)", "(oracle)"]
+    assert table.rows[-1] == ["(oracle)", "-", "-", "50", "-"]
 
 
 def test_a_number_of_the_notes_that_is_in_no_record_fails_the_check(tmp_path, capsys):

@@ -7,6 +7,7 @@ A config file defines `get_config()`, which returns `experiment(name, ...)` belo
 import copy
 import functools
 import operator
+import re
 from collections.abc import Iterable, Mapping
 
 from ml_collections import ConfigDict
@@ -39,6 +40,13 @@ _DEFAULTS = {
     # `epochs` are equal parts of them; if that is 0, the curve has a point after every whole epoch
     # and one when the time is over.
     "max_train_seconds": 0.0,
+    # "best": the weights of the best validation point are tested too, as the record's `best`.
+    "keep": "last",
+    # After so many points that are no better than one before them, training ends. 0: never.
+    "patience": 0,
+    # The measure that is meant by these two, as "perplexity" or "ndcg_at_10"; empty: the first of
+    # the page's columns that is one.
+    "keep_by": "",
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
     # What a task that times nothing is asked for; it has no `timing`.
     "options": {},
@@ -76,7 +84,7 @@ _PROBLEM_FIELDS = (
     "options",
     "task",
 )
-_LIMITS = ("methods", "max_train_seconds")
+_LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
 _WHERE_USED = ("max_train_seconds", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 
@@ -152,9 +160,25 @@ def problems(config: Mapping) -> list[dict]:
     found = [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
     for problem in found:
         _check_task(problem)
+        _set_best(problem, config)
         # Fields only where they are used, as above.
         del problem["timing" if problem["options"] else "options"]
     return found
+
+
+def _set_best(problem: dict, config: Mapping) -> None:
+    """Sets those of `keep`, `patience` and `keep_by` that are used, and no others."""
+    names = ("keep", "patience", "keep_by")
+    keep, patience, measure = (problem.pop(name, config[name]) for name in names)
+    if keep not in ("last", "best"):
+        raise _wrong('--config.keep must be "last" or "best"', keep)
+    if patience < 0:
+        raise _wrong("--config.patience must be 0 or more", patience)
+    if keep == "best" or patience:
+        shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
+        measure = measure or next((name[1] for name in shown if name), "perplexity")
+        used = {"keep": keep} if keep == "best" else {}
+        problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
 
 
 def _check_task(problem: Mapping) -> None:

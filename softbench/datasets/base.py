@@ -3,13 +3,16 @@
 Shape letters: N examples, n classes, v features.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 SPLITS = ("train", "valid", "test")
+# Of generated data: makes an iterator over the test examples, (probabilities (B, n) float64, labels
+# csr (B, n)) at a time, by the distribution that the data were drawn from.
+Truth = Callable[[], Iterator[tuple[np.ndarray, sp.csr_matrix]]]
 
 
 def check_split(name: str) -> str:
@@ -28,6 +31,8 @@ class LanguageData(NamedTuple):
         num_classes: n, the size of the vocabulary.
         vocabulary: the n words, or None where the tokens are only ids.
         counts: int64 `(n,)`, occurrences in `train`.
+        truth: see `Truth`; every token of `test` after the first is an example. None where the
+            probabilities are not known.
     """
 
     name: str
@@ -37,6 +42,7 @@ class LanguageData(NamedTuple):
     num_classes: int
     vocabulary: list[str] | None
     counts: np.ndarray
+    truth: Truth | None = None
 
     def split(self, name: str) -> np.ndarray:
         """The stream `(N,)` of "train", "valid" or "test"."""
@@ -62,6 +68,8 @@ class MultiLabelData(NamedTuple):
         num_features: v.
         num_classes: n.
         counts: int64 `(n,)`, occurrences of each label in `train_labels`.
+        truth: see `Truth`; p(y | x) is that y is a label drawn uniformly from those of the row.
+            None where it is not known.
     """
 
     name: str
@@ -74,6 +82,7 @@ class MultiLabelData(NamedTuple):
     num_features: int
     num_classes: int
     counts: np.ndarray
+    truth: Truth | None = None
 
     def split(self, name: str) -> Labelled:
         """The rows of "train", "valid" or "test"."""

@@ -1,10 +1,15 @@
 """A generated language with sequential structure, whose true probabilities are known."""
 
+from collections.abc import Iterator
+
 import numpy as np
+import scipy.sparse as sp
 
 from softbench.common import check_positive
 from softbench.datasets.base import LanguageData
 from softbench.datasets.draws import SLOTS, draw, random_generator, zipf
+
+_ENTRIES = 1 << 21  # of the probabilities that are held at a time
 
 
 class SyntheticLanguage:
@@ -62,9 +67,10 @@ class SyntheticLanguage:
         self._raw_id = np.argsort(-counts, kind="stable")
         new_id = np.empty(num_classes, np.int32)
         new_id[self._raw_id] = np.arange(num_classes)
-        train, valid, test = np.split(new_id[raw], [num_train, num_train + num_valid])
+        parts = np.split(new_id[raw], [num_train, num_train + num_valid])
+        counts = counts[self._raw_id]
         self.data = LanguageData(
-            "synthetic_language", train, valid, test, num_classes, None, counts[self._raw_id]
+            "synthetic_language", *parts, num_classes, None, counts, self._truth
         )
 
     def _generate(self, generator: np.random.Generator, size: int) -> np.ndarray:
@@ -103,15 +109,36 @@ class SyntheticLanguage:
         """
         raw = self._raw_id[np.asarray(tokens)]
         first, last, target = raw[:-2], raw[1:-1], raw[2:]
-        groups = self._groups
         followed = (self._successors[last] == target[:, None]) @ SLOTS
-        chosen = self._next_group[first % groups, last % groups]
-        group = (chosen == (target % groups)[:, None]) @ SLOTS
-        rank = self._ranks[target // groups]
-        last_rank = (len(self._ranks) - 1) * groups + target % groups
-        folded = (target < groups) & (last_rank >= self._n) & (len(self._ranks) > 1)
-        rank = rank + np.where(folded, self._ranks[-1], 0.0)
-        return np.log(self._collocation * followed + (1.0 - self._collocation) * group * rank)
+        chosen = self._next_group[first % self._groups, last % self._groups]
+        group = (chosen == (target % self._groups)[:, None]) @ SLOTS
+        ranked = group * self._in_group()[target]
+        return np.log(self._collocation * followed + (1.0 - self._collocation) * ranked)
+
+    def _in_group(self) -> np.ndarray:
+        """z(y | g(y)) of each class, float64 `(n,)`, by raw id."""
+        ids, groups = np.arange(self._n), self._groups
+        last_rank = (len(self._ranks) - 1) * groups + ids % groups
+        folded = (ids < groups) & (last_rank >= self._n) & (len(self._ranks) > 1)
+        return self._ranks[ids // groups] + np.where(folded, self._ranks[-1], 0.0)
+
+    def _truth(self) -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
+        """See `LanguageData.truth`; the last token before the test set is known as well."""
+        tokens = np.append(self.data.valid[-1:], self.data.test)
+        raw, targets = self._raw_id[tokens], tokens[2:]
+        in_group, group = self._in_group(), np.arange(self._n) % self._groups
+        size = max(1, _ENTRIES // self._n)
+        for start in range(0, len(targets), size):
+            labels = targets[start : start + size]
+            first, last = (raw[start + i :][: len(labels)] for i in range(2))
+            rows = np.arange(len(labels))[:, None]
+            of_groups = np.zeros((len(labels), self._groups))
+            chosen = self._next_group[first % self._groups, last % self._groups]
+            np.add.at(of_groups, (rows, chosen), SLOTS)
+            p = (1.0 - self._collocation) * of_groups[:, group] * in_group
+            np.add.at(p, (rows, self._successors[last]), self._collocation * SLOTS)
+            ones, ends = np.ones(len(labels), np.float32), np.arange(len(labels) + 1)
+            yield p[:, self._raw_id], sp.csr_matrix((ones, labels, ends), p.shape)
 
 
 def synthetic_language(

@@ -98,7 +98,7 @@ def _train(
     if steps or watchers:
         job = job._replace(checkpoint=None)
     watched = problem._replace(callbacks=lambda: [*problem.callbacks(), weights, *watchers])
-    model = train.fit(job, method, watched, config["optimizer"])
+    model, _ = train.fit(job, method, watched, config["optimizer"])
     found = {1.0: _trained(model, problem, job.result["curve"][-1]["valid_nll"])}
     for fraction, step in steps.items():
         for variable, value in zip(model.variables, weights.taken[step], strict=True):

@@ -81,7 +81,8 @@ def cells(records: list[dict]) -> pd.DataFrame:
         command, date, hardware, software, commit, error: of the record.
         code, data: digests of softbench's source and of prepared data, None where unknown.
         tree_s: seconds of fitting a tree before training.
-        most_frequent.*: what the most frequent classes score.
+        most_frequent.*: what the most frequent classes score; oracle.*: what the true
+            distribution of generated data does.
         the columns of `softbench.report.measures`, and all of `final`.
     """
     return long(records, _methods)
@@ -91,8 +92,9 @@ def _methods(record: Mapping) -> list[dict]:
     kinds = records_lib.sampler_kinds(record)
     common = {**_provenance(record), **measures.values(record)}
     common["tree_s"] = (record.get("tree") or {}).get("fit_seconds")
-    chance = record.get("most_frequent") or {}
-    common |= {f"most_frequent.{name}": value for name, value in chance.items()}
+    for row in ("most_frequent", "oracle"):
+        scores = record.get(row) or {}
+        common |= {f"{row}.{name}": value for name, value in scores.items()}
     return [
         {
             "method": name,

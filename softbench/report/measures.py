@@ -103,8 +103,9 @@ def columns(column: str) -> list[str]:
 
 
 def values(record: Mapping) -> dict[str, float | None]:
-    """Returns {column of a DataFrame: number} of all measures of a record."""
+    """Returns {column of a DataFrame: number} of all measures of a record, `best.*` among them."""
     found = dict(record.get("final") or {})
+    found |= {f"best.{key}": value for key, value in (record.get("best") or {}).items()}
     for measure in MEASURES.values():
         found |= measure.of(record) if measure.of else {}
     return found

@@ -11,7 +11,8 @@ from softbench.report.lines import ROW as _ROW
 from softbench.report.lines import plots as plots
 from softbench.report.tables import Table, in_order, number, table, text
 
-_CHANCE = "(most frequent)"
+# {field of a record: its row}: what needs no training, the same for all methods.
+_BOUNDS = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
 _PAIRED = f"""\
 A row's value less that of `{REFERENCE}` with the same seed, which has the same order of the data
 and the same start of all that both share: the mean over the seeds and half of its 95 % interval."""
@@ -61,7 +62,7 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
             if name != "epochs":
                 shown[f"{name} / paper"] = f"{name}_over_paper"
                 data[f"{name}_over_paper"] = (data[first] / known).where(_as_long(data, paper))
-    data = pd.concat([data, _most_frequent(cells, shown)])
+    data = pd.concat([data, *(_bound(cells, shown, *row) for row in _BOUNDS.items())])
     groups = [rows for _, rows in data.groupby(_ROW, sort=False)]
     equal = cells.loc[cells["status"] == "ok", ["epochs", "budget", "cut"]]
     equal = len(equal.drop_duplicates()) == 1
@@ -87,7 +88,7 @@ def _column(groups: list, name: str, column: str, equal: bool) -> list[str]:
     if not equal or name != column or measures.on_curve(name) is None:
         return list(map(str, found))
     nothing = interval([])
-    ours = [rows["method"].iloc[0] != _CHANCE for rows in groups]
+    ours = [rows["method"].iloc[0] not in _BOUNDS.values() for rows in groups]
     kept = [value if own else nothing for value, own in zip(found, ours, strict=True)]
     shown = intervals.marked(kept, measures.lower_is_better(name))
     return [best if own else str(v) for best, own, v in zip(shown, ours, found, strict=True)]
@@ -150,11 +151,15 @@ def _as_long(data: pd.DataFrame, paper: Mapping) -> list[bool]:
     ]
 
 
-def _most_frequent(cells: pd.DataFrame, shown: Mapping) -> pd.DataFrame:
-    """What the most frequent classes score as the answer to every input, where records have it."""
-    known = {f"most_frequent.{name}": name for name in shown}
+def _bound(cells: pd.DataFrame, shown: Mapping, field: str, row: str) -> pd.DataFrame:
+    """A row of what needs no training, the same for all methods, where records have it.
+
+    The most frequent classes as the answer to every input; the distribution that generated data
+    were drawn from.
+    """
+    known = {f"{field}.{name}": name for name in shown}
     scores = cells.filter(known, axis="columns").dropna(how="all").head(1).rename(columns=known)
-    return scores.assign(**dict.fromkeys(_ROW, _CHANCE), backend="-", status="ok")
+    return scores.assign(**dict.fromkeys(_ROW, row), backend="-", status="ok")
 
 
 def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:

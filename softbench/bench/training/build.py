@@ -129,9 +129,15 @@ def _with_counts(value: object, counts: np.ndarray) -> object:
 
 
 def optimizer(spec: dict) -> keras.optimizers.Optimizer:
-    """Builds a Keras optimizer from {"name", "learning_rate", "global_clipnorm", ...}."""
+    """Builds a Keras optimizer from {"name", "learning_rate", "global_clipnorm", ...}.
+
+    The rate may be a schedule of Keras: {"class_name": "CosineDecay", "config": {...}}.
+    """
     kwargs = {key: value for key, value in spec.items() if key not in ("name", "schedule")}
-    return keras.optimizers.get({"class_name": spec["name"], "config": kwargs})
+    if isinstance(kwargs["learning_rate"], dict):
+        schedule = keras.optimizers.schedules.deserialize(kwargs["learning_rate"])
+        kwargs["learning_rate"] = schedule
+    return type(keras.optimizers.get(spec["name"]))(**kwargs)
 
 
 class Batches(keras.utils.PyDataset):

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from softbench import metrics
 from softbench.datasets import padded_labels
+from softbench.datasets.base import Truth
 
 _SLOTS = 64  # labels of a row that are scored at a time
 
@@ -126,6 +127,27 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
         return np.tile(top, (rows, 1)), nll[labels.indices], np.full(rows, np.exp(-nll[top[0]]))
 
     return scorer
+
+
+def oracle(truth: Truth, ks: tuple[int, ...], counts: np.ndarray) -> dict[str, float]:
+    """Returns nll, perplexity and precision@k of the distribution that the data were drawn from.
+
+    Args:
+        truth: of a data set.
+        ks: depths; those beyond n are left out.
+        counts: (n,) training labels of each class.
+    """
+    ks = tuple(k for k in ks if k <= len(counts))
+    totals = metrics.RankingTotals(ks, counts)
+    for p, labels in truth():
+        best = np.argpartition(-p, max(ks) - 1, axis=1)[:, : max(ks)]
+        order = np.argsort(-np.take_along_axis(p, best, axis=1), axis=1, kind="stable")
+        rows = np.repeat(np.arange(len(p)), np.diff(labels.indptr))
+        nll = -np.log(p[rows, labels.indices])
+        totals.update(np.take_along_axis(best, order, axis=1), labels, nll)
+    found = totals.result()
+    names = ("nll", "perplexity", *(f"precision_at_{k}" for k in ks))
+    return {name: found[name] for name in names}
 
 
 def _evaluator(model: keras.Model, k: int) -> Evaluator:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
 from softbench.bench.training import build, own_model, recommenders, side_inputs
-from softbench.bench.training.evaluation import evaluate
+from softbench.bench.training.evaluation import evaluate, oracle
 
 TOP_K = (1, 3, 5)
 # A and B of the propensity model, for the sets that its paper fits it to.
@@ -45,6 +45,8 @@ class Problem(NamedTuple):
         num_rows: N of the training set, if its rows have numbers and no order, else None.
         tied: built head -> the encoder that reads the head's table, of the same shapes as
             `encoder`; None where the encoder has tables of its own alone.
+        oracle: () -> scores on the test set of the distribution that generated data were drawn
+            from; None where it is not known.
     """
 
     num_classes: int
@@ -60,6 +62,7 @@ class Problem(NamedTuple):
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
     tied: Callable[[keras.layers.Layer], keras.Model] | None = None
+    oracle: Callable[[], dict] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -67,6 +70,13 @@ def load(config: dict, data_dir: str | None) -> Problem:
     dataset = datasets.arguments(config["dataset"])
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
+    found = _problem(data, config)
+    if getattr(data, "truth", None) is None:
+        return found
+    return found._replace(oracle=lambda: oracle(data.truth, TOP_K, data.counts))
+
+
+def _problem(data: Any, config: dict) -> Problem:
     if isinstance(data, datasets.LanguageData):
         return _language(data, config)
     if isinstance(data, datasets.TripleData):

@@ -6,6 +6,7 @@ a function.
 """
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import numpy as np
 from softbench.bench import checkpoints, environment, provenance, records
 from softbench.bench.job import Job
 from softbench.bench.timing import StepTimer
+from softbench.bench.training.best import Best
 from softbench.bench.training.problems import Problem
 
 
@@ -30,15 +32,19 @@ class Saver(keras.callbacks.Callback):
         model: compiled, and built.
         problem: its `train` batches are those of the run.
         timer: the run's.
+        best: its weights so far are a part of the checkpoint.
 
     Attributes:
         epoch: from which the run goes on, from 0.
         done: steps of the pass through the data that were done when its checkpoint was written.
     """
 
-    def __init__(self, job: Job, model: keras.Model, problem: Problem, timer: StepTimer) -> None:
+    def __init__(
+        self, job: Job, model: keras.Model, problem: Problem, timer: StepTimer, best: Best
+    ) -> None:
         super().__init__()
         self.epoch = self.done = 0
+        self._best = best
         self._job, self._timer, self._length = job, timer, len(problem.train)
         self._last = time.monotonic()
         self.set_model(model)
@@ -65,13 +71,15 @@ class Saver(keras.callbacks.Callback):
         for point in result["curve"]:
             self._job.progress(point)
         self._restore()
+        kept = itertools.islice(checkpoints.read_arrays(path), 1 + len(head["variables"]), None)
+        self._best.go_on(head["best"], kept, result["curve"])
         steps = head["timer"]["steps"]
         print(f"{path.stem}: goes on in epoch {self.epoch + 1}, after step {steps}", flush=True)
 
     def _restore(self) -> None:
         arrays = checkpoints.read_arrays(self._job.checkpoint)
         next(arrays)
-        for variable, array in zip(self._variables(), arrays, strict=True):
+        for variable, array in zip(self._variables(), arrays, strict=False):
             variable.assign(array.view(np.dtype(variable.dtype)))
 
     def _variables(self) -> list[keras.Variable]:
@@ -105,6 +113,7 @@ class Saver(keras.callbacks.Callback):
         variables = self._variables()
         head = {**self._identity, "variables": _specs(variables), "epoch": epoch, "done": done}
         head |= {"timer": self._timer.state(), "result": records.finite(self._job.result)}
+        head["best"] = self._best.state()
         try:
             checkpoints.write(self._job.checkpoint, head, self._arrays(variables))
         except OSError as error:  # the disk may be full: that is no reason to end
@@ -115,8 +124,8 @@ class Saver(keras.callbacks.Callback):
 
     def _arrays(self, variables: list[keras.Variable]) -> Iterator[np.ndarray]:
         yield np.asarray(self._timer.seconds, np.float64)
-        for variable in variables:
-            value = keras.ops.convert_to_numpy(variable.value)
+        current = (keras.ops.convert_to_numpy(variable.value) for variable in variables)
+        for value in itertools.chain(current, self._best.arrays):
             # Files of arrays know NumPy's own types alone; bfloat16 is none of them.
             yield value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
 

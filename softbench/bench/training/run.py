@@ -16,6 +16,7 @@ from softbench import diagnostics
 from softbench.bench import timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import build, resume, side_inputs
+from softbench.bench.training.best import Best
 from softbench.bench.training.problems import TOP_K, Problem, load
 from softbench.metrics.ranking import medians_by_frequency
 
@@ -28,6 +29,7 @@ class _Training(NamedTuple):
     problem: Problem
     timer: timing.StepTimer
     saver: resume.Saver
+    best: Best
     own: list[keras.callbacks.Callback]
 
 
@@ -38,19 +40,29 @@ def run(job: Job) -> None:
     problem = load(config, job.data_dir)
     chance = problem.evaluate(None, "test")
     result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
+    if problem.oracle is not None:
+        result["oracle"] = {f"test_{key}": value for key, value in problem.oracle().items()}
     spec = {**config["optimizer"], **method.get("optimizer", {})}
-    model = fit(job, method, problem, spec)
+    model, best = fit(job, method, problem, spec)
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
     repetitions = config["timing"]["head_repetitions"]
     if repetitions and not isinstance(model.encoder.output, dict):
         result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
+    if best.arrays:
+        best.put_back()
+        point = result["curve"][best.place]
+        result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
+        result["best"] |= _final(point, problem.evaluate(model, "test"))
 
 
-def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
+def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Model, Best]:
     """Trains an encoder and a method's head; fills `job.result` with curve and step times.
 
     Goes on from the job's checkpoint, if there is one. The method is {"head", "kwargs"}, see
     `build.head`; `spec` is that of the optimizer.
+
+    Returns:
+        The model with its last weights, and the best ones where the config keeps them.
     """
     config, result = job.config, job.result
     timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))
@@ -63,17 +75,23 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> keras.Model:
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
-    saver = resume.Saver(job, model, problem, timer)
+    best = Best(config, model)
+    saver = resume.Saver(job, model, problem, timer, best)
     own = build.callbacks(config.get("callbacks", ()))
-    run = _Training(job, model, problem, timer, saver, own)
+    run = _Training(job, model, problem, timer, saver, best, own)
     try:
         for epoch, until in _epochs(config, timer, saver.epoch):
-            model.optimizer.learning_rate = problem.optimizer(spec, epoch)["learning_rate"]
+            if best.is_over():
+                break
+            rate = problem.optimizer(spec, epoch)["learning_rate"]
+            if not isinstance(rate, Mapping):  # a schedule of Keras, which counts steps itself
+                model.optimizer.learning_rate = rate
             _add_point(run, epoch, _train(run, epoch, until, bool(config["epochs"])))
+            best.add(result["curve"])
             saver.end_epoch(epoch)
     finally:
         result |= _step_times(timer, problem.examples)
-    return model
+    return model, best
 
 
 def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[tuple[int, float]]:

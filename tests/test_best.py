@@ -1,0 +1,155 @@
+"""Best weights: which are kept and tested, early stopping, and going on after a kill."""
+
+import shutil
+
+import keras
+import pytest
+
+import softbench
+from softbench.bench import checkpoints, matrix, records, timing
+from softbench.bench import config as config_lib
+from softbench.bench.config import ConfigError
+from softbench.bench.job import Job
+from softbench.bench.methods import full, sampled, with_row_updates
+from softbench.bench.training import best
+from softbench.bench.training import run as train
+
+BAG = {
+    "dataset": {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
+    | {"num_train": 40, "num_valid": 30, "num_test": 30},
+    "model": {"name": "bag", "dim": 4, "batch_size": 8},
+}
+# From the second epoch of 5 steps on, the rate is so large that the model gets worse.
+WORSE = {
+    "class_name": "PiecewiseConstantDecay",
+    "config": {"boundaries": [4], "values": [0.1, 30.0]},
+}
+ROWS = with_row_updates(sampled("uniform", 5), {"name": "adam", "learning_rate": 0.01})
+TIMED = ("compile_seconds", "step_ms", "examples_per_second", "seconds", "evaluation_seconds")
+
+
+def job(method=None, path=None, **fields):
+    """A run of 4 epochs of 5 steps that gets worse, with a checkpoint after every step."""
+    config = {"task": "train", "backend": keras.backend.backend(), "seed": 3, "epochs": 4}
+    config |= {"optimizer": {"name": "sgd", "learning_rate": WORSE}, "steps_per_epoch": 0, **BAG}
+    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
+    config |= {"keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
+    return Job({**config, **fields}, None, {}, lambda point: None, None, path, 0.0)
+
+
+def trained(made):
+    """The record's fields that no clock decides."""
+    keras.utils.set_random_seed(made.config["seed"])
+    train.run(made)
+    return untimed(records.finite(made.result))
+
+
+def untimed(value):
+    if isinstance(value, list):
+        return [untimed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: untimed(item) for key, item in value.items() if key not in TIMED}
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """Validation scores that follow from the steps done alone: best after the second epoch."""
+    scores, load = {5: 0.1, 10: 0.3, 15: 0.3, 20: 0.2}, train.load
+
+    def loaded(config, data_dir):
+        problem = load(config, data_dir)
+
+        def evaluate(model, split):
+            known = model is not None and split == "valid"
+            own = {"mrr": scores[int(model.optimizer.iterations)]} if known else {}
+            return problem.evaluate(model, split) | own
+
+        return problem._replace(evaluate=evaluate)
+
+    monkeypatch.setattr(train, "load", loaded)
+
+
+def test_a_run_that_gets_worse_keeps_the_weights_of_its_first_epoch():
+    """They score what a run of one epoch ends with."""
+    found, short = trained(job()), trained(job(epochs=1, keep="last"))
+    assert found["curve"][0]["valid_nll"] < found["curve"][-1]["valid_nll"]
+    assert found["best"] == {"epoch": 1, "step": 5} | short["final"] and "best" not in short
+    assert found["final"]["test_nll"] > found["best"]["test_nll"]
+
+
+def test_patience_ends_training_after_so_many_points_that_are_no_better(scored, tmp_path):
+    """A tie is no better."""
+    made = [job(epochs=9, patience=2, keep_by="mrr", path=tmp_path / "x") for _ in range(2)]
+    found = trained(made[0])
+    assert len(found["curve"]) == 4
+    assert (found["best"]["epoch"], found["best"]["valid_mrr"]) == (2, 0.3)
+    assert trained(made[1]) == found  # goes on from the end, as if killed while it was tested
+
+
+def test_a_budget_of_seconds(scored, monkeypatch):
+    """By a clock of the test: each of 20 steps takes a quarter of a second."""
+
+    def tick(timer, batch, logs):
+        timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
+
+    monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
+    found = trained(job(epochs=0, max_train_seconds=5.0, keep_by="mrr"))
+    assert [point["step"] for point in found["curve"]] == [5, 10, 15, 20]
+    assert found["best"]["step"] == 10
+
+
+def test_a_killed_run_goes_on_with_the_best_weights_so_far(scored, tmp_path, monkeypatch):
+    """Killed in the fourth epoch, the best one being the second."""
+    names = ("whole", "resumed")
+    whole, resumed = (job(ROWS, tmp_path / name, keep_by="mrr") for name in names)
+    write = checkpoints.write
+
+    def writing(place, head, arrays):
+        write(place, head, arrays)
+        if head["timer"]["steps"] == 17:
+            shutil.copy(place, resumed.checkpoint)
+
+    monkeypatch.setattr(checkpoints, "write", writing)
+    expected = trained(whole)
+    assert expected["best"]["epoch"] == 2 and resumed.checkpoint.exists()
+    assert trained(resumed) == expected
+
+
+def test_slots_of_rows_are_not_kept():
+    head = softbench.SampledSoftmax(5, "uniform", 2, row_optimizer=softbench.RowAdam(0.1))
+    head.build((None, 3))
+    model = softbench.Classifier(keras.Sequential([keras.Input((3,))]), head)
+    kept = best.Best({"keep": "best", "keep_by": "nll"}, model)
+    kept.add([{"valid_nll": 1.0}])
+    slots = sum(len(part) for part in head.table.row_slots)
+    assert slots and len(kept.arrays) == len(model.variables) - slots
+
+
+def test_an_unknown_measure_is_named():
+    with pytest.raises(ValueError, match=r"`keep_by` must be one of: nll, perpl.*Received: 'loss'"):
+        best.Best({"keep": "best", "keep_by": "loss"}, None).add(
+            [{"epoch": 1, "valid_nll": 1.0, "valid_perplexity": 2.7}]
+        )
+
+
+def cell(**fields):
+    columns = ("step_ms", "test_ndcg_at_10", "test_perplexity")
+    config = config_lib.plain(
+        config_lib.experiment("x", method_table={"a": full()}, columns=columns, **BAG, **fields)
+    )
+    config_lib.check(config)
+    return matrix.cells(config)[0]
+
+
+def test_fields_of_a_cell_only_where_they_are_used():
+    plain = cell()
+    assert cell(keep="last", patience=0, keep_by="nll").id == plain.id
+    assert not {"keep", "patience", "keep_by"} & set(plain.config)
+    kept = cell(keep="best").config
+    assert (kept["keep"], kept["keep_by"], "patience" in kept) == ("best", "ndcg_at_10", False)
+    own = cell(problems={"p": {"patience": 2, "keep_by": "nll"}}).config
+    assert (own["patience"], own["keep_by"], "keep" in own) == (2, "nll", False)
+    for wrong in ({"keep": "first"}, {"patience": -1}):
+        with pytest.raises(ConfigError, match=rf"--config.{next(iter(wrong))} must be"):
+            cell(**wrong)
