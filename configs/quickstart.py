@@ -3,7 +3,7 @@
     softbench --config=quickstart --workdir=my_results
     softbench --config=quickstart "--config.seeds=(0,1,2)"
 
-18 cells a seed, about four minutes on two cores that do nothing else. The committed page comes from
+18 cells a seed, four minutes on two cores that do nothing else. The committed page comes from
 the second command. (Without `--workdir` the committed records count as done.)
 The run ends with two tables: a language of 2,000 words (LSTM; perplexity) and an extreme
 classification set of 2,048 labels (sparse bag of features; precision@1/3/5). In each, all rows
