@@ -9,13 +9,17 @@ are ranked but those that the user has had. The encoder has one block of 64 unit
 as in the eSASRec paper, and reads its items from the table of the head; histories are packed into
 rows of 50 steps, so that no step is padding. All rows have one head model, cosines over a
 temperature and biases that begin at the log frequencies, and 256 classes to compare with; `full`
-has all of them.
+has all of them, and `popularity_1024` the number in its name.
+
+`equal_time` gives rows that are worth it the same seconds of training instead of the same epochs:
+
+    softbench --config=configs/sequences.py:equal_time --data_dir=... --backend=jax
 
 The published numbers beside ours: SASRec with binary cross-entropy and one negative, and with
 sampled softmax of 256 (arXiv 2508.06450); SCE (Mezentsev et al. 2024), which has two blocks.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import ConfigError, experiment
 from softbench.bench.methods import (
     NORMALISED_FREQUENCIES,
     SMALL_HISTORIES,
@@ -40,6 +44,7 @@ MODEL = {
 }
 M = 256
 SHARED = {"share_draws": True}
+EQUAL_TIME = "full,popularity,popularity_1024,mixed,codebook,top_and_tail"
 COLUMNS = (*ranking_columns(10), "epochs", "step_ms", "head_ms", "memory_mb")
 
 
@@ -50,48 +55,74 @@ def logistic(num_sampled, t):
     return row("NegativeSampling", sampler=uniform, num_sampled=num_sampled, **kwargs)
 
 
-def get_config():
-    """Returns the experiment; every value can be overridden on the command line."""
+def method_table():
+    """All rows."""
     head, counts = NORMALISED_FREQUENCIES, {"counts": "train + 1"}  # some items are in no history
     both = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **SHARED)}
     mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
-    methods = {
+    return {
         "full": full(**head),
         "uniform": sampled("uniform", M, head, **SHARED),
         "popularity": sampled("unigram", M, head, power=0.75, unique=True, **counts, **SHARED),
+        "popularity_1024": sampled(
+            "unigram", 4 * M, head, power=0.75, unique=True, **counts, **SHARED
+        ),
         "in_batch": sampled("in_batch", M, head, counts="train"),
         "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **head),
         "codebook": sampled("codebook", M, head, **counts, **SHARED),
-        "top_and_tail": sampled("top_and_tail", M, head, num_top=M // 2, groups=1, **counts),
+        "top_and_tail": sampled("top_and_tail", M // 2, head, num_top=M // 2, groups=1, **counts),
         "gbce": logistic(M, 0.75),
         "bce": logistic(M, 0.0),
         "bce_1": logistic(1, 0.0),
         "sce": row("BucketedSoftmax", num_buckets=56, bucket_examples=56, bucket_classes=M, **head),
     }
+
+
+def equal_time():
+    """What differs when all rows train for the same seconds, on an idle machine."""
+    names = "recall_at_10", "ndcg_at_10"
+    return {
+        "title": "Next-item prediction on Amazon Beauty, leave-one-out: equal time",
+        "methods": EQUAL_TIME,
+        "seeds": (0, 1, 2),
+        "epochs": 8,  # equal parts of the time
+        "max_train_seconds": 40.0,
+        "keep": "best",
+        "keep_by": "valid_ndcg_at_10",
+        "columns": (*(f"best.test_{n}" for n in names), *(f"test_{n}" for n in names), "step_ms"),
+        "paper": {},
+    }
+
+
+def get_config(part=None):
+    """Returns the experiment, or that at equal time; every value can be overridden."""
+    if part not in (None, "equal_time"):
+        raise ConfigError(f"After the colon: nothing or equal_time. Received: {part!r}")
     published = {"uniform": (0.0921, 0.0531), "bce_1": (0.0605, 0.0318), "sce": (0.0935, 0.0544)}
-    return experiment(
-        "sequences",
-        title="Next-item prediction on Amazon Beauty, leave-one-out",
-        dataset={"name": "beauty"},
-        model=MODEL,
-        optimizer={"name": "adam", "learning_rate": 3e-3},
-        method_table=methods,
-        epochs=20,
-        cell_timeout_s=2 * 3600.0,
-        timing={"warmup_steps": 5, "head_repetitions": 10},
-        paper={
+    fields = {
+        "title": "Next-item prediction on Amazon Beauty, leave-one-out",
+        "dataset": {"name": "beauty"},
+        "model": MODEL,
+        "optimizer": {"name": "adam", "learning_rate": 3e-3},
+        "method_table": method_table(),
+        "epochs": 20,
+        "cell_timeout_s": 2 * 3600.0,
+        "timing": {"warmup_steps": 5, "head_repetitions": 10},
+        "paper": {
             f"beauty-sasrec-{name}": dict(zip(COLUMNS[:2], numbers, strict=True))
             for name, numbers in published.items()
         },
-        columns=COLUMNS,
-        presets={
-            "smoke": {
-                "dataset": SMALL_HISTORIES,
-                "model": {**MODEL, "dim": 16, "length": 16},
-                "methods": "full,in_batch,gbce,sce",
-                "epochs": 2,
-                "timing": SMALL_TIMING,
-            },
-            "paper": {},
-        },
-    )
+        "columns": COLUMNS,
+    }
+    smoke = {
+        "dataset": SMALL_HISTORIES,
+        "model": {**MODEL, "dim": 16, "length": 16},
+        "methods": "full,in_batch,gbce,sce",
+        "epochs": 2,
+        "timing": SMALL_TIMING,
+    }
+    if part:
+        fields |= equal_time()
+        smoke |= {"max_train_seconds": 3.0, "seeds": (0,)}
+    name = "sequences_equal_time" if part else "sequences"
+    return experiment(name, **fields, presets={"smoke": smoke, "paper": {}})

@@ -8,7 +8,7 @@ from conftest import compiled, gradient_function, rejects, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
 
 from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD
-from softbench.heads import adaptive, base
+from softbench.heads import adaptive, exact
 
 B, D = 9, 4
 
@@ -92,7 +92,7 @@ def test_hierarchical_spreads_the_classes_evenly():
 @pytest.mark.parametrize("top_depth", [0, 2, 4])
 def test_hierarchical_streams(monkeypatch, top_depth):
     """Top k in chunks of 4 classes, above and below the levels that are held at once."""
-    monkeypatch.setattr(base, "DENSE_CLASSES", 4)
+    monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
     head = built(HierarchicalSoftmax(11, LEAVES))
     head.top_depth = top_depth
     assert_is_the_model(head, 11)
@@ -164,7 +164,7 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 
 
 def test_adaptive_streams(monkeypatch):
-    monkeypatch.setattr(base, "DENSE_CLASSES", 4)
+    monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
     monkeypatch.setattr(adaptive, "DENSE_CLASSES", 4)
     assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], 1.5, counts=np.arange(23) + 1)), 23)
 
