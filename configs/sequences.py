@@ -88,7 +88,7 @@ def equal_time():
         "epochs": 8,  # equal parts of the time
         "max_train_seconds": 40.0,
         "keep": "best",
-        "keep_by": "valid_ndcg_at_10",
+        "keep_by": "ndcg_at_10",
         "columns": (*(f"best.test_{n}" for n in names), *(f"test_{n}" for n in names), "step_ms"),
         "paper": {},
     }
