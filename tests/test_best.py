@@ -61,8 +61,9 @@ def scored(monkeypatch):
         problem = load(config, data_dir)
 
         def evaluate(model, split):
-            known = model is not None and split == "valid"
-            own = {"mrr": scores[int(model.optimizer.iterations)]} if known else {}
+            own = {"mrr": 0.0} if model is None else {}
+            if model is not None and split == "valid":
+                own = {"mrr": scores[int(model.optimizer.iterations)]}
             return problem.evaluate(model, split) | own
 
         return problem._replace(evaluate=evaluate)
@@ -128,9 +129,18 @@ def test_slots_of_rows_are_not_kept():
 
 def test_an_unknown_measure_is_named():
     with pytest.raises(ValueError, match=r"`keep_by` must be one of: nll, perpl.*Received: 'loss'"):
-        best.Best({"keep": "best", "keep_by": "loss"}, None).add(
-            [{"epoch": 1, "valid_nll": 1.0, "valid_perplexity": 2.7}]
-        )
+        best.check({"keep": "best", "keep_by": "loss"}, {"nll": 1.0, "perplexity": 2.7})
+    best.check({"keep": "best", "keep_by": "nll"}, {"nll": 1.0})
+    best.check({}, {"nll": 1.0})
+
+
+@pytest.mark.parametrize(("measure", "place"), [("ece", 1), ("nll_tail", 1), ("ndcg_at_10", 0)])
+def test_which_way_a_measure_is_better(measure, place):
+    kept = best.Best({"patience": 5, "keep_by": measure}, None)
+    curve = [{f"valid_{measure}": value} for value in (0.3, 0.2)]
+    for end in (1, 2):
+        kept.add(curve[:end])
+    assert kept.place == place
 
 
 def cell(**fields):

@@ -108,6 +108,10 @@ def test_the_best_row_is_marked_and_those_whose_interval_overlaps():
     assert plot["lines"]["lone"] == [[10.0, 180.0], [20.0, 1]]
     (alone,) = results(plan, made[::3])
     assert row_of(alone, "lone")[2] == "**1**" and "One seed" in alone.words
+    kept = [record | {"best": record["final"]} for record in made]  # of the best weights
+    table, paired = training.tables(plan | {"columns": ["best.test_perplexity"]}, kept)
+    assert {row[0]: row[3] for row in table.rows} == expected
+    assert [row[2:] for row in paired.rows] == [["3", "2 ± 0"], ["3", "20 ± 0"]]
 
 
 def test_other_epochs_are_another_row():

@@ -92,8 +92,8 @@ MEASURES: dict[str, Measure] = {
 
 
 def name(column: str) -> str:
-    """Returns a column's name without the part of the data it is of."""
-    return column.removeprefix("test_").removeprefix("valid_")
+    """Returns a column's name without the part of the data, and the weights, that it is of."""
+    return column.removeprefix("best.").removeprefix("test_").removeprefix("valid_")
 
 
 def columns(column: str) -> list[str]:

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 import keras
 import numpy as np
 
-LOWER = ("nll", "perplexity")  # of the measures; of all others more is better
+LOWER = ("nll", "perplexity", "ece")  # how measures begin of which less is better
+
+
+def check(config: Mapping, measures: Iterable[str]) -> None:
+    """Raises a ValueError if `keep_by` is used and is none of the measures of an evaluation."""
+    if config.get("keep_by", "") not in ("", *measures):
+        known = ", ".join(measures)
+        raise ValueError(f"`keep_by` must be one of: {known}. Received: {config['keep_by']!r}")
 
 
 class Best:
@@ -32,25 +39,21 @@ class Best:
         self.arrays: list[np.ndarray] = []
 
     def add(self, curve: list[dict]) -> None:
-        """Looks at the last point of a curve, that of the model's weights.
-
-        Raises:
-            ValueError: if the point does not have the measure.
-        """
+        """Looks at the last point of a curve, that of the model's weights."""
         if not (self._keeps or self._patience):
             return
-        found = {key.removeprefix("valid_"): curve[-1][key] for key in curve[-1] if "valid_" in key}
-        name = self._measure
-        if name not in found:
-            known = ", ".join(found)
-            raise ValueError(f"`keep_by` must be one of: {known}. Received: {name!r}")
-        value = found[name] if name in LOWER else -found[name]
+        value = self._loss(curve[-1])
         self._since += 1
         if value < self._value:
             self.place, self._value, self._since = len(curve) - 1, value, 0
             if self._keeps:
                 numbers = keras.ops.convert_to_numpy
                 self.arrays = [np.array(numbers(v.value)) for v in self._variables()]
+
+    def _loss(self, point: Mapping) -> float:
+        """The measure at a point, less being better."""
+        value = point[f"valid_{self._measure}"]
+        return value if self._measure.startswith(LOWER) else -value
 
     def is_over(self) -> bool:
         """Whether `patience` points have been no better than one before them."""
@@ -77,5 +80,4 @@ class Best:
         self.arrays = [array.view(dtype) for array, dtype in zip(arrays, dtypes, strict=False)]
         self.place, self._since = state["place"], state["since"]
         if self.place is not None:
-            value = curve[self.place][f"valid_{self._measure}"]
-            self._value = value if self._measure in LOWER else -value
+            self._value = self._loss(curve[self.place])

@@ -15,6 +15,7 @@ import softbench
 from softbench import diagnostics
 from softbench.bench import timing
 from softbench.bench.job import Job, NotFinite
+from softbench.bench.training import best as best_lib
 from softbench.bench.training import build, resume, side_inputs
 from softbench.bench.training.best import Best
 from softbench.bench.training.problems import TOP_K, Problem, load
@@ -39,6 +40,7 @@ def run(job: Job) -> None:
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
     chance = problem.evaluate(None, "test")
+    best_lib.check(config, chance)
     result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
     if problem.oracle is not None:
         result["oracle"] = {f"test_{key}": value for key, value in problem.oracle().items()}

@@ -86,9 +86,8 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 _WORDS = """\
 The proposal of each kind that is nearest to the softmax of a trained head. An effective sample size
 of 10 % says that 10 draws do the work of one from the softmax, in an estimate of the partition with
-the head as it is. Neither it nor KL ranks methods by what they train to: in
-[ptb_equal_time](ptb_equal_time/README.md) the class counts multiply a kernel's effective sample
-size by five, and its perplexity stays."""
+the head as it is. Neither it nor KL alone ranks methods by what they train to: see
+[what_ranks](what_ranks/README.md)."""
 
 
 def front(pages: list[Page]) -> Section:
