@@ -166,21 +166,27 @@ class CodebookDistribution(NamedTuple):
 
     def log_mass(self, query: Query, places: Tensor) -> Tensor:
         """log q (R, N) of the classes at `places` (R, N) in the order of the cells, by weight."""
-        ids, size = gather_rows(self.cells.order, places), self.sizes[1]
-        cell = gather_rows(self.cells.cell, ids)
-        k1, k2 = cell // size, ops.mod(cell, size)
+        ids = gather_rows(self.cells.order, places)
+        return self.log_in_cell(query, gather_rows(self.cells.cell, ids), places, ids)
+
+    def log_in_cell(self, query: Query, cell: Tensor, places: Tensor, ids: Tensor) -> Tensor:
+        """log q (R, N) of the classes `ids`, at `places`, in the cells `cell`."""
+        size = self.sizes[1]
+        k1 = cell // size
+        k2 = cell - k1 * size
         if query.mixture is None:
             found = take_entries(query.first, k1) + take_entries(query.second, k2)
         else:
             flat = ops.reshape(query.mixture, (query.mixture.shape[0], -1))
             found = take_entries(flat, k1 * query.second.shape[1] + k2)
-        found = found + ops.log(ops.cast(self.cells.width(places), "float32"))
+        if self.cells.weighted:
+            found = found + ops.log(ops.cast(self.cells.width(places), "float32"))
         if query.labels is None:
             return found
         return ops.where(ops.equal(ids, query.labels), -float("inf"), found)
 
-    def draw_places(self, query: Query, num_sampled: int, seed: Any) -> Tensor:
-        """Places (R, m) in the order of the cells, by weight."""
+    def draw_places(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        """Places (R, m) in the order of the cells, by weight, and the cells."""
         count, second_size, group = self.sizes
         width = query.second.shape[1]
         if query.mixture is not None:
@@ -195,13 +201,14 @@ class CodebookDistribution(NamedTuple):
             child = choose(masses, keras.random.uniform(ops.shape(place), seed=seed))[0]
             k1, k2 = ops.mod(place, count), place // count * group + child
         cell = k1 * second_size + ops.minimum(k2, second_size - 1)
-        return self.cells.draw(cell, query.labels, seed.next())
+        return self.cells.draw(cell, query.labels, seed.next()), cell
 
     def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
         """Classes (R, m), and log q of each."""
-        places = self.draw_places(query, num_sampled, seed)
+        places, cell = self.draw_places(query, num_sampled, seed)
+        ids = gather_rows(self.cells.order, places)
         if self.window is None:
-            log_q = self.log_mass(query, places)
+            log_q = self.log_in_cell(query, cell, places, ids)
         else:
             windows = places // self.window
             masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
@@ -209,7 +216,7 @@ class CodebookDistribution(NamedTuple):
             places = ops.minimum(windows * self.window + child, self.table.units - 1)
             log_q = ops.log(ops.take_along_axis(masses, ops.expand_dims(child, -1), axis=-1))
             log_q = ops.squeeze(log_q, -1)
-        ids = gather_rows(self.cells.order, places)
+            ids = gather_rows(self.cells.order, places)
         if query.labels is not None:  # where no other class can be drawn, the label is
             ids = ops.where(ops.isfinite(log_q), ids, query.labels)
         return ids, log_q
