@@ -114,6 +114,36 @@ def test_the_best_row_is_marked_and_those_whose_interval_overlaps():
     assert [row[2:] for row in paired.rows] == [["3", "2 ± 0"], ["3", "20 ± 0"]]
 
 
+def test_rows_are_compared_seed_by_seed_with_the_best_one_too():
+    """full - exp is 3, 2 and 1; half of the interval is 2.484 as above."""
+    plan = PLAN | {"paper": {}, "columns": ["test_perplexity"]}
+    values = {"full": (13, 13, 13), "exp": (10, 11, 12), "lone": (1,)}
+    made = [
+        make_record(seed, value, method=name)
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    tables = training.tables(plan, made)
+    assert [table.title.split(": ")[-1] for table in tables[1:]] == [
+        "difference to full",
+        "difference to exp",
+    ]
+    assert [table.rows for table in tables[1:]] == [
+        [["exp", "jax", "3", "-2 ± 2.5"]],
+        [["full", "jax", "3", "2 ± 2.5"]],
+    ]
+
+
+def test_marks_stay_marks_with_pyarrow(tmp_path):
+    """Texts of the table of a learning curve, whose lowest value is bold."""
+    pytest.importorskip("pyarrow")
+    path = write_results(tmp_path, make_record(), make_record(method="exp", perplexity=120.0))
+    records.write_json(path / "experiment.json", PLAN | {"columns": ["valid_perplexity"]})
+    report.main(["softbench-report", f"--results={path}"])
+    page = (path / "README.md").read_text()
+    assert "**118**" in page
+
+
 def test_other_epochs_are_another_row():
     longer = make_record()
     longer["config"]["epochs"] = 13
