@@ -1,10 +1,12 @@
 """Keras layers that replace `Dense(n)` and its softmax cross-entropy, for large n.
 
 Names are loaded when first used, so that `softbench.datasets` and the benchmark's own
-bookkeeping do not import Keras or a backend.
+bookkeeping do not import Keras or a backend. After `import keras`, what a saved model is made of
+is loaded at once: `keras.saving.load_model` finds it by its registered name.
 """
 
 import importlib
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -41,6 +43,8 @@ _MODULES = (
     "serving",
 )
 
+_SAVED = ("metrics", "models", "prediction")  # with what these import: all that Keras saves
+
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
@@ -54,3 +58,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "keras" in sys.modules:
+    for _name in _SAVED:
+        importlib.import_module(f"softbench.{_name}")

@@ -98,6 +98,8 @@ def test_the_order():
     assert order() == [*best[1:5], "full", *best[5:]]
     found["codebook"] = measured(2.0, megabytes=500.0)
     assert order(memory=100.0)[-1] == "codebook"
+    known["uniform"] = Quality(0.0, 0.0, 0.0, ("page",))
+    assert order().index("top_and_tail") < order().index("uniform") < order().index("nce_binary")
     text = ranking.text(problem, ranking.ranked(problem, tried, found, known, None), "here", 3)
     assert "no time was left" in text and "0.000 to 0.500" in text and "unknown" in text
 
@@ -117,6 +119,8 @@ def test_the_questions_have_answers(question):
     assert (rows[0].name == "full") == (problem.classes <= 5_000)
     assert f"softbench.{rows[0].choice.method['head']}({problem.classes}" in text
     assert ("20" in text.split("What this cannot know")[1]) == (problem.positives > 1)
+    assert not rows[0].choice.baseline
+    assert ("multi_label='mean'" in text) == (problem.positives > 1)
 
 
 def test_records_of_other_sizes_and_inputs_are_left_out():

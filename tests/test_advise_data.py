@@ -39,6 +39,7 @@ def test_the_kind_of_a_file(tmp_path, kind, content):
     for name in ("train.txt", "test.txt"):
         (folder / name).write_text(content)
     assert kinds.of_data(str(folder)) == (kind, True)
+    assert kinds.of_data("gowalla") == ("gowalla", False)
 
 
 def write_text(path):

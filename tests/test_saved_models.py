@@ -6,7 +6,10 @@ Fourier features; RowAdam), `tree_jax` with JAX (a `Classifier` with negative sa
 adversarial tree; RowAdagrad). The .npz beside each holds data and what the model returned.
 """
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -49,6 +52,24 @@ def test_classes_are_saved_by_names_of_their_own(name):
 def test_samplers_are_saved_by_names_of_their_own(name):
     cls = REGISTRY[name]
     assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
+
+
+def test_a_new_process_needs_no_more_than_the_two_imports():
+    """All that is registered is found, and a saved model loads, before a name of it is used."""
+    written = r"register_keras_serializable\(PACKAGE\)\nclass (\w+)"
+    package = Path(softbench.__file__).parent
+    names = [
+        name for file in package.rglob("*.py") for name in re.findall(written, file.read_text())
+    ]
+    code = f"""
+import keras, softbench
+found = [keras.saving.get_registered_object("softbench>" + name) for name in {names}]
+model = keras.saving.load_model({str(DATA / "tree_jax.keras")!r})
+print(sum(cls is None for cls in found), len(model.weights) > 0)
+"""
+    assert {"FullSoftmax", "Classifier", "RowAdam", "CarriedLSTM"} <= set(names)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1:] == ["0 True"], run.stderr[-2000:]
 
 
 def load(name, tmp_path):

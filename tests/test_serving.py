@@ -159,6 +159,20 @@ def test_cells_of_points():
     assert len(cells(np.zeros((9, 2), "float32"), 4, 0).means) <= 4
 
 
+def test_rows_that_are_alike_share_few_cells():
+    """The other cells are small: the more of them are looked at, so that M classes are found."""
+    rng = np.random.default_rng(5)
+    alike = 3 + 0.01 * rng.normal(size=(300, WIDTH))
+    rows = np.concatenate([alike, rng.normal(size=(100, WIDTH))]).astype("float32")
+    index = Index(clustered_head(kernel_initializer=lambda *_, **__: rows, use_bias=False), 40)
+    edges, order = to_numpy(index.edges), to_numpy(index.order)
+    cells_of_alike = {tuple(group) for group in np.split(order, edges[1:-1]) if group.min() < 300}
+    assert len(cells_of_alike) <= 10 and 30 <= len(edges) - 1 <= 52
+    queries = 5 * rows[300:308] - 2
+    found = index.candidates(clustered_head(use_bias=False).table, queries, 60, K)
+    assert np.all(to_numpy(found.known))
+
+
 def test_leading_dims_and_nan():
     head = clustered_head()
     hidden = queries(6).reshape(2, 3, WIDTH)

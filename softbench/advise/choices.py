@@ -116,10 +116,14 @@ def prediction(method: dict) -> str:
 def lines(problem: Problem, method: dict) -> list[str]:
     """Returns the Keras lines of a method."""
     arguments = dict(method.get("kwargs", {}))
+    what = "ids of the classes"
+    if problem.positives > 1:
+        arguments["multi_label"] = "mean"
+        what += f", (rows, {problem.positives}), padded with -1"
     shown = [f"{problem.classes}", *(f"{key}={_shown(v)}" for key, v in arguments.items())]
     found = [f"head = softbench.{method['head']}({', '.join(shown)})"]
     found += ["model = softbench.Classifier(encoder, head)", 'model.compile("adam")']
-    return [*found, "model.fit(x, y)  # y: ids of the classes"]
+    return [*found, f"model.fit(x, y)  # y: {what}"]
 
 
 def _shown(value: object) -> str:

@@ -16,8 +16,9 @@ CONFIGS = {
     "xmc": "own_xmc",
     "triples": "triples",
 }
+SHIPPED = CONFIGS | {"gowalla": "gowalla"}  # and of a data set without an order in time
 _OF_ENTRIES = {"corpus": "text", "ptb": "text", "multi_label": "xmc", "triples": "triples"}
-_OF_ENTRIES |= {"histories": "interactions"}
+_OF_ENTRIES |= {"histories": "interactions", "interactions": "gowalla"}
 _GENERATED = {
     "synthetic_language": "text",
     "synthetic_xmc": "xmc",

@@ -40,6 +40,8 @@ def ranked(
 ) -> list[Row]:
     """Returns the rows, the best first: by tier, baselines last in it, by the time of a step.
 
+    A baseline does not come before methods for the only reason that it alone has records.
+
     Args:
         measured: {name: `measure.Measured`}.
         memory_mb: of the machine, None if not known.
@@ -54,7 +56,12 @@ def ranked(
         if memory_mb and found.megabytes and found.megabytes > memory_mb:
             tier = len(_TIERS) - 1
         rows.append(Row(name, choice, step, found.megabytes, found.note, known, tier))
-    return sorted(rows, key=lambda row: (row.tier, row.choice.baseline, row.step_ms or 0.0))
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple:
+    tier = 2 if row.choice.baseline and row.tier == 1 else row.tier
+    return tier, row.choice.baseline, row.step_ms or 0.0
 
 
 def _tier(

@@ -67,7 +67,7 @@ def question(
         ConfigError: for data of no use.
     """
     found, own = kinds.of_data(data)
-    argv = ["softbench-advise", f"--config={kinds.CONFIGS[kind or found]}"]
+    argv = ["softbench-advise", f"--config={kinds.SHIPPED[kind or found]}"]
     config = app.read_config(app.parse(app.resolved(argv))) | {"backend": backend}
     dataset = {**config["dataset"], "path": data} if own else {"name": data}
     config = own_data.named({**config, "dataset": dataset})

@@ -20,9 +20,11 @@ def check_backends(backends: Iterable[str]) -> None:
     """Raises a ConfigError, which says what to install, unless all backends are there."""
     for backend in dict.fromkeys(backends):
         if importlib.util.find_spec(backend) is None:
+            here = [b for b in ("tensorflow", "jax") if importlib.util.find_spec(b)]
+            other = f"--backend={here[0]}, which is" if here else "another --backend"
             raise ConfigError(
                 f"--backend={backend} must be installed: pip install 'softbench[{backend}]'; or "
-                f"another --backend. Received: no module {backend} in this Python"
+                f"{other}. Received: no module {backend} in this Python"
             )
 
 

@@ -28,7 +28,12 @@ class Cells(NamedTuple):
 
 
 def cells(points: np.ndarray, size: int, seed: int) -> Cells:
-    """About `size` cells of points (N, d): first sqrt(size) of them, then each by its number."""
+    """About `size` cells of points (N, d): first sqrt(size) of them, then parts of each.
+
+    A first one has parts by its share of all squared distances to the means: what a cell's mean
+    tells wrongly of its points then is about the same in all. Points that lie close to each other,
+    as the rows of classes that were hardly trained, share a few large cells.
+    """
     generator, count = np.random.default_rng(seed), len(points)
     first = max(1, min(count, round(size**0.5)))
     some = points
@@ -36,12 +41,14 @@ def cells(points: np.ndarray, size: int, seed: int) -> Cells:
         some = points[generator.choice(count, POINTS * first, replace=False)]
     own = nearest(points, kmeans(some, first, generator))
     order, places, total = np.argsort(own, kind="stable"), np.empty(count, np.int64), 0
-    for group in np.split(order, np.searchsorted(own[order], np.arange(1, first))):
+    errors = squared_distances(points, own, first)
+    parts = np.maximum(1, np.rint(size * errors / max(errors.sum(), 1e-30)).astype(int))
+    groups = np.split(order, np.searchsorted(own[order], np.arange(1, first)))
+    for group, number in zip(groups, parts, strict=True):
         if len(group):
-            parts = max(1, round(size * len(group) / count))
             inside = points[group]
-            places[group] = total + nearest(inside, kmeans(inside, parts, generator))
-            total += parts
+            places[group] = total + nearest(inside, kmeans(inside, number, generator))
+            total += number
     used, cell = np.unique(places, return_inverse=True)
     edges = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=len(used)))])
     order = np.argsort(cell, kind="stable")
@@ -73,3 +80,10 @@ def means(points: np.ndarray, own: np.ndarray, size: int) -> np.ndarray:
     inside = (np.ones(len(own), "float32"), (own, np.arange(len(own))))
     sums = sparse.csr_matrix(inside, shape=(size, len(own))) @ points
     return (sums / np.maximum(counts, 1)[:, None]).astype("float32")
+
+
+def squared_distances(points: np.ndarray, own: np.ndarray, size: int) -> np.ndarray:
+    """float64 (K,): the sum of the squared distances of the points of each to their mean."""
+    lengths = np.bincount(own, np.einsum("nd,nd->n", points, points), minlength=size)
+    centres = np.square(means(points, own, size).astype(float)).sum(-1)
+    return np.maximum(lengths - np.bincount(own, minlength=size) * centres, 0.0)

@@ -21,10 +21,11 @@ ABOVE = 2.0  # standard deviations of a cell's scores, by which its best class m
 class Index(keras.layers.Layer):
     """Cells of similar classes, by k-means of the vectors of `head.index_vectors()`.
 
-    Cells are ranked by the score of their mean, biases included, and two standard deviations of
-    their classes' scores for a query in no particular direction: one (B, d) x (d, C) product. The
-    classes of the best cells are the candidates that `head.top_k(hidden, k, approximate=index)`
-    scores exactly.
+    Cells are small where rows are far apart and large where they are alike (rows that were hardly
+    trained), so that every mean tells about as much of its classes. Cells are ranked by the score
+    of their mean, biases included, and two standard deviations of their classes' scores for a query
+    in no particular direction: one (B, d) x (d, C) product. The classes of the best cells are the
+    candidates that `head.top_k(hidden, k, approximate=index)` scores exactly.
 
     It is of the table as it is now: make another after more training. It is saved with a model
     that `TopK` exports, and not in `.keras` files. Making it takes about as long as a few dozen
@@ -77,6 +78,7 @@ class Index(keras.layers.Layer):
         self.spread = add_constant(self, "spread", _spread(vectors, means, found))
         self.edges = add_constant(self, "edges", found.edges)
         self.order = add_constant(self, "order", found.order)
+        self.usual = max(1, int(np.median(np.diff(found.edges))))
         self.built = True
 
     def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
@@ -84,7 +86,7 @@ class Index(keras.layers.Layer):
         query = retrieval.queries(table, hidden, self.has_bias)
         length = ops.sqrt(ops.sum(ops.square(query), axis=-1, keepdims=True))
         scores = matmul_transposed(query, read(self.means)) + ABOVE * length * read(self.spread)
-        return search.candidates(scores, read(self.edges), read(self.order), size, k)
+        return search.candidates(scores, read(self.edges), read(self.order), size, k, self.usual)
 
 
 def _spread(vectors: np.ndarray, means: np.ndarray, found: Cells) -> np.ndarray:

@@ -11,7 +11,7 @@ from softbench.common import Tensor
 from softbench.samplers.groups import number_at_most
 
 BLOCK = 64  # successive cells of which only the best is looked at first
-SPARE = 2  # times as many cells are taken as M classes fill on average
+SPARE = 2  # times as many cells are taken as M classes fill if all are usual ones
 
 
 class Candidates(NamedTuple):
@@ -26,7 +26,9 @@ class Candidates(NamedTuple):
     known: Tensor
 
 
-def candidates(scores: Tensor, edges: Tensor, order: Tensor, size: int, k: int) -> Candidates:
+def candidates(
+    scores: Tensor, edges: Tensor, order: Tensor, size: int, k: int, usual: int | None = None
+) -> Candidates:
     """The classes of the cells with the best scores.
 
     Args:
@@ -35,13 +37,15 @@ def candidates(scores: Tensor, edges: Tensor, order: Tensor, size: int, k: int) 
         order: int32 (n,), the classes by cell.
         size: M <= n.
         k: at least so many of the candidates are known, k <= M.
+        usual: classes of a usual cell; None for n / C.
     """
     units, count = order.shape[0], scores.shape[1]
     sizes = edges[1:] - edges[:-1]
     # Of a query that is not finite too, cells with classes are taken: their scores will show it.
     scores = ops.where(ops.isfinite(scores), scores, 0.0)
     scores = ops.where(sizes > 0, scores, -float("inf"))
-    cell = _best(scores, min(count, size, max(k, SPARE * -(-size * count // units))))
+    wanted = -(-size // usual) if usual else -(-size * count // units)
+    cell = _best(scores, min(count, size, max(k, SPARE * wanted)))
     ends = ops.cumsum(ops.take(sizes, cell, axis=0), axis=-1)
     shift = ops.take(edges[1:], cell, axis=0) - ends  # from a candidate's number to its place
     places = ops.arange(size, dtype="int32")
