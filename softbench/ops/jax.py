@@ -218,6 +218,11 @@ def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
     return scaled.astype(jnp.int32)
 
 
+def random_words(shape: Sequence, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, 2^16)`, int32."""
+    return jax.random.bits(seed, tuple(shape), jnp.uint16).astype(jnp.int32)
+
+
 def _high_word(a: Tensor, b: Tensor) -> Tensor:
     """The upper 32 bits of the 64-bit product of two uint32 (JAX has no 64-bit integers)."""
     a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF

@@ -207,6 +207,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def random_words(shape: Sequence, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, 2^16)`, int32."""
+    return tf.random.stateless_uniform(shape, seed, 0, 2**16, tf.int32)
+
+
 def write_mark(variable: keras.Variable) -> object:
     """The graph that is being built; of eager calls, something that equals nothing."""
     return object() if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
