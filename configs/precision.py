@@ -1,11 +1,12 @@
 """A class table in bfloat16 against one in float32: Penn Treebank, n = 10,000, one epoch.
 
     softbench --config=configs/precision.py --data_dir=<folder that holds ptb/> --backend=jax
+    softbench --config=configs/precision.py --config.methods=float32,bfloat16
 
 The same sampled softmax (1,000 unigram draws shared by the batch, without replacement) with row
 Adagrad, its class table and the (n, d) slots in float32 or in bfloat16 (touched rows are rounded at
 random, up or down), with an accumulator for each entry or one for each row. All else is equal: the
-seed, the draws and the model, an LSTM of 200 units under Adam. `head_mb` is the size of the class
+seed, the draws and the model, an LSTM of 200 units under Adam. One pass over the text, evaluated after each quarter. `head_mb` is the size of the class
 table with its biases and slots and what the sampler keeps.
 
 Without the flag, XLA on a CPU makes a float32 copy of a whole bfloat16 table to update some of its
@@ -46,7 +47,8 @@ def get_config():
             "float32_per_row": row("float32", per_row=True),
             "bfloat16_per_row": row("bfloat16", per_row=True),
         },
-        epochs=1,
+        epochs=4,
+        steps_per_epoch=581,
         environment=IN_PLACE,
         columns=("valid_perplexity", "test_perplexity", "head_mb", "step_ms"),
         presets={
