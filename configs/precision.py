@@ -6,8 +6,9 @@
 The same sampled softmax (1,000 unigram draws shared by the batch, without replacement) with row
 Adagrad, its class table and the (n, d) slots in float32 or in bfloat16 (touched rows are rounded at
 random, up or down), with an accumulator for each entry or one for each row. All else is equal: the
-seed, the draws and the model, an LSTM of 200 units under Adam. One pass over the text, evaluated after each quarter. `head_mb` is the size of the class
-table with its biases and slots and what the sampler keeps.
+seed, the draws and the model, an LSTM of 200 units under Adam. One pass over the text, evaluated
+after each quarter. `head_mb` is the size of the class table with its biases and slots and what the
+sampler keeps.
 
 Without the flag, XLA on a CPU makes a float32 copy of a whole bfloat16 table to update some of its
 rows. Accelerators have no need of it.

@@ -1,6 +1,7 @@
 """Whole training steps at ten million classes: memory and time, each row in a process of its own.
 
     softbench --config=configs/ten_million.py --backend=jax
+    softbench --config=configs/ten_million.py --backend=jax --config.preset=million
 
 d = 64, batch 256, float32 tables with row Adagrad (5.1 GB of table and slots at n = 10,000,000). A
 step is one compiled call: forward, backward and update. `resident_mb` is what the process holds
@@ -67,6 +68,7 @@ def get_config():
                 "problems": problems(200),
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
+            "million": {"problems": problems(1_000_000, 3_000_000)},
             "paper": {},
         },
     )

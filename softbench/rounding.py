@@ -6,13 +6,16 @@ E[rounded(x)] = x.
 Shape letters: U distinct row ids.
 """
 
+import warnings
+
 import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, random_words, scatter_add, scatter_update
+from softbench.ops import copies_bfloat16, gather_rows, random_words, scatter_add, scatter_update
 
 ROUNDED = "bfloat16"
+LARGE = 2**20  # entries of a variable from which on a copy of it at every step is worth a warning
 _STREAM = 0x9E3779B9  # apart from the draws of a sampler with the same seed
 
 
@@ -24,6 +27,16 @@ def is_rounded(variable: keras.Variable) -> bool:
 def generator(seed: int | None) -> keras.random.SeedGenerator:
     """The random numbers that a table rounds with."""
     return keras.random.SeedGenerator(None if seed is None else (seed + _STREAM) % 2**31)
+
+
+def warn_of_copies(variable: keras.Variable) -> None:
+    """Warn where each update of some rows of a large bfloat16 variable would convert all of it."""
+    if variable.shape[0] * variable.shape[1] >= LARGE and copies_bfloat16():
+        warnings.warn(
+            "XLA on a CPU makes a float32 copy of a bfloat16 table at every update of its rows. "
+            "Set XLA_FLAGS=--xla_disable_hlo_passes=float-normalization-bf16 before the start.",
+            stacklevel=3,
+        )
 
 
 def rounded(x: Tensor, seed: Tensor) -> Tensor:

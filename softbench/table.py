@@ -44,10 +44,9 @@ class ClassTable(keras.layers.Layer):
         kernel_initializer, bias_initializer: Keras initializers.
         table_dtype: "bfloat16" stores the kernel, and what the row optimizer keeps for each of its
             entries, in half the memory. A touched row is updated in float32 and rounded at random,
-            up or down, so that it is right on average. Biases, and slots of one number a row, stay
-            float32. Scores and what samplers keep are computed from the stored rows. It needs a
-            `row_optimizer`: an ordinary one would lose every change below 1/512 of an entry. None:
-            the layer's `dtype`; under "bfloat16", `row_optimizer` rounds at random as well.
+            up or down: right on average. Biases, and slots of one number a row, stay float32.
+            Scores, and what samplers keep, are of the stored rows. It needs a `row_optimizer`: an
+            ordinary one would lose changes below 1/512 of an entry. None: the layer's `dtype`.
         seed: of that rounding; a head with a `seed` passes its own on.
 
     Raises:
@@ -90,7 +89,8 @@ class ClassTable(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         _check_table_dtype(table_dtype, row_optimizer)
         self.table_dtype, self.seed = table_dtype, seed
-        self.bias = self.rate = self.rounding = None
+        self.rounding: Any = None
+        self.bias = self.rate = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
@@ -111,6 +111,7 @@ class ClassTable(keras.layers.Layer):
             self.row_slots = [make(self.add_weight, v, dtype) for v in self._variables()]
             if rounding.is_rounded(self.kernel):
                 self.rounding = rounding.generator(self.seed)
+                rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 

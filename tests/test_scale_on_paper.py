@@ -1,4 +1,4 @@
-"""softbench/advise/scale.py: its bytes are those of real heads, its tables those of docs/scale.md."""
+"""softbench/advise/scale.py: its bytes are those of heads, its tables those of docs/scale.md."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ SAMPLERS = {
     "uniform": {},
     "unigram": COUNTS,
     "in_batch": COUNTS,
-    "codebook": COUNTS,
     "top_and_tail": {**COUNTS, "groups": 16},
 }
 

@@ -1,5 +1,8 @@
 """Class tables in bfloat16, rounded at random, and one Adagrad accumulator per row."""
 
+import warnings
+from contextlib import nullcontext
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,8 @@ import reference
 from conftest import compiled, to_numpy
 from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
 
-from softbench import FullSoftmax, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
+from softbench import FullSoftmax, RowAdagrad, RowAdam, RowSGD, SampledSoftmax, rounding
+from softbench.ops import on_cpu
 from softbench.rounding import rounded
 
 ROUNDED = {"table_dtype": "bfloat16"}
@@ -61,7 +65,7 @@ def values(*tables):
     return [to_numpy(keras.ops.cast(table.kernel, "float32")) for table in tables]
 
 
-@pytest.mark.parametrize("optimizer", [RowSGD, RowAdagrad, RowAdam])
+@pytest.mark.parametrize("optimizer", [RowAdagrad, RowAdam])
 def test_the_seed_decides_the_rounding(optimizer):
     """Equal for equal seeds, near the float32 table for all; bias and untouched rows stay exact."""
     exact = make_table(optimizer(0.1))
@@ -144,3 +148,16 @@ def test_a_bfloat16_table_needs_a_row_optimizer():
     ):
         with pytest.raises(ValueError, match=r"`table_dtype`.*Received: table_dtype="):
             make()
+
+
+def test_a_large_table_that_would_be_copied_warns(monkeypatch):
+    """JAX on a CPU, without the flag that a config of the benchmark sets."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(rounding, "LARGE", N * D)
+    copied = keras.backend.backend() == "jax" and on_cpu()
+    with pytest.warns(UserWarning, match="XLA_FLAGS") if copied else nullcontext():
+        make_table(RowSGD(0.1), **ROUNDED)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_disable_hlo_passes=float-normalization-bf16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_table(RowSGD(0.1), **ROUNDED)

@@ -87,7 +87,8 @@ def sampler_bytes(method: str, n: int, d: int) -> int:
     # cell, order, place, next_cell, weights; bounds and edges, codewords, sums.
     codebook = FLOAT * (5 * n + 2 * (cells + 1) + 4 * CODEWORDS * d + cells) + starts
     own = {"in_batch": FLOAT * n, "unigram": starts, "codebook": codebook}
-    return own.get(method, codebook + starts if method == "top_and_tail" else 0)
+    own["top_and_tail"] = codebook + starts + FLOAT * cells  # the odds of its cells
+    return own.get(method, 0)
 
 
 def step(method: str, n: int, d: int, batch: int, devices: int, small: bool = False) -> Step:

@@ -6,6 +6,7 @@ without.
 
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -244,6 +245,11 @@ def replicas() -> int:
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return jax.default_backend() == "cpu"
+
+
+def copies_bfloat16() -> bool:
+    """Whether a scatter into a bfloat16 variable makes a float32 copy of it: on a CPU it does."""
+    return on_cpu() and "float-normalization-bf16" not in os.environ.get("XLA_FLAGS", "")
 
 
 def device_memory_peak() -> int | None:

@@ -227,6 +227,11 @@ def on_cpu() -> bool:
     return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))
 
 
+def copies_bfloat16() -> bool:
+    """Whether a scatter into a bfloat16 variable makes a float32 copy of it."""
+    return False
+
+
 def device_memory_peak() -> int | None:
     """Peak bytes held on the accelerator, or None on a CPU."""
     if not tf.config.list_physical_devices("GPU"):
