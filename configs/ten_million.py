@@ -1,7 +1,6 @@
 """Whole training steps at ten million classes: memory and time, each row in a process of its own.
 
     softbench --config=configs/ten_million.py --backend=jax
-    softbench --config=configs/ten_million.py --backend=jax --config.preset=million
 
 d = 64, batch 256, float32 tables with row Adagrad (5.1 GB of table and slots at n = 10,000,000). A
 step is one compiled call: forward, backward and update. `resident_mb` is what the process holds
@@ -29,9 +28,9 @@ def drawn(name, num_sampled=1000, row_optimizer=ADAGRAD, table_dtype=None, **con
 
 
 def problems(*sizes):
-    """One for each number of classes and method: a process holds one table."""
+    """One for each number of classes and method, the small ones first: a process holds one."""
     return {
-        f"n{units}_{method}": {
+        f"n{units:08d}_{method}": {
             "dataset": {
                 "name": "random",
                 "label": f"random{units}-{method}",
@@ -68,7 +67,6 @@ def get_config():
                 "problems": problems(200),
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
-            "million": {"problems": problems(1_000_000, 3_000_000)},
             "paper": {},
         },
     )
