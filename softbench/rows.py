@@ -13,8 +13,9 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number
-from softbench.ops import apply_adagrad, gather_rows, scatter_add, scatter_update
+from softbench.ops import apply_adagrad
 from softbench.rates import LearningRate, Rate
+from softbench.rounding import add_to_rows, is_rounded, read_rows, write_rows
 from softbench.state import Arguments, saved_arguments
 
 
@@ -42,6 +43,7 @@ class RowOptimizer:
     """
 
     arguments: Arguments = ("learning_rate", "clipnorm", "clipvalue", "global_clipnorm")
+    per_row = False  # whether a slot has one number for each row
 
     def __init__(
         self,
@@ -83,16 +85,19 @@ class RowOptimizer:
         """
         self.rate.follow(optimizer)
 
-    def create_slots(self, add_weight: Callable, variable: keras.Variable) -> list[keras.Variable]:
-        """One non-trainable float32 variable of the shape of `variable` for each slot.
+    def create_slots(
+        self, add_weight: Callable, variable: keras.Variable, dtype: str = "float32"
+    ) -> list[keras.Variable]:
+        """One non-trainable variable of the shape of `variable`, or (n,), for each slot.
 
-        Half precision would not hold an accumulator of small squares.
+        `dtype` "bfloat16" is for matrices: slots of shape (n,) are float32.
         """
+        shape = variable.shape[:1] if self.per_row else variable.shape
         return [
             add_weight(
                 name=f"{variable.name}_{name}",
-                shape=variable.shape,
-                dtype="float32",
+                shape=shape,
+                dtype=dtype if len(shape) > 1 else "float32",
                 initializer=keras.initializers.Constant(value),
                 trainable=False,
                 autocast=False,
@@ -108,10 +113,12 @@ class RowOptimizer:
         gradient: Tensor,
         learning_rate: Tensor,
         step: Tensor,
+        **rounding: Any,
     ) -> None:
         """Move the distinct rows `ids` (U,) of a variable, and its slots, given gradient (U, ...).
 
-        `step` counts the updates of the table, this one included, from 1.
+        `step` counts the updates of the table, this one included, from 1. Where the variable or a
+        slot is bfloat16, `seed=` is the generator that their rows are rounded with.
         """
         raise NotImplementedError
 
@@ -123,13 +130,15 @@ class RowOptimizer:
         ids: Tensor,
         gradients: list[Tensor],
         rate: Tensor | None = None,
+        seed: keras.random.SeedGenerator | None = None,
     ) -> None:
         """Update the distinct rows `ids` (U,) of every variable from `gradients` (U, ...)."""
         rate = self.rate.at(iterations) if rate is None else rate
         step = ops.cast(iterations, "float32") + 1.0
         gradients = self._clipped(gradients)
         for variable, own_slots, gradient in zip(variables, slots, gradients, strict=True):
-            self.update(variable, own_slots, ids, gradient, rate, step)
+            rounding = {"seed": seed} if any(map(is_rounded, (variable, *own_slots))) else {}
+            self.update(variable, own_slots, ids, gradient, rate, step, **rounding)
         iterations.assign_add(1)
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
@@ -173,16 +182,8 @@ class RowSGD(RowOptimizer):
     ) -> None:
         super().__init__(learning_rate, clipnorm, clipvalue, global_clipnorm)
 
-    def update(
-        self,
-        variable: keras.Variable,
-        slots: list[keras.Variable],
-        ids: Tensor,
-        gradient: Tensor,
-        learning_rate: Tensor,
-        step: Tensor,
-    ) -> None:
-        scatter_add(variable, ids, ops.cast(-learning_rate * gradient, variable.dtype))
+    def update(self, variable, slots, ids, gradient, learning_rate, step, seed=None):
+        add_to_rows(variable, ids, -learning_rate * gradient, seed)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -199,6 +200,10 @@ class RowAdagrad(RowOptimizer):
     a tiny rate. From 1e-8, the first step of every entry is about `learning_rate`. See
     `RowOptimizer` for clipping, and for what a Keras optimizer does not cover.
 
+    With `per_row`, row i of a matrix (n, d) has one number: a_i += sum_j g_ij^2 / d;
+    c_ij -= learning_rate * g_ij / (sqrt(a_i) + epsilon). This is the row-wise Adagrad of FBGEMM and
+    TorchRec, with the mean of the squares as there. (n,) slots instead of (n, d); biases as before.
+
     Example:
         >>> optimizer = softbench.RowAdagrad(0.1)
         >>> head = softbench.SampledSoftmax(10, "uniform", 5, row_optimizer=optimizer)
@@ -207,7 +212,7 @@ class RowAdagrad(RowOptimizer):
         []
     """
 
-    arguments = ("initial_accumulator_value", "epsilon")
+    arguments = ("initial_accumulator_value", "epsilon", "per_row")
 
     def __init__(
         self,
@@ -217,22 +222,24 @@ class RowAdagrad(RowOptimizer):
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
+        per_row: bool = False,
     ) -> None:
         super().__init__(learning_rate, clipnorm, clipvalue, global_clipnorm)
+        self.per_row = bool(per_row)
         self.initial_accumulator_value = initial_accumulator_value
         self.epsilon = epsilon
         self.slots = {"accumulator": initial_accumulator_value}
 
-    def update(
-        self,
-        variable: keras.Variable,
-        slots: list[keras.Variable],
-        ids: Tensor,
-        gradient: Tensor,
-        learning_rate: Tensor,
-        step: Tensor,
-    ) -> None:
-        apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
+    def update(self, variable, slots, ids, gradient, learning_rate, step, seed=None):
+        by_row = self.per_row and len(variable.shape) > 1
+        if seed is None and not by_row:
+            apply_adagrad(variable, slots[0], ids, gradient, learning_rate, self.epsilon)
+            return
+        square = ops.square(gradient)
+        sums = read_rows(slots[0], ids) + (ops.mean(square, axis=-1) if by_row else square)
+        root = ops.expand_dims(ops.sqrt(sums), -1) if by_row else ops.sqrt(sums)
+        write_rows(slots[0], ids, sums, seed)
+        add_to_rows(variable, ids, -learning_rate * gradient / (root + self.epsilon), seed)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -264,24 +271,16 @@ class RowAdam(RowOptimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.slots = {"momentum": 0.0, "velocity": 0.0}
 
-    def update(
-        self,
-        variable: keras.Variable,
-        slots: list[keras.Variable],
-        ids: Tensor,
-        gradient: Tensor,
-        learning_rate: Tensor,
-        step: Tensor,
-    ) -> None:
-        momentum, velocity = (gather_rows(slot, ids) for slot in slots)
+    def update(self, variable, slots, ids, gradient, learning_rate, step, seed=None):
+        momentum, velocity = (read_rows(slot, ids) for slot in slots)
         momentum = self.beta_1 * momentum + (1.0 - self.beta_1) * gradient
         velocity = self.beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient)
         rate = learning_rate * ops.sqrt(1.0 - ops.power(self.beta_2, step))
         rate = rate / (1.0 - ops.power(self.beta_1, step))
         change = -rate * momentum / (ops.sqrt(velocity) + self.epsilon)
-        scatter_add(variable, ids, ops.cast(change, variable.dtype))
-        scatter_update(slots[0], ids, momentum)
-        scatter_update(slots[1], ids, velocity)
+        add_to_rows(variable, ids, change, seed)
+        write_rows(slots[0], ids, momentum, seed)
+        write_rows(slots[1], ids, velocity, seed)
 
 
 def get_row_optimizer(identifier: Any) -> RowOptimizer | None:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench import partition
+from softbench import partition, rounding
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.ops import (
     SCATTER_UNDER_JIT,
@@ -24,6 +24,7 @@ from softbench.state import add_state, check_one_replica, saved_arguments
 DENSE_CLASSES = 65_536
 SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 INITIALIZERS = ("kernel_initializer", "bias_initializer")
+TABLE_DTYPES = (None, "float32", rounding.ROUNDED)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -41,6 +42,15 @@ class ClassTable(keras.layers.Layer):
         row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
             table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
+        table_dtype: "bfloat16" stores the kernel, and what the row optimizer keeps for each of its
+            entries, in half the memory. A touched row is updated in float32 and rounded at random,
+            up or down: right on average. Biases, and slots of one number a row, stay float32.
+            Scores, and what samplers keep, are of the stored rows. It needs a `row_optimizer`: an
+            ordinary one would lose changes below 1/512 of an entry. None: the layer's `dtype`.
+        seed: of that rounding; a head with a `seed` passes its own on.
+
+    Raises:
+        ValueError: if an argument is not as said.
 
     Example:
         >>> table = softbench.ClassTable(3, kernel_initializer="ones")
@@ -49,7 +59,7 @@ class ClassTable(keras.layers.Layer):
         [3.0, 3.0, 3.0]
     """
 
-    arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS)
+    arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS, "table_dtype")
 
     def __init__(
         self,
@@ -61,6 +71,8 @@ class ClassTable(keras.layers.Layer):
         row_optimizer: RowOptimizer | dict | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
+        table_dtype: str | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -75,6 +87,9 @@ class ClassTable(keras.layers.Layer):
         self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        _check_table_dtype(table_dtype, row_optimizer)
+        self.table_dtype, self.seed = table_dtype, seed
+        self.rounding: Any = None
         self.bias = self.rate = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
@@ -84,6 +99,7 @@ class ClassTable(keras.layers.Layer):
             name="kernel",
             shape=(self.units, hidden_shape[-1]),
             initializer=self.kernel_initializer,
+            dtype=self.table_dtype,
             **options,
         )
         if self.use_bias:
@@ -91,9 +107,11 @@ class ClassTable(keras.layers.Layer):
                 name="bias", shape=(self.units,), initializer=self.bias_initializer, **options
             )
         if self.row_optimizer is not None:
-            self.row_slots = [
-                self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
-            ]
+            make, dtype = self.row_optimizer.create_slots, self.table_dtype or "float32"
+            self.row_slots = [make(self.add_weight, v, dtype) for v in self._variables()]
+            if rounding.is_rounded(self.kernel):
+                self.rounding = rounding.generator(self.seed)
+                rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
@@ -230,13 +248,20 @@ class ClassTable(keras.layers.Layer):
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
         state = self._variables(), self.row_slots, self.iterations
-        self.row_optimizer.apply(*state, ids, gradients, rate)
+        self.row_optimizer.apply(*state, ids, gradients, rate, self.rounding)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)
 
+    def save_own_variables(self, store: dict) -> None:
+        super().save_own_variables(store)
+        if self.rounding is not None:  # which Keras leaves out
+            store["seed_generator"] = ops.convert_to_numpy(self.rounding.state)
+
     def load_own_variables(self, store: dict) -> None:
         arrays = {key: store[key] for key in list(store.keys())}
+        if (state := arrays.pop("seed_generator", None)) is not None:
+            self.rounding.state.assign(state)
         if self.rate is not None:
             own = len(self._trainable_variables) + len(self._non_trainable_variables)
             if len(arrays) == own - 1:  # of a version without the variable: the configured rate
@@ -247,7 +272,21 @@ class ClassTable(keras.layers.Layer):
         return (*hidden_shape[:-1], self.units)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **saved_arguments(self)}
+        return {**super().get_config(), **saved_arguments(self), "seed": self.seed}
+
+
+def _check_table_dtype(dtype: str | None, row_optimizer: RowOptimizer | None) -> None:
+    if dtype not in TABLE_DTYPES:
+        raise ValueError(
+            f"`table_dtype` must be one of {TABLE_DTYPES}. Received: table_dtype={dtype!r}"
+        )
+    if dtype == rounding.ROUNDED and row_optimizer is None:
+        raise ValueError(
+            "`table_dtype` 'bfloat16' needs a `row_optimizer`, which rounds at random: an ordinary "
+            "optimizer's small changes would all be rounded away. Use "
+            "`row_optimizer=softbench.RowAdagrad(...)`, or `table_dtype=None`. "
+            f"Received: table_dtype={dtype!r}, row_optimizer=None"
+        )
 
 
 def l2_normalize(x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ ROOMS = (
     ("ops",),
     ("labels",),
     ("state", "partition", "losses", "metrics", "datasets"),
-    ("rates",),
+    ("rates", "rounding"),
     ("rows",),
     ("table",),
     ("samplers",),

@@ -183,6 +183,17 @@ def test_growth_and_ratio_to_the_peer():
     assert row_of(table, "peer_tf")[-2:] == ["0.562", "1"]
 
 
+def test_memory_is_shown_where_each_method_had_a_process_of_its_own():
+    made = [step_record(n, 2.0, 8.0) for n in (10_000, 90_000)]
+    for place, record in enumerate(made):
+        del record["steps"]["peer_tf"]
+        record |= {"resident_mb": 700.0 + place, "peak_memory_mb": {"host": 900.0 + place}}
+    (table,) = report_steps.tables(PLAN, made)
+    assert table.header[-2:] == ["n = 10,000, peak MB", "n = 90,000, peak MB"]
+    assert row_of(table, "shared")[-4:] == ["700", "701", "900", "901"]
+    assert cells_of(table)[1]["peak_mb"] == "901"
+
+
 def cells_of(table):
     return list(csv.DictReader(io.StringIO(table.csv())))
 

@@ -111,6 +111,15 @@ def code() -> str:
     return found.hexdigest()[:12]
 
 
+def resident_mb() -> float | None:
+    """Returns the memory that this process holds now; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
 def peak_memory_mb() -> dict[str, float]:
     """Returns the peak memory of this process, and of its accelerator if it uses one."""
     from softbench.ops import device_memory_peak  # imports the backend

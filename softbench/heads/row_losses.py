@@ -41,7 +41,8 @@ def row_losses(
     rows = [table.gather(ids) for ids in id_sets]
     if table.row_optimizer is None:
         return function(rows)
-    rows = keras.tree.map_structure(ops.stop_gradient, rows)
+    # Of bfloat16 rows the gradients would be bfloat16 too.
+    rows = keras.tree.map_structure(lambda x: ops.stop_gradient(ops.cast(x, "float32")), rows)
     if not table.trainable:
         return function(rows)
 

@@ -49,6 +49,7 @@ class SampledHead(TableHead):
     ) -> None:
         tied = kwargs.pop("tied", False)  # of a saved head
         super().__init__(units, **kwargs)
+        self.table.seed = seed
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
         self.num_sampled = int(num_sampled)

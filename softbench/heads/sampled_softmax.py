@@ -35,6 +35,7 @@ class SampledSoftmax(SampledHead):
         row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
         kernel_initializer, bias_initializer: Keras initializers.
         seed: of the draws.
+        table_dtype: "bfloat16" halves the memory of the table, see `ClassTable`.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
             With `multi_label` a label's loss has no other label of the example among the draws.
 

@@ -22,7 +22,7 @@ class TableHead(Head):
     Args:
         units: n, the number of classes.
         use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer: of the `ClassTable`.
+            bias_initializer, table_dtype: of the `ClassTable`.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ without.
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -224,6 +225,11 @@ def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
     return scaled.astype(jnp.int32)
 
 
+def random_words(shape: Sequence, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, 2^16)`, int32."""
+    return jax.random.bits(seed, tuple(shape), jnp.uint16).astype(jnp.int32)
+
+
 def _high_word(a: Tensor, b: Tensor) -> Tensor:
     """The upper 32 bits of the 64-bit product of two uint32 (JAX has no 64-bit integers)."""
     a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
@@ -245,6 +251,11 @@ def replicas() -> int:
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return jax.default_backend() == "cpu"
+
+
+def copies_bfloat16() -> bool:
+    """Whether a scatter into a bfloat16 variable makes a float32 copy of it: on a CPU it does."""
+    return on_cpu() and "float-normalization-bf16" not in os.environ.get("XLA_FLAGS", "")
 
 
 def device_memory_peak() -> int | None:

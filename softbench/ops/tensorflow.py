@@ -227,6 +227,11 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def random_words(shape: Sequence, seed: Tensor) -> Tensor:
+    """Integers uniform on `[0, 2^16)`, int32."""
+    return tf.random.stateless_uniform(shape, seed, 0, 2**16, tf.int32)
+
+
 def write_mark(variable: keras.Variable) -> object:
     """The graph that is being built; of eager calls, something that equals nothing."""
     return object() if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -240,6 +245,11 @@ def replicas() -> int:
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))
+
+
+def copies_bfloat16() -> bool:
+    """Whether a scatter into a bfloat16 variable makes a float32 copy of it."""
+    return False
 
 
 def device_memory_peak() -> int | None:

@@ -88,6 +88,7 @@ MEASURES: dict[str, Measure] = {
     "memory_mb": _cost(
         "memory_mb", lambda record: (record.get("peak_memory_mb") or {}).get("host")
     ),
+    "head_mb": _cost("head_mb", lambda record: record.get("head_mb")),
 }
 
 

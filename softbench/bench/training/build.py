@@ -60,6 +60,12 @@ def head_class(name: str) -> type:
     return getattr(softbench, name)
 
 
+def megabytes(layer: keras.layers.Layer) -> float:
+    """The size of all variables of a layer that is built, in MiB."""
+    sizes = (np.prod(v.shape, dtype=float) * np.dtype(v.dtype).itemsize for v in layer.variables)
+    return round(sum(sizes) / 2**20, 3)
+
+
 def is_own(name: object) -> bool:
     """Whether a name is that of something that softbench does not have."""
     return isinstance(name, str) and (":" in name or ">" in name)

@@ -77,6 +77,7 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Mod
     model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
+    result["head_mb"] = build.megabytes(head)
     best = Best(config, model)
     saver = resume.Saver(job, model, problem, timer, best)
     own = build.callbacks(config.get("callbacks", ()))

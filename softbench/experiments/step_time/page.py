@@ -21,10 +21,15 @@ from softbench.report.tables import (
 
 _MS = "step_ms_p50"
 _TIMES = [_MS, "step_ms_p20", "step_ms_p80"]
+_MEMORY = {"resident_mb": "n = {}, MB while it steps", "peak_mb": "n = {}, peak MB"}
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method; `twin` is the same for methods that differ in the optimizer alone."""
+    memory = dict.fromkeys(_MEMORY)
+    if len(record["steps"]) == 1:  # a process of its own
+        peak = (record.get("peak_memory_mb") or {}).get("host")
+        memory = {"resident_mb": record.get("resident_mb"), "peak_mb": peak}
     for name, step in record["steps"].items():
         method = record["config"]["methods"][name]
         kwargs = dict(method.get("kwargs", {}))
@@ -35,6 +40,7 @@ def _rows(record: Mapping) -> Iterator[dict]:
             "by_rows": optimizer is not None,
             "twin": json.dumps(method | {"kwargs": kwargs}, sort_keys=True),
             "count": step["step_ms"].get("count", FEWEST_STEPS),
+            **memory,
             **measures.times(step["step_ms"], "step_ms"),
         }
 
@@ -43,7 +49,8 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns tables of step times against n, one per backend and device.
 
     Columns: median (p20-p80) at each n, the growth from the smallest to the largest n, and the
-    peer's median divided by the row's at the largest n, for each peer in the run.
+    peer's median divided by the row's at the largest n, for each peer in the run; where every
+    method had a process of its own, its resident set at the end of the steps and at most.
     """
     found = []
     for (backend, device), own in frame.long(records, _rows).groupby(["backend", "device"]):
@@ -55,7 +62,11 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
             page[f"{literal(peer)} / this"] = last[peer] / last
         ratios = list(page)[own["num_classes"].nunique() :]
         page[ratios] = page[ratios].map("{:.3g}".format).replace("nan", "-")
-        data = own[["method", "num_classes", *_TIMES]]
+        kept = [name for name in _MEMORY if own[name].notna().all()]
+        for name in kept:
+            memory = growth(own, name, name, _MEMORY[name]).drop(columns="growth")
+            page = page.join(memory)
+        data = own[["method", "num_classes", *_TIMES, *kept]]
         found.append(Table(f"{backend}, {device}", page.reset_index(), data))
     return found
 

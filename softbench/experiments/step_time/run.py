@@ -9,7 +9,7 @@ import time
 import keras
 import numpy as np
 
-from softbench.bench import records, timing
+from softbench.bench import environment, records, timing
 from softbench.bench.job import Job
 from softbench.bench.training import build
 from softbench.ops import steps as compiled_steps
@@ -30,6 +30,7 @@ def run(job: Job) -> None:
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result |= {"num_classes": num_classes, "skipped": skipped, "synchronised": True}
     result["steps"] = timing.in_turn(steps, **config["timing"])
+    result["resident_mb"] = environment.resident_mb()
     job.progress(records.finite(result["steps"]))
 
 
