@@ -1,11 +1,6 @@
-"""Run as a script, in a process of its own: what two replicas train, beside one device.
-
-`python on_replicas.py mirrored` prints one JSON object, `... one` that of one device alone, and
-`... workers`, in two processes with TF_CONFIG set, that of `MultiWorkerMirroredStrategy`.
-"""
+"""Run as a script, in a process of its own: prints what two replicas train, beside one device."""
 
 import json
-import sys
 
 import keras
 import numpy as np
@@ -141,21 +136,14 @@ def found(strategy):
 
 
 def main():
-    if sys.argv[1] == "workers":
-        result = found(tf.distribute.MultiWorkerMirroredStrategy())
-    elif sys.argv[1] == "one":
-        result = found(tf.distribute.get_strategy())
-    else:
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-        )
-        two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        result = {"one": found(tf.distribute.get_strategy()), "two": found(two)}
-        result["alone"] = {"one": one_example()}
-        with two.scope():
-            result["alone"]["two"] = one_example()
-            result["states"] = sampler_states()
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    result = {"one": found(tf.distribute.get_strategy()), "two": found(two)}
+    result["alone"] = {"one": one_example()}
+    with two.scope():
+        result["alone"]["two"] = one_example()
+        result["states"] = sampler_states()
     print(json.dumps(result))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +17,6 @@ if keras.backend.backend() != "tensorflow":
 SCRIPT = Path(__file__).parent / "on_replicas.py"
 
 
-def started(mode, **environ):
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", **environ}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, SCRIPT, mode], env=environ, **pipes)
-
-
-def result_of(process):
-    out, error = process.communicate(timeout=900)
-    assert process.returncode == 0, error[-5000:]
-    return json.loads(out.strip().splitlines()[-1])
-
-
 def assert_same(found, expected):
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-5)
     np.testing.assert_allclose(found["evaluated"], expected["evaluated"], rtol=1e-5)
@@ -41,7 +28,11 @@ def assert_same(found, expected):
 
 @pytest.fixture(scope="module")
 def mirrored():
-    return result_of(started("mirrored"))
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, SCRIPT]
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-5000:]
+    return json.loads(run.stdout.strip().splitlines()[-1])
 
 
 def test_two_replicas_equal_one_device(mirrored):
@@ -67,19 +58,3 @@ def test_replicas_keep_one_state_of_a_sampler(mirrored):
     blocks = np.pad(features, ((0, 2 * len(sums) - len(features)), (0, 0)))
     expected = blocks.reshape(len(sums), 2, -1).sum(axis=1)
     np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_two_workers_equal_one_device():
-    """Two processes of `MultiWorkerMirroredStrategy`."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
-    cluster = {"worker": [f"localhost:{port}" for port in ports]}
-    configs = [{"cluster": cluster, "task": {"type": "worker", "index": i}} for i in range(2)]
-    workers = [started("workers", TF_CONFIG=json.dumps(config)) for config in configs]
-    expected = result_of(started("one"))
-    for worker in workers:
-        assert_same(result_of(worker), expected)
