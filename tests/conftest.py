@@ -96,6 +96,18 @@ def compiled(function, *layers, xla=False):
     return on_tensors
 
 
+def count_traces(model):
+    """A list that grows by one whenever a training step of a Keras model is traced."""
+    traces, step = [], model.train_step
+
+    def traced(*args):
+        traces.append(1)
+        return step(*args)
+
+    model.train_step = traced
+    return traces
+
+
 def gradient_function(function, layer, variables):
     """arrays -> (value, gradients of the first array and of `variables`), compiled, as NumPy.
 

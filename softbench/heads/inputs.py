@@ -6,6 +6,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.labels import check_integers, fits
+from softbench.ops import mean_of_replicas, replicas
 
 
 def check_hidden(hidden: Tensor, width: int) -> None:
@@ -149,8 +150,12 @@ def flat_vectors(x: Tensor) -> Tensor:
 
 
 def mean_of_weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """sum(losses) / sum(weight) of losses already multiplied by their weights; 0 if all are 0."""
-    if weight is None:
+    """sum(losses) / sum(weight) of losses already multiplied by their weights; 0 if all are 0.
+
+    Its gradient is that of both sums over all replicas of a `tf.distribute` strategy.
+    """
+    if weight is None and replicas() == 1:
         return ops.mean(losses)
-    total = ops.sum(weight)
-    return ops.sum(losses) / ops.where(total > 0, total, 1.0)
+    total = ops.sum(ops.ones_like(losses) if weight is None else weight)
+    mean = ops.sum(losses) / ops.where(total > 0, total, 1.0)
+    return mean_of_replicas(mean, total)

@@ -248,6 +248,11 @@ def replicas() -> int:
     return 1
 
 
+def mean_of_replicas(mean: Tensor, weight: Tensor) -> Tensor:
+    """A mean over examples of total weight `weight`: JAX has one replica, of the whole batch."""
+    return mean
+
+
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return jax.default_backend() == "cpu"

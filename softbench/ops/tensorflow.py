@@ -242,6 +242,27 @@ def replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def mean_of_replicas(mean: Tensor, weight: Tensor) -> Tensor:
+    """A mean over examples of total weight `weight`, with the gradient of that over all replicas.
+
+    Keras averages the gradients of the replicas. They talk to each other in the backward pass
+    alone: in the forward pass, Keras would mix the losses that they add.
+    """
+    if replicas() == 1 or tf.distribute.in_cross_replica_context():
+        return mean
+
+    @tf.custom_gradient
+    def shared(mean: Tensor, weight: Tensor) -> tuple[Tensor, Callable]:
+        def backward(upstream: Tensor) -> tuple[Tensor, None]:
+            context = tf.distribute.get_replica_context()
+            whole = context.all_reduce(tf.distribute.ReduceOp.MEAN, weight)
+            return upstream * tf.math.divide_no_nan(weight, whole), None
+
+        return tf.identity(mean), backward
+
+    return shared(mean, weight)
+
+
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))

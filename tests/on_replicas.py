@@ -1,0 +1,151 @@
+"""Run as a script, in a process of its own: prints what two replicas train, beside one device."""
+
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+from head_zoo import COUNTS, WIDTH, D, N, randomize
+
+from softbench import (
+    AdaptiveSoftmax,
+    Classifier,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    NegativeSampling,
+    NoiseContrastive,
+    OneVsEach,
+    SampledHinge,
+    SampledSoftmax,
+)
+from softbench.samplers import Sampler, Samples
+
+SIZE, BATCH = 16, 6  # the last batch is of four, the weights of its second half are 0
+
+
+class GivenDraws(Sampler):
+    """The classes label + 1, label + 2, label + 4, whichever replica the label is on."""
+
+    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
+        ids = (labels[:, None] + np.array([1, 2, 4], "int32")) % N
+        count = tf.math.log(0.1 + tf.cast(ids, "float32") / N)
+        true = None if exclude_labels else tf.math.log(0.1 + tf.cast(labels, "float32") / N)
+        return Samples(ids, count, true)
+
+    def log_prob(self, table, hidden, ids=None, labels=None):
+        return tf.fill((tf.shape(hidden)[0], N), -np.log(N).astype("float32"))
+
+
+HEADS = {
+    "full": lambda: FullSoftmax(N),
+    "full_chunked": lambda: FullSoftmax(N, class_chunk=4, regularizer_alpha=0.01),
+    "sampled": lambda: SampledSoftmax(N, GivenDraws(), 3),
+    "nce_binary": lambda: NoiseContrastive(N, GivenDraws(), "binary", 3, learn_log_partition=True),
+    "nce_ranking": lambda: NoiseContrastive(N, GivenDraws(), "ranking", 3),
+    "negative": lambda: NegativeSampling(N, GivenDraws(), 1e-3, 3),
+    "one_vs_each": lambda: OneVsEach(N, GivenDraws(), 3),
+    "hinge": lambda: SampledHinge(N, GivenDraws(), 3),
+    "hierarchical": lambda: HierarchicalSoftmax(N),
+    "adaptive": lambda: AdaptiveSoftmax(N, [3, 7], 2.0),
+}
+SAMPLERS = {
+    "in_batch": {"counts": COUNTS},
+    "quadratic": {"block_size": 2, "refresh_every": 2},
+    "rff": {"num_features": 8, "block_size": 2, "refresh_every": 2, "share_draws": True},
+    "codebook": {"num_codewords": 3, "counts": COUNTS, "refresh_every": 2},
+    "top_and_tail": {"num_top": 2, "groups": 2, "counts": COUNTS},
+}
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(SIZE, WIDTH)), rng.integers(0, N, SIZE)
+    weight = rng.integers(0, 4, SIZE)
+    weight[-2:] = 0
+    return x.astype("float32"), y.astype("int32"), weight.astype("float32")
+
+
+def model_of(heads):
+    """A model that trains all heads at once, on one hidden layer; each adds its own loss."""
+    x, y, weight = keras.Input((WIDTH,)), keras.Input((), dtype="int32"), keras.Input(())
+    layer = keras.layers.Dense(D, name="hidden")
+    hidden = layer(x)
+    outputs = {name: head(hidden, y, sample_weight=weight) for name, head in heads.items()}
+    layer.set_weights([np.random.default_rng(4).normal(size=v.shape) for v in layer.weights])
+    for head in heads.values():
+        randomize(head)
+    model = keras.Model([x, y, weight], outputs)
+    model.compile(keras.optimizers.Adagrad(0.1), jit_compile=False)
+    return model
+
+
+def all_heads():
+    """What every variable holds after two epochs, and then the losses without weights."""
+    model, (x, y, weight) = model_of({name: make() for name, make in HEADS.items()}), data()
+    options = {"batch_size": BATCH, "verbose": 0}
+    model.fit([x, y, weight], epochs=2, shuffle=False, **options)
+    losses = model.evaluate([x, y, np.ones_like(weight)], **options)
+    return losses, {v.path: v.numpy().tolist() for v in model.trainable_variables}
+
+
+def classifier():
+    """What `evaluate` says of weighted batches, their loss aside."""
+    model = Classifier(keras.layers.Dense(D, kernel_initializer="ones"), FullSoftmax(N))
+    model.compile("sgd", jit_compile=False)
+    x, y, weight = data()
+    model.build((None, WIDTH))
+    randomize(model.head)
+    found = model.evaluate(x[:9], y[:9], sample_weight=weight[:9], batch_size=6, verbose=0)
+    return found[1:]
+
+
+def one_example():
+    """The loss of a batch of one, which leaves a replica without any."""
+    model = model_of({"full": FullSoftmax(N), "sampled": SampledSoftmax(N, GivenDraws(), 3)})
+    return float(model.train_on_batch([a[:1] for a in data()]))
+
+
+def sampler_states():
+    """The variables that differ between the replicas after three steps, and the sums of one."""
+    options = {"num_sampled": 3, "use_bias": False, "seed": 0}
+    heads = {
+        name: SampledSoftmax(N, {"class_name": name, "config": config}, **options)
+        for name, config in SAMPLERS.items()
+    }
+    model = model_of(heads)
+    tables = []
+    for _ in range(3):
+        tables.append(heads["quadratic"].table.kernel.numpy())
+        model.train_on_batch([a[:BATCH] for a in data()])
+    copies = {v.path: [c.numpy() for c in v.value.values] for v in model.variables}
+    different = [path for path, (a, b) in copies.items() if not np.array_equal(a, b)]
+    sampler = heads["quadratic"].sampler
+    return {
+        "different": different,
+        "alpha": sampler.features.alpha,
+        "kernel": tables[-1].tolist(),
+        "steps": int(sampler.steps.numpy()),
+        "sums": sampler.blocks.sums[0].numpy().tolist(),
+    }
+
+
+def found(strategy):
+    with strategy.scope():
+        losses, weights = all_heads()
+        return {"losses": losses, "weights": weights, "evaluated": classifier()}
+
+
+def main():
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    result = {"one": found(tf.distribute.get_strategy()), "two": found(two)}
+    result["alone"] = {"one": one_example()}
+    with two.scope():
+        result["alone"]["two"] = one_example()
+        result["states"] = sampler_states()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
