@@ -33,6 +33,7 @@ _MODULES = (
     "callbacks",
     "datasets",
     "diagnostics",
+    "distribution",
     "heads",
     "losses",
     "metrics",

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.ops import replicas
+from softbench.ops import even_layout, replicas
 
 Arguments = tuple[str, ...]  # names that `saved_arguments` saves
 
@@ -20,7 +20,8 @@ def add_state(
 ) -> keras.Variable:
     """A weight of `layer` that is saved with it, never trained and never cast."""
     options = {"initializer": initializer, "trainable": False, "autocast": False}
-    return layer.add_weight(name=name, shape=shape, dtype=dtype, **options)
+    with even_layout(f"{layer.path}/{name}", shape):
+        return layer.add_weight(name=name, shape=shape, dtype=dtype, **options)
 
 
 def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> keras.Variable:

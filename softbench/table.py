@@ -10,8 +10,10 @@ from softbench import partition
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.ops import (
     SCATTER_UNDER_JIT,
+    by_shards,
     gather_rows,
     matmul_transposed,
+    planned_shards,
     read,
     read_first,
     rows_when,
@@ -79,6 +81,14 @@ class ClassTable(keras.layers.Layer):
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
+        parts = planned_shards(f"{self.path}/kernel", (self.units, hidden_shape[-1]))
+        if self.units % parts:
+            raise ValueError(
+                f"`units` must be a multiple of {parts}, the number of devices that the layout map "
+                f"divides the class table over. Use units={-(-self.units // parts) * parts}, with "
+                "classes at the end that are nobody's label, or a mesh with another number of "
+                f"devices along that axis. Received: units={self.units}"
+            )
         options = {"trainable": self.row_optimizer is None, "autocast": False}
         self.kernel = self.add_weight(
             name="kernel",
@@ -92,17 +102,19 @@ class ClassTable(keras.layers.Layer):
             )
         if self.row_optimizer is not None:
             self.row_slots = [
-                self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
+                self.row_optimizer.create_slots(self.add_weight, v) for v in self.class_variables
             ]
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
-    def _variables(self) -> list[keras.Variable]:
+    @property
+    def class_variables(self) -> list[keras.Variable]:
+        """The kernel, and the bias where there is one."""
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
 
     def gather(self, ids: Tensor) -> list[Tensor]:
         """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
-        return [gather_rows(v, ids) for v in self._variables()]
+        return [gather_rows(v, ids) for v in self.class_variables]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
@@ -177,17 +189,22 @@ class ClassTable(keras.layers.Layer):
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
         if ids is None:
-            return self.logits(hidden, *(read(v) for v in self._variables()))
+            return self.logits(hidden, *(read(v) for v in self.class_variables))
         return self.logits(hidden, *self.gather(ids))
 
     def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
-        hidden, kernel = self._prepare(hidden, read(self.kernel))
-        bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
-        scaled = hidden / self.temperature
-        return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+        def part(first: Tensor, count: int, hidden: Tensor) -> Tensor:
+            hidden, kernel = self._prepare(hidden, read(self.kernel))
+            bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
+            scaled = hidden / self.temperature
+            return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+        join = lambda found: ops.logsumexp(found, axis=0)  # noqa: E731
+        return by_shards(part, join, self.class_variables, [], hidden)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share.
@@ -229,7 +246,7 @@ class ClassTable(keras.layers.Layer):
             changed, further = (ids, {}) if followed is None else followed(ids)
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
-        state = self._variables(), self.row_slots, self.iterations
+        state = self.class_variables, self.row_slots, self.iterations
         self.row_optimizer.apply(*state, ids, gradients, rate)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:

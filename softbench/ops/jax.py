@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import keras
 
 from softbench.common import Tensor
+from softbench.ops.shards_jax import by_shards as by_shards
+from softbench.ops.shards_jax import even_layout, local_ids, planned_shards
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
@@ -27,7 +29,8 @@ def read(variable: keras.Variable) -> Tensor:
 
 def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
     """Rows `ids` of `variable`; ids past the end read the last row."""
-    return jnp.take(variable.value, ids, axis=0, mode="clip")
+    value = variable.value
+    return jnp.take(value, local_ids(value, variable, ids), axis=0, mode="clip")
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ without.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -215,6 +216,27 @@ def write_mark(variable: keras.Variable) -> object:
 def replicas() -> int:
     """How many replicas of its own variables a model trains at once."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def planned_shards(path: str, shape: tuple) -> int:
+    """How many parts the rows of a new variable are cut into: `keras.distribution` cuts none."""
+    return 1
+
+
+def even_layout(path: str, shape: tuple) -> AbstractContextManager:
+    """Within it a new variable is on every device if its rows cannot be cut evenly."""
+    return nullcontext()
+
+
+def by_shards(
+    function: Callable,
+    join: Callable,
+    variables: Sequence[keras.Variable],
+    others: Sequence[keras.Variable],
+    *arrays: Any,
+) -> Any:
+    """`function(first, count, *arrays)` of all classes."""
+    return function(0, variables[0].shape[0], *arrays)
 
 
 def on_cpu() -> bool:
