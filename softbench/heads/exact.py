@@ -76,9 +76,7 @@ class ExactScores(keras.layers.Layer):
         own = self.class_variables
         if not own:
             return function(0, self.units, hidden, side)
-        known = {id(variable) for variable in own}
-        others = [variable for variable in self.variables if id(variable) not in known]
-        return by_shards(function, join, own, others, hidden, side)
+        return by_shards(function, join, own, self.variables, hidden, side)
 
     @property
     def class_variables(self) -> list[keras.Variable]:

@@ -223,6 +223,11 @@ def planned_shards(path: str, shape: tuple) -> int:
     return 1
 
 
+def shards(variable: keras.Variable) -> int:
+    """Into how many parts the rows of a variable are cut."""
+    return 1
+
+
 def even_layout(path: str, shape: tuple) -> AbstractContextManager:
     """Within it a new variable is on every device if its rows cannot be cut evenly."""
     return nullcontext()
