@@ -85,20 +85,43 @@ def collectives(hlo: str) -> list[Collective]:
         hlo: `jax.jit(step).lower(...).compile().as_text()`.
     """
     kinds = "|".join(COLLECTIVES)
-    instruction = re.compile(rf"= (.*?) ({kinds})(?:-start)?\(.*")
-    found = []
+    instruction = re.compile(rf"= (.*?) ({kinds})(-start)?\(")
+    found, looped, name = [], _in_loops(hlo), ""
     for line in hlo.splitlines():
+        if header := _HEADER.match(line):
+            name = header[1]
         match = instruction.search(line)
         if match is None:
             continue
         shapes = re.findall(r"([a-z]+\d*)\[([\d,]*)\]", match[1])
-        if f"{match[2]}-start(" in line and match[2] != "all-reduce":
+        if match[3] and match[2] != "all-reduce":
             shapes = shapes[len(shapes) // 2 :]  # after the operands
         sizes = [math.prod(int(x) for x in dims.split(",") if x) for _, dims in shapes]
         widths = [_bits(dtype) for dtype, _ in shapes]
         total = sum(size * bits // 8 for size, bits in zip(sizes, widths, strict=True))
-        looped = "/while/" in line
-        found.append(Collective(match[2], max(sizes, default=0), total, looped))
+        found.append(Collective(match[2], max(sizes, default=0), total, name in looped))
+    return found
+
+
+_HEADER = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_CALLED = re.compile(r"(?:body|condition|calls|to_apply|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)")
+
+
+def _in_loops(hlo: str) -> set[str]:
+    """The computations that a loop runs, by name."""
+    called: dict[str, set[str]] = {}
+    waiting, name = set(), ""
+    for line in hlo.splitlines():
+        if header := _HEADER.match(line):
+            name = header[1]
+        used = {x for names in _CALLED.findall(line) for x in re.findall(r"[\w.\-]+", names)}
+        called.setdefault(name, set()).update(used)
+        if " while(" in line:
+            waiting |= used
+    found: set[str] = set()
+    while waiting:
+        found.add(one := waiting.pop())
+        waiting |= called.get(one, set()) - found
     return found
 
 

@@ -16,6 +16,7 @@ import keras
 from softbench.common import Tensor
 from softbench.ops.shards_jax import by_shards as by_shards
 from softbench.ops.shards_jax import even_layout as even_layout
+from softbench.ops.shards_jax import filled_later as filled_later
 from softbench.ops.shards_jax import local_ids
 from softbench.ops.shards_jax import planned_shards as planned_shards
 from softbench.ops.shards_jax import shards as shards

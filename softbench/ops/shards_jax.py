@@ -38,6 +38,16 @@ def even_layout(path: str, shape: tuple) -> AbstractContextManager:
     return keras.distribution.ModelParallel(**options).scope()
 
 
+def filled_later(path: str, shape: tuple) -> bool:
+    """Whether a new variable is to be made first and then assigned what it begins with.
+
+    Keras compiles the initializer of a large variable that is divided: what one reads of other
+    variables would be constants of its program. (Not where Keras puts initializers off.)
+    """
+    with keras.StatelessScope() as scope:
+        return scope.original_scope is None and planned_shards(path, shape) > 1
+
+
 def _count(layout: Any) -> int:
     """S of a `TensorLayout` or None."""
     axes = getattr(layout, "axes", ())

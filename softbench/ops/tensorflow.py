@@ -228,6 +228,11 @@ def shards(variable: keras.Variable) -> int:
     return 1
 
 
+def filled_later(path: str, shape: tuple) -> bool:
+    """Whether a new variable is to be made first and then assigned what it begins with."""
+    return False
+
+
 def even_layout(path: str, shape: tuple) -> AbstractContextManager:
     """Within it a new variable is on every device if its rows cannot be cut evenly."""
     return nullcontext()
