@@ -56,6 +56,21 @@ def method_table():
     table["positive_prior_D512_nu4_exact16"] = asked("positive", **positive, **exact)
     first, second = sampler("unigram", **FLAT_COUNTS), sampler("rff", **rff)
     table["mixed_unigram_rff"] = asked("mixed", first=first, second=second)
+    return table | codebooks()
+
+
+def codebooks():
+    """Codebooks, and as `midx` those of arXiv 2501.08563: the k-means weighs all classes alike."""
+    own = {"counts": "train"}
+    table = {
+        f"codebook_K{size}": asked("codebook", num_codewords=size, **own) for size in (128, 256)
+    }
+    table["codebook_K128_product"] = asked("codebook", quantizer="product", **own)
+    table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
+    table["codebook_K128_prior"] = asked("codebook", **own, **FLAT_PRIOR)
+    popularity = {"prior": "train", "prior_power": 1.0}
+    table["midx_uniform"] = asked("codebook", counts_power=0.0)
+    table["midx_popularity"] = asked("codebook", counts_power=0.0, **popularity)
     return table
 
 

@@ -1,6 +1,10 @@
-"""Penn Treebank: how near proposals are to a head's softmax as it trains, and their cost.
+"""How near proposals are to a head's softmax as it trains, and their cost.
 
     softbench --config=configs/proposals.py --backend=jax --data_dir=<folder that holds ptb/>
+    softbench --config=configs/proposals.py:beauty --backend=jax --data_dir=<one with sequences/>
+
+The first is about a language, Penn Treebank, the other about a recommender, the items of Amazon
+Beauty, where the softmax is far from the frequencies: the SASRec of `sequences`, for ten epochs.
 
 The head of `gradient_bias` (a small LSTM, normalised embeddings, one epoch of the full softmax) is
 kept after 10 %, 50 % and 100 % of its steps. At each point every sampler is built from its table,
@@ -11,7 +15,7 @@ built before the first step, and made a Lloyd pass over the table in every 20th.
 the last table; a row of `every_step` makes a pass with each.
 """
 
-from softbench.bench.config import experiment
+from softbench.bench.config import ConfigError, experiment
 from softbench.bench.methods import (
     FLAT_COUNTS,
     FLAT_PRIOR,
@@ -23,7 +27,28 @@ from softbench.bench.methods import (
 
 SHARED, PER_EXAMPLE = 1000, 100  # draws
 CODEWORDS = (32, 64, 128, 256)
-COUNTS = {"counts": "train"}
+LANGUAGE = {
+    "title": "Proposals on a Penn Treebank head while it trains: quality, and cost of a draw",
+    "dataset": {"name": "ptb"},
+    "model": {"name": "lstm", "preset": "small"},
+    "optimizer": {"name": "adam", "learning_rate": 2e-3},
+    "epochs": 1,
+}
+BEAUTY = {
+    "title": "Proposals on the head of a recommender while it trains: quality, and cost of a draw",
+    "dataset": {"name": "beauty"},
+    "model": {
+        "name": "sasrec",
+        "dim": 64,
+        "length": 50,
+        "num_blocks": 1,
+        "num_heads": 1,
+        "dropout": 0.2,
+        "batch_size": 16,
+    },
+    "optimizer": {"name": "adam", "learning_rate": 3e-3},
+    "epochs": 10,
+}
 FOLLOWING = ("codebook_K128", "codebook_K256")
 STALE = ("codebook_K128", "codebook_K256", "top_and_tail_1", "top_and_tail_16")
 
@@ -33,29 +58,29 @@ def asked(name, num_sampled=PER_EXAMPLE, **config):
     return sampled(name, num_sampled, NORMALISED, **config)
 
 
-def method_table():
-    """The head that is trained, then the samplers."""
+def method_table(counts):
+    """The head that is trained, then the samplers; `counts` as in a config."""
+    flat, prior = {**FLAT_COUNTS, "counts": counts}, {**FLAT_PRIOR, "prior": counts}
+    counts = {"counts": counts}
     table = {
         "full": full(**NORMALISED),
         "uniform": asked("uniform"),
-        "unigram_p75": asked("unigram", **FLAT_COUNTS),
-        "unigram_p75_shared": asked("unigram", SHARED, share_draws=True, **FLAT_COUNTS),
-        "unigram_p75_unique": asked(
-            "unigram", SHARED, share_draws=True, unique=True, **FLAT_COUNTS
-        ),
+        "unigram_p75": asked("unigram", **flat),
+        "unigram_p75_shared": asked("unigram", SHARED, share_draws=True, **flat),
+        "unigram_p75_unique": asked("unigram", SHARED, share_draws=True, unique=True, **flat),
         "exp": asked("exp"),
         "quadratic": asked("quadratic"),
         "rff_D1024_nu4": asked("rff", num_features=1024, nu=4.0),
-        "positive_prior_D512_nu4": asked("positive", num_features=512, nu=4.0, **FLAT_PRIOR),
+        "positive_prior_D512_nu4": asked("positive", num_features=512, nu=4.0, **prior),
     }
     for size in CODEWORDS:
-        table[f"codebook_K{size}"] = asked("codebook", num_codewords=size, **COUNTS)
-    own = {"num_codewords": 128, **COUNTS}
+        table[f"codebook_K{size}"] = asked("codebook", num_codewords=size, **counts)
+    own = {"num_codewords": 128, **counts}
     table["codebook_K128_every_step"] = asked("codebook", refresh_every=1, **own)
     table["codebook_K128_unweighted"] = asked("codebook", num_codewords=128, counts_power=0.0)
     table["codebook_K128_product"] = asked("codebook", quantizer="product", **own)
     table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
-    top = {"num_top": 256, "own_tails": False, **COUNTS}
+    top = {"num_top": 256, "own_tails": False, **counts}
     for groups in (1, 16):
         table[f"top_and_tail_{groups}"] = asked("top_and_tail", SHARED, groups=groups, **top)
     table["top_and_tail_16_candidates"] = asked(
@@ -64,17 +89,15 @@ def method_table():
     return table
 
 
-def get_config():
-    """Returns the experiment; every value can be overridden on the command line."""
+def get_config(part=None):
+    """Returns the experiment, or that on Beauty; every value can be overridden."""
+    if part not in (None, "beauty"):
+        raise ConfigError(f"After the colon: nothing or beauty. Received: {part!r}")
     return experiment(
-        "proposals",
-        title="Proposals on a Penn Treebank head while it trains: quality, and cost of a draw",
+        "proposals_beauty" if part else "proposals",
+        **(BEAUTY if part else LANGUAGE),
         task="proposals",
-        dataset={"name": "ptb"},
-        model={"name": "lstm", "preset": "small"},
-        optimizer={"name": "adam", "learning_rate": 2e-3},
-        method_table=method_table(),
-        epochs=1,
+        method_table=method_table("train + 1" if part else "train"),  # some items are in no history
         options={
             "fractions": (0.1, 0.5, 1.0),  # of the training steps
             "stale": dict.fromkeys(STALE, 0.1),  # row -> fraction at which it was fitted

@@ -12,7 +12,7 @@ from softbench.heads import compact, inputs, positives
 from softbench.heads.exact import ExactScores
 from softbench.heads.targets import targets, without_padding
 from softbench.labels import check_values, check_weights, safe_ids
-from softbench.ops import is_concrete
+from softbench.ops import is_concrete, read_once
 from softbench.state import Arguments, saved_arguments
 
 
@@ -175,7 +175,8 @@ class Head(ExactScores):
             safe = inputs.from_present(safe, counts)
             flat = inputs.without_absent_nan(flat, counts)
         side["labels"] = safe
-        losses = self._example_losses(flat, counts, training, weight is not None, side)
+        with read_once(self.trainable_variables):
+            losses = self._example_losses(flat, counts, training, weight is not None, side)
         losses = ops.where(valid, losses, float("nan"))
         if weight is not None:
             losses = ops.where(ops.not_equal(weight, 0), losses * weight, 0.0)

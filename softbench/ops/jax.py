@@ -4,6 +4,7 @@ Shape letters: B batch, d features, n classes, m samples, N row ids with duplica
 without.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ COND_COPIES = True  # `cond` copies the variables that both of its functions upd
 def read(variable: keras.Variable) -> Tensor:
     """The value of a variable as a tensor."""
     return variable.value
+
+
+def read_once(variables: Sequence[keras.Variable]) -> contextlib.AbstractContextManager:
+    """Within it `variables` do not change; a compiled step reads them once by itself."""
+    return contextlib.nullcontext()
 
 
 def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ Shape letters: B batch, d features, n classes, m samples, N row ids with duplica
 without.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -19,11 +20,29 @@ SCATTER_UNDER_JIT = False
 # A variable that a scatter has updated is copied whenever all of it is read.
 READ_COPIES = True
 COND_COPIES = False  # `cond` updates variables in place
+# The values that `read_once` has read, by the ids of their variables.
+_READ: ContextVar[dict[int, Tensor] | None] = ContextVar("read", default=None)
 
 
 def read(variable: keras.Variable) -> Tensor:
     """The value of a variable as a tensor."""
-    return tf.convert_to_tensor(variable.value)
+    known = (_READ.get() or {}).get(id(variable))
+    return tf.convert_to_tensor(variable.value) if known is None else known
+
+
+@contextlib.contextmanager
+def read_once(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Read `variables`, which nothing within assigns to: each `read` within takes that value.
+
+    TensorFlow drops the order between a read and the optimizer's update where the update needs
+    nothing but the shape of what was read. A second read, of the label's row, say, then may see
+    the table after its update; the first, which the gradient is computed from, cannot.
+    """
+    token = _READ.set({**(_READ.get() or {}), **{id(v): read(v) for v in variables}})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
 
 
 def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
@@ -233,9 +252,9 @@ def filled_later(path: str, shape: tuple) -> bool:
     return False
 
 
-def even_layout(path: str, shape: tuple) -> AbstractContextManager:
+def even_layout(path: str, shape: tuple) -> contextlib.AbstractContextManager:
     """Within it a new variable is on every device if its rows cannot be cut evenly."""
-    return nullcontext()
+    return contextlib.nullcontext()
 
 
 def by_shards(
