@@ -102,19 +102,22 @@ class ClassTable(keras.layers.Layer):
             )
         if self.row_optimizer is not None:
             self.row_slots = [
-                self.row_optimizer.create_slots(self.add_weight, v) for v in self.class_variables
+                self.row_optimizer.create_slots(self.add_weight, v) for v in self._variables()
             ]
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
+    def _variables(self) -> list[keras.Variable]:
+        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+
     @property
     def class_variables(self) -> list[keras.Variable]:
         """The kernel, and the bias where there is one."""
-        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+        return self._variables()
 
     def gather(self, ids: Tensor) -> list[Tensor]:
         """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
-        return [gather_rows(v, ids) for v in self.class_variables]
+        return [gather_rows(v, ids) for v in self._variables()]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
@@ -189,7 +192,7 @@ class ClassTable(keras.layers.Layer):
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
         if ids is None:
-            return self.logits(hidden, *(read(v) for v in self.class_variables))
+            return self.logits(hidden, *(read(v) for v in self._variables()))
         return self.logits(hidden, *self.gather(ids))
 
     def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
@@ -204,7 +207,7 @@ class ClassTable(keras.layers.Layer):
             return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
         join = lambda found: ops.logsumexp(found, axis=0)  # noqa: E731
-        return by_shards(part, join, self.class_variables, [], hidden)
+        return by_shards(part, join, self._variables(), [], hidden)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share.
@@ -246,7 +249,7 @@ class ClassTable(keras.layers.Layer):
             changed, further = (ids, {}) if followed is None else followed(ids)
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
-        state = self.class_variables, self.row_slots, self.iterations
+        state = self._variables(), self.row_slots, self.iterations
         self.row_optimizer.apply(*state, ids, gradients, rate)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:

@@ -22,7 +22,7 @@ from softbench.distribution import collective_bytes, collectives
 from softbench.heads import exact, scalable_cross_entropy
 from softbench.ops.steps import compile_divided
 
-N, D, WIDTH, BATCH, M, K = 512, 32, 6, 8, 8, 5
+N, D, WIDTH, BATCH, M, K = 1024, 32, 6, 8, 8, 5
 COUNTS = np.maximum(1000 // np.arange(1, N + 1), 1).tolist()
 exact.DENSE_CLASSES = scalable_cross_entropy.DENSE_CLASSES = 48  # so that passes have chunks
 
@@ -39,8 +39,9 @@ SAMPLERS = {
     "maclaurin": {"num_features": 8, "block_size": 4},
     "codebook": {"num_codewords": 4, "refresh_every": 2},
     "top_and_tail": {"num_top": 8, "num_codewords": 4, "groups": 2, "counts": COUNTS},
-    "mixed": {"first": {"class_name": "unigram", "config": {"counts": COUNTS}}, "second": "rff"},
+    "mixed": {"first": "uniform"},
 }
+SAMPLERS["mixed"]["second"] = {"class_name": "rff", "config": SAMPLERS["rff"]}
 UNIGRAM = {"class_name": "unigram", "config": {"counts": COUNTS}}
 BUCKETS = {"num_buckets": 4, "bucket_examples": 4, "bucket_classes": 8}
 

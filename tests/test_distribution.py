@@ -18,7 +18,8 @@ from softbench.distribution import collective_bytes, collectives, layout_map
 HERE = Path(__file__).parent
 JAX = keras.backend.backend() == "jax"
 needs_jax = pytest.mark.skipif(not JAX, reason="`keras.distribution` works on JAX alone")
-N, D = 512, 32  # of sharding_worker.py
+N, D = 1024, 32  # of sharding_worker.py
+WHOLE = {"starts", "level_0", "bounds", "edges"}  # of n / 8 rows or more, and on every device
 
 FAST = ("codebook:adagrad@4", "rff@2x2", "full chunked@4", "in_batch:adam@data", "saved")
 SAMPLED = "uniform log_uniform unigram in_batch exp quadratic rff sorf positive maclaurin codebook"
@@ -68,6 +69,9 @@ def check(found):
     tables = [path for path in found["share"] if "/table/" in path]
     assert (len(tables) >= 2) == (what not in ("hierarchical", "adaptive"))
     assert all(found["share"][path] == 1 / parts for path in tables)
+    if parts > 1 and tables:
+        whole = {path.split("/")[-1] for path, part in found["share"].items() if part == 1}
+        assert whole <= WHOLE
     if where != "data" and tables:  # data-parallel gradients of a replicated table are of its size
         assert found["step"]["bytes"]  # it does run on several devices
         assert found["step"]["largest"] < N * D // 2
