@@ -26,7 +26,7 @@ BITS = {"pred": 8, "bf16": 16}
 
 
 def layout_map(device_mesh: Any, axis: str = "classes") -> Any:
-    """A `keras.distribution.LayoutMap` that divides class tables, and what follows them, over `axis`.
+    """A `keras.distribution.LayoutMap` that divides class tables and what follows them over `axis`.
 
     These are the rows and biases of every `ClassTable` named "table" (that of each head but
     `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its row optimizer, the counts and

@@ -93,9 +93,7 @@ def top_k(
 def best_of(found: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
     """The k best of scores and ids (S, B, K), of S parts of the classes in their order: (B, k)."""
     parts, batch, size = found[0].shape
-    scores, ids = (
-        ops.reshape(ops.transpose(x, (1, 0, 2)), (batch, parts * size)) for x in found
-    )
+    scores, ids = (ops.reshape(ops.transpose(x, (1, 0, 2)), (batch, parts * size)) for x in found)
     return largest(scores, ids, k)
 
 

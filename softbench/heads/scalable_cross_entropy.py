@@ -9,8 +9,8 @@ from softbench import partition
 from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
-from softbench.state import Arguments
 from softbench.ops import by_shards
+from softbench.state import Arguments
 from softbench.table import DENSE_CLASSES
 
 
