@@ -72,7 +72,7 @@ class ExactScores(keras.layers.Layer):
     def _over_classes(
         self, function: Callable, join: Callable, hidden: Tensor, side: dict[str, Tensor]
     ) -> Any:
-        """`function(first, count, hidden, side)` of the classes [first, first + count), by shards."""
+        """`function(first, count, hidden, side)` for the classes [first, first + count)."""
         own = self.class_variables
         if not own:
             return function(0, self.units, hidden, side)
