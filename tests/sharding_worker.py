@@ -37,7 +37,7 @@ SAMPLERS = {
     "sorf": {"num_features": 8, "block_size": 4, "share_draws": True},
     "positive": {"num_features": 8, "block_size": 1},
     "maclaurin": {"num_features": 8, "block_size": 4},
-    "codebook": {"num_codewords": 4, "refresh_every": 2},
+    "codebook": {"num_codewords": 4, "refresh_every": 4},
     "top_and_tail": {"num_top": 8, "num_codewords": 4, "groups": 2, "counts": COUNTS},
     "mixed": {"first": "uniform"},
 }
@@ -167,7 +167,7 @@ def share(variables):
     return {v.path: v.value.addressable_shards[0].data.size / v.value.size for v in large}
 
 
-def run(name, steps=4):
+def run(name, steps=5):
     """A case "<head>[:<row optimizer>]@<distribution>": one device against several."""
     what, _, where = name.partition("@")
     found = {"case": name}
