@@ -74,7 +74,9 @@ def check(found):
         assert whole <= WHOLE
     if where != "data" and tables:  # data-parallel gradients of a replicated table are of its size
         assert found["step"]["bytes"]  # it does run on several devices
-        assert found["step"]["largest"] < N * D // 2
+        # Without a row optimizer devices add up the dense gradients of the part that they share.
+        dense = where == "2x2" and ":" not in found["case"]
+        assert found["step"]["largest"] <= N * D // (2 if dense else 3)
         assert evaluation["largest"] < N * D // 16
         assert evaluation["looped"] == 0
 
