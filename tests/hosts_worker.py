@@ -81,7 +81,7 @@ def main(process, processes, port, folder, steps):
     first = int(model.optimizer.iterations)
     saves = keras.callbacks.OrbaxCheckpoint(folder, save_freq=2, save_on_background=False)
     data = Batches(first, steps, process, processes)
-    model.fit(data, callbacks=[saves, Lines(first)], verbose=0)
+    model.fit(data, callbacks=[saves, Lines(first)], shuffle=False, verbose=0)
     scores = head.top_k(np.ones((1, D), "float32"), 3)[0]
     print(json.dumps({"top": np.asarray(scores.addressable_data(0)).tolist()}), flush=True)
 
