@@ -35,6 +35,7 @@ _MODULES = (
     "callbacks",
     "datasets",
     "diagnostics",
+    "distribution",
     "heads",
     "losses",
     "metrics",

@@ -11,11 +11,16 @@ from softbench.common import Tensor
 
 
 def fold_classes(
-    num_classes: int, chunk: int, step: Callable, state: tuple, first: int = 0
+    num_classes: int,
+    chunk: int,
+    step: Callable,
+    state: tuple,
+    first: int = 0,
+    begin: Tensor | int = 0,
 ) -> tuple:
     """Apply `state = step(state, start, ids, fresh)` to every chunk of `chunk` classes.
 
-    It begins with chunk number `first`.
+    It begins with chunk number `first`; the ids are those from `begin` on.
 
     The last chunk is moved back to end at n, so that all chunks have one static shape; `fresh`
     (C,) is False for the classes that it repeats.
@@ -24,16 +29,23 @@ def fold_classes(
 
     def body(i: Tensor, state: tuple) -> tuple:
         start = ops.minimum(i * chunk, num_classes - chunk)
-        ids = start + ops.arange(chunk, dtype="int32")
-        return step(state, start, ids, ids >= i * chunk)
+        places = start + ops.arange(chunk, dtype="int32")
+        return step(state, start, begin + places, places >= i * chunk)
 
     return ops.fori_loop(first, -(-num_classes // chunk), body, state)
 
 
 def log_partition(
-    scores: Callable[[Tensor], Tensor], hidden: Tensor, num_classes: int, chunk: int
+    scores: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    num_classes: int,
+    chunk: int,
+    begin: Tensor | int = 0,
 ) -> Tensor:
-    """log sum_i exp(score_i) (B,), streamed; `scores(ids)` returns float32 (B, C)."""
+    """log sum_i exp(score_i) (B,), streamed; `scores(ids)` returns float32 (B, C).
+
+    Of the `num_classes` classes from `begin` on.
+    """
 
     def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
         peak, total = state
@@ -44,17 +56,25 @@ def log_partition(
         return new_peak, total
 
     first = ops.zeros_like(ops.cast(hidden[:, 0], "float32"))
-    peak, total = fold_classes(num_classes, chunk, step, (first - float("inf"), first))
+    state = first - float("inf"), first
+    peak, total = fold_classes(num_classes, chunk, step, state, begin=begin)
     return peak + ops.log(total)
 
 
 def top_k(
-    scores: Callable[[Tensor], Tensor], hidden: Tensor, num_classes: int, chunk: int, k: int
+    scores: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    num_classes: int,
+    chunk: int,
+    k: int,
+    begin: Tensor | int = 0,
 ) -> tuple[Tensor, Tensor]:
     """The k best (scores, ids), each (B, k), streamed; equal scores: the lower id first.
 
-    The ids are distinct whatever the scores are. NaN counts as infinity, so that it is seen.
+    Of the `num_classes` classes from `begin` on; of fewer than k, all of them. The ids are distinct
+    whatever the scores are. NaN counts as infinity, so that it is seen.
     """
+    k = min(k, num_classes)
     chunk = min(max(chunk, k), num_classes)
 
     def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
@@ -64,10 +84,17 @@ def top_k(
         found, own = (ops.concatenate(pair, axis=-1) for pair in both)
         return largest(found, own, k)
 
-    ids = ops.arange(chunk, dtype="int32")
+    ids = begin + ops.arange(chunk, dtype="int32")
     block = scores(ids)
     best = largest(block, ops.broadcast_to(ids, ops.shape(block)), k)
-    return best if chunk == num_classes else fold_classes(num_classes, chunk, step, best, first=1)
+    return best if chunk == num_classes else fold_classes(num_classes, chunk, step, best, 1, begin)
+
+
+def best_of(found: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
+    """The k best of scores and ids (S, B, K), of S parts of the classes in their order: (B, k)."""
+    parts, batch, size = found[0].shape
+    scores, ids = (ops.reshape(ops.transpose(x, (1, 0, 2)), (batch, parts * size)) for x in found)
+    return largest(scores, ids, k)
 
 
 def without(scores: Callable[[Tensor], Tensor], ids: Tensor) -> Callable[[Tensor], Tensor]:

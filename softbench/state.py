@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.ops import replicas
+from softbench.ops import even_layout, filled_later, replicas
 
 Arguments = tuple[str, ...]  # names that `saved_arguments` saves
 
@@ -19,8 +19,14 @@ def add_state(
     dtype: str = "float32",
 ) -> keras.Variable:
     """A weight of `layer` that is saved with it, never trained and never cast."""
-    options = {"initializer": initializer, "trainable": False, "autocast": False}
-    return layer.add_weight(name=name, shape=shape, dtype=dtype, **options)
+    path = f"{layer.path}/{name}"
+    later = callable(initializer) and filled_later(path, shape)
+    options = {"initializer": "zeros" if later else initializer, "trainable": False}
+    with even_layout(path, shape):
+        variable = layer.add_weight(name=name, shape=shape, dtype=dtype, autocast=False, **options)
+    if later:
+        variable.assign(initializer(shape, dtype))
+    return variable
 
 
 def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> keras.Variable:

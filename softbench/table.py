@@ -10,8 +10,10 @@ from softbench import partition, rounding
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.ops import (
     SCATTER_UNDER_JIT,
+    by_shards,
     gather_rows,
     matmul_transposed,
+    planned_shards,
     read,
     read_first,
     rows_when,
@@ -94,6 +96,14 @@ class ClassTable(keras.layers.Layer):
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
+        parts = planned_shards(f"{self.path}/kernel", (self.units, hidden_shape[-1]))
+        if self.units % parts:
+            raise ValueError(
+                f"`units` must be a multiple of {parts}, the number of devices that the layout map "
+                f"divides the class table over. Use units={-(-self.units // parts) * parts}, with "
+                "classes at the end that are nobody's label, or a mesh with another number of "
+                f"devices along that axis. Received: units={self.units}"
+            )
         options = {"trainable": self.row_optimizer is None, "autocast": False}
         self.kernel = self.add_weight(
             name="kernel",
@@ -117,6 +127,11 @@ class ClassTable(keras.layers.Layer):
 
     def _variables(self) -> list[keras.Variable]:
         return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+
+    @property
+    def class_variables(self) -> list[keras.Variable]:
+        """The kernel, and the bias where there is one."""
+        return self._variables()
 
     def gather(self, ids: Tensor) -> list[Tensor]:
         """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
@@ -202,10 +217,15 @@ class ClassTable(keras.layers.Layer):
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
         if chunk is None:
             return ops.logsumexp(self.scores(hidden), axis=-1)
-        hidden, kernel = self._prepare(hidden, read(self.kernel))
-        bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
-        scaled = hidden / self.temperature
-        return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+        def part(first: Tensor, count: int, hidden: Tensor) -> Tensor:
+            hidden, kernel = self._prepare(hidden, read(self.kernel))
+            bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
+            scaled = hidden / self.temperature
+            return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+
+        join = lambda found: ops.logsumexp(found, axis=0)  # noqa: E731
+        return by_shards(part, join, self._variables(), [], hidden)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share.

@@ -18,7 +18,7 @@ PACKAGE = Path(softbench.__file__).parent
 ROOMS = (
     ("common", "commands"),
     ("ops",),
-    ("labels",),
+    ("labels", "distribution"),
     ("state", "partition", "losses", "metrics", "datasets"),
     ("rates", "rounding"),
     ("rows",),

@@ -47,6 +47,7 @@ TASKS = {
     "mutual_information": _experiment("mutual_information"),
     "tree_fit": _experiment("tree_fit", timing=_TURNS),
     "top_k": _experiment("top_k", timing=_TURNS),
+    "sharding": _experiment("sharding", timing=_TURNS),
     "nce_simulation": _experiment("nce_simulation"),
     "nce_efficiency": _experiment("nce_efficiency"),
 }

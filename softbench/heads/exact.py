@@ -9,6 +9,7 @@ from keras import ops
 from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs, positives, retrieval
+from softbench.ops import by_shards
 from softbench.table import DENSE_CLASSES
 
 
@@ -60,9 +61,27 @@ class ExactScores(keras.layers.Layer):
             scores = self.prediction_scores(hidden, **side)
             true = ops.take_along_axis(scores, own, axis=-1)
             return ops.logsumexp(scores, axis=-1, keepdims=True) - true
-        scorer = self.scorer(hidden, **side)
-        log_z = partition.log_partition(scorer, hidden, self.units, DENSE_CLASSES)
+
+        def part(first: Tensor, count: int, hidden: Tensor, side: dict) -> Tensor:
+            scorer = self.scorer(hidden, **side)
+            return partition.log_partition(scorer, hidden, count, DENSE_CLASSES, first)
+
+        log_z = self._over_classes(part, lambda x: ops.logsumexp(x, axis=0), hidden, side)
         return log_z[:, None] - self.prediction_scores(hidden, own, **side)
+
+    def _over_classes(
+        self, function: Callable, join: Callable, hidden: Tensor, side: dict[str, Tensor]
+    ) -> Any:
+        """`function(first, count, hidden, side)` for the classes [first, first + count)."""
+        own = self.class_variables
+        if not own:
+            return function(0, self.units, hidden, side)
+        return by_shards(function, join, own, self.variables, hidden, side)
+
+    @property
+    def class_variables(self) -> list[keras.Variable]:
+        """The variables (n, ...) that scores are made from."""
+        return []
 
     def top_k(
         self,
@@ -103,8 +122,13 @@ class ExactScores(keras.layers.Layer):
         flat, leading = self._flatten(ops.convert_to_tensor(hidden))
         self.begin(training=False)
         if approximate is False:
-            scorer = self.scorer(flat, **side)
-            scores, ids = partition.top_k(scorer, flat, self.units, DENSE_CLASSES, k)
+
+            def part(first: Tensor, count: int, hidden: Tensor, side: dict) -> tuple:
+                scorer = self.scorer(hidden, **side)
+                return partition.top_k(scorer, hidden, count, DENSE_CLASSES, k, first)
+
+            join = lambda found: partition.best_of(found, k)  # noqa: E731
+            scores, ids = self._over_classes(part, join, flat, side)
         else:
             scores, ids = retrieval.top_k(self, flat, k, approximate, num_candidates, side)
         return ops.reshape(scores, (*leading, k)), ops.reshape(ids, (*leading, k))

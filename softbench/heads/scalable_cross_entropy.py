@@ -9,6 +9,7 @@ from softbench import partition
 from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
+from softbench.ops import by_shards
 from softbench.state import Arguments
 from softbench.table import DENSE_CLASSES
 
@@ -96,8 +97,13 @@ class BucketedSoftmax(TableHead):
         size = min(size, batch) if isinstance(batch, int) else ops.minimum(size, batch)
         examples = ops.cast(ops.top_k(scores, size)[1], "int32")
         most = min(self.bucket_classes, self.units)
-        arguments = directions, self.units, DENSE_CLASSES, most
-        classes = partition.top_k(lambda ids: self.table.scores(directions, ids), *arguments)[1]
+
+        def part(first: Tensor, count: int, directions: Tensor) -> tuple[Tensor, Tensor]:
+            scorer = lambda ids: self.table.scores(directions, ids)  # noqa: E731
+            return partition.top_k(scorer, directions, count, DENSE_CLASSES, most, first)
+
+        join = lambda found: partition.best_of(found, most)  # noqa: E731
+        classes = by_shards(part, join, self.class_variables, [], directions)[1]
         return examples, ops.stop_gradient(ops.cast(classes, "int32"))
 
 

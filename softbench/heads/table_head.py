@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -47,6 +48,10 @@ class TableHead(Head):
     ) -> Tensor:
         """As `Head.prediction_scores`: the table's scores, whatever the side inputs."""
         return self.table.scores(hidden, ids)
+
+    @property
+    def class_variables(self) -> list[keras.Variable]:
+        return self.table.class_variables
 
     def index_vectors(self) -> np.ndarray:
         """Vectors whose inner products with `index_queries` are the scores: float32 (n, d[+1]).

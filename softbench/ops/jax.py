@@ -16,6 +16,12 @@ import jax.numpy as jnp
 import keras
 
 from softbench.common import Tensor
+from softbench.ops.shards_jax import by_shards as by_shards
+from softbench.ops.shards_jax import even_layout as even_layout
+from softbench.ops.shards_jax import filled_later as filled_later
+from softbench.ops.shards_jax import local_ids
+from softbench.ops.shards_jax import planned_shards as planned_shards
+from softbench.ops.shards_jax import shards as shards
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
@@ -34,7 +40,8 @@ def read_once(variables: Sequence[keras.Variable]) -> contextlib.AbstractContext
 
 def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
     """Rows `ids` of `variable`; ids past the end read the last row."""
-    return jnp.take(variable.value, ids, axis=0, mode="clip")
+    value = variable.value
+    return jnp.take(value, local_ids(value, variable, ids), axis=0, mode="clip")
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """A Keras model's training step as one compiled JAX call, its state donated."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import keras
@@ -32,6 +33,54 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
         return loss, state
 
     return step
+
+
+def compile_divided(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, inputs: list
+) -> tuple[Callable, Any]:
+    """Returns step(inputs) -> (loss, state) on the devices of the distribution of now.
+
+    The second result is the compiled form: `as_text()` is its HLO.
+
+    Args:
+        model: inputs -> losses; it adds its own loss, and was built under the distribution.
+        inputs: arrays of one batch, all of it.
+    """
+    optimizer.build(model.trainable_variables)
+    groups = model.trainable_variables, model.non_trainable_variables, optimizer.variables
+    state = [[variable.value for variable in group] for group in groups]
+
+    def update(state: list, inputs: list) -> tuple:
+        def loss_of(trainable: list) -> tuple:
+            options = {"training": True, "return_losses": True}
+            _, fixed, losses = model.stateless_call(trainable, state[1], inputs, **options)
+            return sum(losses), fixed
+
+        (loss, fixed), gradients = jax.value_and_grad(loss_of, has_aux=True)(state[0])
+        trainable, slots = optimizer.stateless_apply(state[2], gradients, state[0])
+        return loss, [trainable, fixed, slots]
+
+    layouts = jax.tree.map(lambda x: x.sharding, state)
+    lowered = jax.jit(update, donate_argnums=0, out_shardings=(None, layouts)).lower
+    compiled = lowered(state, [_placed(x) for x in inputs]).compile()
+
+    def step(inputs: list) -> tuple:
+        nonlocal state
+        loss, state = compiled(state, [_placed(x) for x in inputs])
+        for group, values in zip(groups, state, strict=True):
+            for variable, value in zip(group, values, strict=True):
+                variable.assign(value)
+        return loss, state
+
+    return step, compiled
+
+
+def _placed(x: Any) -> jax.Array:
+    """A batch (B, ...) where the distribution of now has it."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return jax.numpy.asarray(x)
+    return jax.device_put(x, distribution.get_data_layout(x.shape).backend_layout)
 
 
 wait = jax.block_until_ready  # of a step: for the loss and for the new state

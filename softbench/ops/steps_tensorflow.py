@@ -28,6 +28,9 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
+compile_divided = None  # `keras.distribution` works on JAX alone
+
+
 def wait(result: Any) -> None:
     """Waits for the result; a `tf.function` on a CPU returns when all its updates are done."""
     for tensor in keras.tree.flatten(result):

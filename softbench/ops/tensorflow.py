@@ -263,6 +263,37 @@ def mean_of_replicas(mean: Tensor, weight: Tensor) -> Tensor:
     return shared(mean, weight)
 
 
+def planned_shards(path: str, shape: tuple) -> int:
+    """How many parts the rows of a new variable are cut into: `keras.distribution` cuts none."""
+    return 1
+
+
+def shards(variable: keras.Variable) -> int:
+    """Into how many parts the rows of a variable are cut."""
+    return 1
+
+
+def filled_later(path: str, shape: tuple) -> bool:
+    """Whether a new variable is to be made first and then assigned what it begins with."""
+    return False
+
+
+def even_layout(path: str, shape: tuple) -> contextlib.AbstractContextManager:
+    """Within it a new variable is on every device if its rows cannot be cut evenly."""
+    return contextlib.nullcontext()
+
+
+def by_shards(
+    function: Callable,
+    join: Callable,
+    variables: Sequence[keras.Variable],
+    others: Sequence[keras.Variable],
+    *arrays: Any,
+) -> Any:
+    """`function(first, count, *arrays)` of all classes."""
+    return function(0, variables[0].shape[0], *arrays)
+
+
 def on_cpu() -> bool:
     """Whether computations run on a CPU."""
     return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))

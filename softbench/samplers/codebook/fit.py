@@ -181,7 +181,7 @@ def fit(
     if priority is not None:
         ids, own = largest(weight, POINTS * uniform.shape[1], priority)
     codewords = codebooks(rows(ids), own, uniform, quantizer)
-    return codewords, *assign_all(rows, weight, codewords, quantizer)
+    return codewords, *sums_of(rows, quantizer, 0, weight.shape[0], weight, None, codewords)
 
 
 def codebooks(points: Tensor, weight: Tensor, uniform: Tensor, quantizer: str) -> Codewords:
@@ -195,10 +195,13 @@ def codebooks(points: Tensor, weight: Tensor, uniform: Tensor, quantizer: str) -
     return Codewords(found, lloyd(second, weight, uniform[1]))
 
 
-def over_classes(part: Callable, start: Any, units: int, width: int) -> tuple[Any, Tensor]:
-    """`part(carry, ids (N,), inside (N,)) -> (carry, int32 (N,))` over all classes in chunks.
+def over_classes(
+    part: Callable, start: Any, first: Tensor | int, units: int, width: int
+) -> tuple[Any, Tensor]:
+    """`part(carry, ids (N,), inside (N,)) -> (carry, int32 (N,))` over classes in chunks.
 
-    `inside` says which ids are new; the others repeat the last class.
+    These are the `units` from `first` on. `inside` says which ids are new; the others repeat the
+    last class.
 
     Returns:
         The last carry, and the values (n,).
@@ -209,7 +212,7 @@ def over_classes(part: Callable, start: Any, units: int, width: int) -> tuple[An
     def step(chunk: Tensor, state: tuple) -> tuple:
         carry, values = state
         ids = chunk * size + steps
-        carry, own = part(carry, ops.minimum(ids, units - 1), ids < units)
+        carry, own = part(carry, first + ops.minimum(ids, units - 1), ids < units)
         return carry, ops.slice_update(values, (chunk * size,), own)
 
     state = start, ops.zeros((chunks * size,), "int32")
@@ -217,30 +220,23 @@ def over_classes(part: Callable, start: Any, units: int, width: int) -> tuple[An
     return carry, values[:units]
 
 
-def assign_all(
-    rows: Rows, weight: Tensor, codewords: Codewords, quantizer: str
+def sums_of(
+    rows: Rows, quantizer: str, first: Tensor | int, count: int, *arrays: Any
 ) -> tuple[Tensor, Statistics]:
-    """The cell of every class (n,), and the sums with weight (n,)."""
-    return _sums(rows, weight, codewords, quantizer, lambda ids, x: encode(x, codewords, quantizer))
+    """The cells (N,) of the classes [first, first + count), and the sums over them.
 
-
-def all_statistics(
-    rows: Rows, weight: Tensor, cell: Tensor, codewords: Codewords, quantizer: str
-) -> Statistics:
-    """The sums with weight (n,) of all classes in the cells `cell` (n,)."""
-    cells = lambda ids, x: ops.take(cell, ids, axis=0)  # noqa: E731
-    return _sums(rows, weight, codewords, quantizer, cells)[1]
-
-
-def _sums(
-    rows: Rows, weight: Tensor, codewords: Codewords, quantizer: str, cells: Callable
-) -> tuple[Tensor, Statistics]:
+    Args:
+        arrays: weight (n,) and cells (n,) of all classes, and the `Codewords`. Without cells (None)
+            they are those of the nearest codewords.
+    """
+    weight, known, codewords = arrays
+    codewords = Codewords(*codewords)
     sizes = codewords.first.shape[0], codewords.second.shape[0]
 
     def part(total: Statistics, ids: Tensor, inside: Tensor) -> tuple[Statistics, Tensor]:
         points = rows(ids)
         own = ops.where(inside, ops.take(weight, ids, axis=0), 0.0)
-        cell = cells(ids, points)
+        cell = encode(points, codewords, quantizer) if known is None else ops.take(known, ids)
         found = statistics(points, own, cell, sizes, quantizer)
         return Statistics(*(a + b for a, b in zip(total, found, strict=True))), cell
 
@@ -248,5 +244,11 @@ def _sums(
         ops.zeros_like(codewords.first), ops.zeros_like(codewords.second), ops.zeros(sizes)
     )
     width = max(*sizes, 2 * codewords.first.shape[1])
-    total, cell = over_classes(part, start, weight.shape[0], width)
+    total, cell = over_classes(part, start, first, count, width)
     return cell, Statistics(*total)
+
+
+def joined(found: tuple[Tensor, Statistics]) -> tuple[Tensor, Statistics]:
+    """`sums_of` all classes from those of S parts, (S, ...)."""
+    cell, sums = found
+    return ops.reshape(cell, (-1,)), Statistics(*(ops.sum(x, axis=0) for x in sums))

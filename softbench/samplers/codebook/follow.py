@@ -3,6 +3,7 @@
 Shape letters: n classes, d features, K codewords, U touched rows.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from keras import ops
 from softbench.common import Tensor, count_weights
 from softbench.ops import (
     assign_when,
+    by_shards,
     gather_rows,
     is_concrete,
     read,
@@ -159,8 +161,15 @@ class FollowingCodebook(Sampler):
     def _passed(self, table: Any, codewords: fit.Codewords) -> dict[str, Tensor]:
         """All followers after one Lloyd pass over all classes."""
         weight = self._importance()
-        cell, sums = fit.assign_all(self._rows(table), weight, codewords, self.quantizer)
+        cell, sums = self._sums(table, weight, None, codewords)
         return self._laid_out(table, codewords, cell, sums, weight)
+
+    def _sums(
+        self, table: Any, weight: Tensor, cell: Tensor | None, codewords: fit.Codewords
+    ) -> tuple[Tensor, fit.Statistics]:
+        """`fit.sums_of` all classes, each device those that it has the rows of."""
+        own = functools.partial(fit.sums_of, self._rows(table), self.quantizer)
+        return by_shards(own, fit.joined, table.class_variables, [], weight, cell, codewords)
 
     def _laid_out(
         self, table: Any, old: fit.Codewords, cell: Tensor, sums: fit.Statistics, weight: Tensor
@@ -268,5 +277,5 @@ class FollowingCodebook(Sampler):
 
     def _renewed(self, table: Any, words: fit.Codewords) -> dict[str, Tensor]:
         cell, weight = read(self.next_cell), self._importance()
-        sums = fit.all_statistics(self._rows(table), weight, cell, words, self.quantizer)
+        sums = self._sums(table, weight, cell, words)[1]
         return self._laid_out(table, words, cell, sums, weight)

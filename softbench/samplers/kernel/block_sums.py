@@ -56,9 +56,14 @@ class BlockSums(keras.layers.Layer):
         nodes = [-(-units // span) for span in self.spans]
         self.nodes = [-(-v // branching) * branching for v in nodes[:-1]] + nodes[-1:]
 
-    def build(self, dim: int, features: Callable[[Tensor], Tensor]) -> None:
-        """`features` gives the weighted features (N, D) of class ids (N,), zero where id >= n."""
-        self.dim, self.features = dim, features
+    def build(
+        self, dim: int, features: Callable[[Tensor], Tensor], split: Callable | None = None
+    ) -> None:
+        """`features` gives the weighted features (N, D) of class ids (N,), zero where id >= n.
+
+        `split` is `by_shards` of all variables that it reads, where each part holds whole blocks.
+        """
+        self.dim, self.features, self.split = dim, features, split
         self.sums, self.prior_sums, below = [], [], None
         for level, span in enumerate(self.spans):
             below = self._add_sums(level, below)
@@ -92,12 +97,23 @@ class BlockSums(keras.layers.Layer):
         return found if span == 1 else ops.sum(ops.reshape(found, (-1, span, self.dim)), axis=1)
 
     def _leaves(self) -> Tensor:
-        nodes = self.nodes[0]
+        if self.split is None:
+            return self._leaves_of(0, self.units)
+
+        def join(found: Tensor) -> Tensor:
+            found = ops.reshape(found, (-1, self.dim))
+            return ops.pad(found, ((0, self.nodes[0] - found.shape[0]), (0, 0)))
+
+        return self.split(self._leaves_of, join)
+
+    def _leaves_of(self, first: Tensor | int, count: int) -> Tensor:
+        """Fresh sums (V, D) of the blocks of the classes [first, first + count)."""
+        nodes = self.nodes[0] if count == self.units else count // self.spans[0]
         size = max(1, min(nodes, CHUNK // (self.spans[0] * self.dim)))
-        chunks = -(-nodes // size)
+        chunks, begin = -(-nodes // size), first // self.spans[0]
         if chunks == 1:
-            return self._leaf_sums(ops.arange(nodes, dtype="int32"))
-        starts = ops.arange(chunks, dtype="int32") * size
+            return self._leaf_sums(begin + ops.arange(nodes, dtype="int32"))
+        starts = begin + ops.arange(chunks, dtype="int32") * size
         found = ops.map(lambda s: self._leaf_sums(s + ops.arange(size, dtype="int32")), starts)
         return ops.reshape(found, (chunks * size, self.dim))[:nodes]
 

@@ -154,13 +154,15 @@ class KernelDistribution(NamedTuple):
             return ops.broadcast_to(ops.cast(available, "float32"), shape)
         flat = ops.reshape(ids, (*ops.shape(leaves)[:-1], -1))
         safe = ops.minimum(flat, self.table.units - 1)
+        every = self.blocks is None  # read as they are, a divided table stays where it is
         if not self.exact:
-            rows = self.table.normalized(self.table.rows(safe))
+            rows = read(self.table.kernel) if every else self.table.rows(safe)
+            rows = self.table.normalized(rows)
             mass = self.features.products(query.features, rows, query.vectors)
             mass = mass * self.weights.stored(flat)
             mass = ops.reshape(mass, (ops.shape(mass)[0], -1, self.block_size))
             return clamped(mass, prior, available, self.floor)
-        scores = ops.stop_gradient(self.table.scores(query.hidden, safe))
+        scores = ops.stop_gradient(self.table.scores(query.hidden, None if every else safe))
         scores = ops.reshape(scores, (ops.shape(scores)[0], -1, self.block_size))
         softmax = masked_softmax(scores, available)
         return softmax if query.members is None else self._mixed(query, leaves, softmax)

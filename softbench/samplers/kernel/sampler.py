@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from softbench.common import (
     check_positive,
     count_weights,
 )
-from softbench.ops import assign_when, gather_rows, read, scatter_update
+from softbench.ops import assign_when, by_shards, gather_rows, read, scatter_update, shards
 from softbench.samplers.base import Sampler, Samples, check_width
 from softbench.samplers.kernel.block_sums import BlockSums
 from softbench.samplers.kernel.class_weights import ClassWeights
@@ -141,9 +141,17 @@ class KernelSampler(Sampler):
             leaves = -(-self.units // self.span)
             top, branching = shape_of_levels(leaves, self.features.dim, *draws)
             self.blocks = BlockSums(self.units, self.span, top, prior, branching)
-            self.blocks.build(self.features.dim, lambda ids: self._weighted(table, ids))
+            features = lambda ids: self._weighted(table, ids)  # noqa: E731
+            self.blocks.build(self.features.dim, features, self._split(table))
         if table.row_optimizer is None:
             self.steps = add_state(self, "steps", dtype="int32")
+
+    def _split(self, table: Any) -> Callable | None:
+        """As `BlockSums.build` takes it."""
+        if self.units // shards(table.kernel) % self.span:
+            return None
+        others = [*self.features.variables, *self.class_weights.variables]
+        return lambda part, join: by_shards(part, join, table.class_variables, others)
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
@@ -247,7 +255,7 @@ class KernelSampler(Sampler):
             root = ops.sum(read(self.blocks.sums[-1]), axis=0)
             return ops.squeeze(ops.matmul(features, ops.expand_dims(root, -1)), -1)
         ids = ops.arange(self.units, dtype="int32")
-        mass = self.features.products(features, table.normalized(table.rows(ids)), vectors)
+        mass = self.features.products(features, table.normalized(read(table.kernel)), vectors)
         return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
     def _draw(self, table, hidden, num_sampled, excluded, labels):
