@@ -7,6 +7,7 @@ Shape letters: U distinct row ids.
 """
 
 import warnings
+from typing import Any
 
 import keras
 from keras import ops
@@ -15,8 +16,24 @@ from softbench.common import Tensor
 from softbench.ops import copies_bfloat16, gather_rows, random_words, scatter_add, scatter_update
 
 ROUNDED = "bfloat16"
+TABLE_DTYPES = (None, "float32", ROUNDED)
 LARGE = 2**20  # entries of a variable from which on a copy of it at every step is worth a warning
 _STREAM = 0x9E3779B9  # apart from the draws of a sampler with the same seed
+
+
+def check(dtype: str | None, row_optimizer: Any) -> None:
+    """Raise a ValueError unless a table with this `row_optimizer` can be stored in `dtype`."""
+    if dtype not in TABLE_DTYPES:
+        raise ValueError(
+            f"`table_dtype` must be one of {TABLE_DTYPES}. Received: table_dtype={dtype!r}"
+        )
+    if dtype == ROUNDED and row_optimizer is None:
+        raise ValueError(
+            "`table_dtype` 'bfloat16' needs a `row_optimizer`, which rounds at random: an ordinary "
+            "optimizer's small changes would all be rounded away. Use "
+            "`row_optimizer=softbench.RowAdagrad(...)`, or `table_dtype=None`. "
+            f"Received: table_dtype={dtype!r}, row_optimizer=None"
+        )
 
 
 def is_rounded(variable: keras.Variable) -> bool:

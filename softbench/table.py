@@ -26,7 +26,6 @@ from softbench.state import add_state, check_one_replica, saved_arguments
 DENSE_CLASSES = 65_536
 SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 INITIALIZERS = ("kernel_initializer", "bias_initializer")
-TABLE_DTYPES = (None, "float32", rounding.ROUNDED)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -89,7 +88,7 @@ class ClassTable(keras.layers.Layer):
         self.row_optimizer: Any = row_optimizer
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        _check_table_dtype(table_dtype, row_optimizer)
+        rounding.check(table_dtype, row_optimizer)
         self.table_dtype, self.seed = table_dtype, seed
         self.rounding: Any = None
         self.bias = self.rate = None
@@ -118,24 +117,21 @@ class ClassTable(keras.layers.Layer):
             )
         if self.row_optimizer is not None:
             make, dtype = self.row_optimizer.create_slots, self.table_dtype or "float32"
-            self.row_slots = [make(self.add_weight, v, dtype) for v in self._variables()]
+            self.row_slots = [make(self.add_weight, v, dtype) for v in self.class_variables]
             if rounding.is_rounded(self.kernel):
                 self.rounding = rounding.generator(self.seed)
                 rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
 
-    def _variables(self) -> list[keras.Variable]:
-        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
-
     @property
     def class_variables(self) -> list[keras.Variable]:
         """The kernel, and the bias where there is one."""
-        return self._variables()
+        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
 
     def gather(self, ids: Tensor) -> list[Tensor]:
         """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
-        return [gather_rows(v, ids) for v in self._variables()]
+        return [gather_rows(v, ids) for v in self.class_variables]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
@@ -210,7 +206,7 @@ class ClassTable(keras.layers.Layer):
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
         if ids is None:
-            return self.logits(hidden, *(read(v) for v in self._variables()))
+            return self.logits(hidden, *(read(v) for v in self.class_variables))
         return self.logits(hidden, *self.gather(ids))
 
     def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
@@ -225,7 +221,7 @@ class ClassTable(keras.layers.Layer):
             return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
         join = lambda found: ops.logsumexp(found, axis=0)  # noqa: E731
-        return by_shards(part, join, self._variables(), [], hidden)
+        return by_shards(part, join, self.class_variables, [], hidden)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share.
@@ -267,7 +263,7 @@ class ClassTable(keras.layers.Layer):
             changed, further = (ids, {}) if followed is None else followed(ids)
             old_rows = self.rows(changed)
             (ids,) = read_first(old_rows, [ids])
-        state = self._variables(), self.row_slots, self.iterations
+        state = self.class_variables, self.row_slots, self.iterations
         self.row_optimizer.apply(*state, ids, gradients, rate, self.rounding)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
@@ -293,20 +289,6 @@ class ClassTable(keras.layers.Layer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self), "seed": self.seed}
-
-
-def _check_table_dtype(dtype: str | None, row_optimizer: RowOptimizer | None) -> None:
-    if dtype not in TABLE_DTYPES:
-        raise ValueError(
-            f"`table_dtype` must be one of {TABLE_DTYPES}. Received: table_dtype={dtype!r}"
-        )
-    if dtype == rounding.ROUNDED and row_optimizer is None:
-        raise ValueError(
-            "`table_dtype` 'bfloat16' needs a `row_optimizer`, which rounds at random: an ordinary "
-            "optimizer's small changes would all be rounded away. Use "
-            "`row_optimizer=softbench.RowAdagrad(...)`, or `table_dtype=None`. "
-            f"Received: table_dtype={dtype!r}, row_optimizer=None"
-        )
 
 
 def l2_normalize(x: Tensor) -> Tensor:

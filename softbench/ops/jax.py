@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import keras
 
 from softbench.common import Tensor
-from softbench.ops.shards_jax import by_shards as by_shards
-from softbench.ops.shards_jax import even_layout as even_layout
-from softbench.ops.shards_jax import filled_later as filled_later
-from softbench.ops.shards_jax import local_ids
-from softbench.ops.shards_jax import planned_shards as planned_shards
-from softbench.ops.shards_jax import shards as shards
+from softbench.ops.devices_jax import by_shards as by_shards
+from softbench.ops.devices_jax import even_layout as even_layout
+from softbench.ops.devices_jax import filled_later as filled_later
+from softbench.ops.devices_jax import local_ids
+from softbench.ops.devices_jax import planned_shards as planned_shards
+from softbench.ops.devices_jax import shards as shards
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False

@@ -14,6 +14,13 @@ import keras
 import tensorflow as tf
 
 from softbench.common import Tensor
+from softbench.ops.devices_tensorflow import by_shards as by_shards
+from softbench.ops.devices_tensorflow import even_layout as even_layout
+from softbench.ops.devices_tensorflow import filled_later as filled_later
+from softbench.ops.devices_tensorflow import mean_of_replicas as mean_of_replicas
+from softbench.ops.devices_tensorflow import planned_shards as planned_shards
+from softbench.ops.devices_tensorflow import replicas as replicas
+from softbench.ops.devices_tensorflow import shards as shards
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
 SCATTER_UNDER_JIT = False
@@ -235,63 +242,6 @@ def random_words(shape: Sequence, seed: Tensor) -> Tensor:
 def write_mark(variable: keras.Variable) -> object:
     """The graph that is being built; of eager calls, something that equals nothing."""
     return object() if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def replicas() -> int:
-    """How many replicas of its own variables a model trains at once."""
-    return tf.distribute.get_strategy().num_replicas_in_sync
-
-
-def mean_of_replicas(mean: Tensor, weight: Tensor) -> Tensor:
-    """A mean over examples of total weight `weight`, with the gradient of that over all replicas.
-
-    Keras averages the gradients of the replicas. They talk to each other in the backward pass
-    alone: in the forward pass, Keras would mix the losses that they add.
-    """
-    if replicas() == 1 or tf.distribute.in_cross_replica_context():
-        return mean
-
-    @tf.custom_gradient
-    def shared(mean: Tensor, weight: Tensor) -> tuple[Tensor, Callable]:
-        def backward(upstream: Tensor) -> tuple[Tensor, None]:
-            context = tf.distribute.get_replica_context()
-            whole = context.all_reduce(tf.distribute.ReduceOp.MEAN, weight)
-            return upstream * tf.math.divide_no_nan(weight, whole), None
-
-        return tf.identity(mean), backward
-
-    return shared(mean, weight)
-
-
-def planned_shards(path: str, shape: tuple) -> int:
-    """How many parts the rows of a new variable are cut into: `keras.distribution` cuts none."""
-    return 1
-
-
-def shards(variable: keras.Variable) -> int:
-    """Into how many parts the rows of a variable are cut."""
-    return 1
-
-
-def filled_later(path: str, shape: tuple) -> bool:
-    """Whether a new variable is to be made first and then assigned what it begins with."""
-    return False
-
-
-def even_layout(path: str, shape: tuple) -> contextlib.AbstractContextManager:
-    """Within it a new variable is on every device if its rows cannot be cut evenly."""
-    return contextlib.nullcontext()
-
-
-def by_shards(
-    function: Callable,
-    join: Callable,
-    variables: Sequence[keras.Variable],
-    others: Sequence[keras.Variable],
-    *arrays: Any,
-) -> Any:
-    """`function(first, count, *arrays)` of all classes."""
-    return function(0, variables[0].shape[0], *arrays)
 
 
 def on_cpu() -> bool:
