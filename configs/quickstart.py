@@ -4,7 +4,8 @@
     softbench --config=quickstart "--config.seeds=(0,1,2)"
 
 18 cells a seed, four minutes on two cores that do nothing else. Each looks at the validation set
-five times, which is no training time. The committed page comes from the second command. (Without `--workdir` the committed records count as done.)
+five times, which is no training time. The committed page comes from the second command. (Without
+`--workdir` the committed records count as done.)
 The run ends with two tables: a language of 2,000 words (LSTM; perplexity) and an extreme
 classification set of 2,048 labels (sparse bag of features; precision@1/3/5). In each, all rows
 train the same model from the same start: normalised vectors at temperature 0.09, biases that begin

@@ -198,8 +198,9 @@ def _with_rates(
     """Runs the grid of rates, then the cells with the best of each."""
     if values.shard:
         raise ConfigError(
-            "--shard does not go with --config.rates, which needs all short runs of a method: start "
-            f"the same command several times, they share the cells. Received: {values.shard!r}"
+            "--shard does not go with --config.rates, which needs all short runs of a method: "
+            "start the same command several times, they share the cells. "
+            f"Received: {values.shard!r}"
         )
     trials, place = rates.trials(cells), workdir / rates.FOLDER
     if values.list:

@@ -145,7 +145,9 @@ def synthetic_xmc(
     counts = np.bincount(labels[train].indices, minlength=num_classes)
     source = Source(weights, leaves, BRANCHING, widths, tables, EMITTED, background, NOISE)
     known = labels_per_example == 1.0 or (siblings == 1.0 and lowest_level)
-    truths = [functools.partial(source.examples, emitted[own], labels[own]) for own in (test, valid)]
+    truths = [
+        functools.partial(source.examples, emitted[own], labels[own]) for own in (test, valid)
+    ]
     return MultiLabelData(
         "synthetic_xmc",
         *(part for ids in (train, valid, test) for part in (features[ids], labels[ids])),

@@ -76,9 +76,7 @@ def _path(folder: Path, target: str) -> str:
     return (folder / unquote(target)).as_posix().removesuffix(".svg")
 
 
-def _render(
-    text: str, folder: Path, plots: Mapping, links: Callable[[str], str], name: str
-) -> str:
+def _render(text: str, folder: Path, plots: Mapping, links: Callable[[str], str], name: str) -> str:
     """Returns a page's Markdown as HTML, its pictures within it and its links inside the file."""
     with extra("--html"):
         from markdown_it import MarkdownIt

@@ -1,7 +1,7 @@
 """Quality against one number of a method's draws: nu, D or m. Needs no Keras."""
 
+import itertools
 import json
-import os
 from collections.abc import Mapping
 
 import pandas as pd
@@ -54,7 +54,15 @@ def _rows(methods: Mapping[str, dict], argument: str) -> dict[str, dict[str, flo
             rest = rest.replace(f'"{argument}": {json.dumps(number)}', "")
             alike.setdefault(rest, {})[name] = number
     lines = [line for line in alike.values() if len(set(line.values())) > 1]
-    return {os.path.commonprefix(list(line)).rstrip("_"): line for line in lines}
+    return {_in_common(list(line)): line for line in lines}
+
+
+def _in_common(names: list[str]) -> str:
+    """The words that names begin with, as `rff` of `rff` and `rff_nu1`."""
+    words = itertools.takewhile(
+        lambda own: len(set(own)) == 1, zip(*(name.split("_") for name in names), strict=False)
+    )
+    return "_".join(own[0] for own in words)
 
 
 def _data(rows: Mapping, there: pd.Series, words: str, quality: str) -> dict:

@@ -120,7 +120,8 @@ def _what_ranks(rows: pd.DataFrame) -> list[Table]:
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
 
-    Where records tell what training reaches with the draws, that is what matters: no plot. Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
+    Where records tell what training reaches with the draws, that is what matters: no plot.
+    Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
     """
     found: dict[str, tuple[str, dict]] = {}
     if "reached" in (rows := _one_run(records)) and rows["reached"].notna().any():
