@@ -18,7 +18,6 @@ from urllib.parse import quote, unquote
 from softbench.report import extra
 from softbench.report import markdown as md
 from softbench.report import plots as plots_lib
-from softbench.report.tables import number
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 _INKS = {
@@ -162,6 +161,8 @@ def _titled(picture: str, data: Mapping) -> str:
 
 
 def _use(attributes: str, name: str, point: list[float]) -> str:
+    from softbench.report.tables import number  # which needs the extra
+
     x, y, *half = point
     interval = f" ± {number(half[0])}" if half and half[0] else ""
     text = html.escape(f"{name}: {number(y)}{interval} at {number(x)}")

@@ -20,7 +20,7 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """
     cells, points = frame.cells(records), frame.points(records)
     names = _line_names(cells)
-    axis = plan.get("curves_against", "seconds")
+    axis, sizes = plan.get("curves_against", "seconds"), points["record"].value_counts()
     label, against = _AXES[axis]
     found = sweeps.plots(plan, records)
     for key, measure in measures.drawn().items():
@@ -32,7 +32,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
                 line = sorted(line[[axis, key]].to_numpy().tolist())
                 lines.setdefault(names[record], []).append(line)
             shown = {name: intervals.averaged(seeds) for name, seeds in lines.items()}
-            if not _says_more_than_the_table(shown):
+            several = {names[record] for record in own["record"] if sizes[record] > 1}
+            if not _says_more_than_the_table(shown, several):
                 continue
             words = f"validation {measure.words}"
             data = {"x": label, "y": words, "log": _log(shown) * measure.log, "lines": shown}
@@ -41,10 +42,9 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     return found
 
 
-def _says_more_than_the_table(lines: Mapping[str, list]) -> bool:
-    """Whether two lines go on (of one alone: it), or marks have intervals."""
-    long = sum(len(line) > 1 for line in lines.values())
-    return long >= min(2, len(lines)) or any(len(line[0]) > 2 for line in lines.values())
+def _says_more_than_the_table(lines: Mapping[str, list], several: set[str]) -> bool:
+    """Whether two rows (of one alone: it) were evaluated several times, or have intervals."""
+    return len(several) >= min(2, len(lines)) or any(len(line[0]) > 2 for line in lines.values())
 
 
 def _log(lines: Mapping[str, list]) -> str:
