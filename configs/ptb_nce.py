@@ -103,6 +103,7 @@ def get_config():
             for preset in ("small", "medium", "large")
         },
         columns=("epochs", *LANGUAGE_COLUMNS),
+        curves_against="step",
         presets={
             "smoke": {
                 "dataset": SMALL_LANGUAGE,

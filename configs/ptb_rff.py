@@ -156,6 +156,7 @@ def get_config(part=None):
         "method_table": method_table(),
         "epochs": 1,
         "cell_timeout_s": 6 * 3600.0,
+        "curves_against": "seconds" if part else "step",
         "columns": ("epochs", *LANGUAGE_COLUMNS),
     }
     smoke = {

@@ -107,6 +107,7 @@ def get_config(part=None):
         "method_table": method_table(),
         "epochs": 20,
         "cell_timeout_s": 2 * 3600.0,
+        "curves_against": "seconds" if part else "step",
         "timing": {"warmup_steps": 5, "head_repetitions": 10},
         "paper": {
             f"beauty-sasrec-{name}": dict(zip(COLUMNS[:2], numbers, strict=True))

@@ -157,6 +157,7 @@ def get_config(sets=None):
         method_table=method_table(),
         optimizer={"name": "adam", "learning_rate": 5e-3},
         cell_timeout_s=6 * 3600.0,
+        curves_against="step",
         # Huge pages: scores of all classes, and rows of all draws, are gone through once a step.
         environment=HUGE_PAGES,
         columns=(

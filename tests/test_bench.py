@@ -116,7 +116,8 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
         20 * 1000 / good["step_ms"]["median"], rel=1e-3
     )
     final = good["final"]
-    assert 0 < good["oracle"]["test_nll"] < good["most_frequent"]["test_nll"]
+    for split in ("valid", "test"):
+        assert 0 < good["oracle"][f"{split}_nll"] < good["most_frequent"][f"{split}_nll"]
     assert final["test_perplexity"] == pytest.approx(np.exp(final["test_nll"]), rel=1e-5)
     assert final["log_likelihood"] == -final["test_nll"]
     for point in (final, *good["curve"]):

@@ -11,9 +11,9 @@ from softbench.bench.training import evaluation
 from softbench.datasets.draws import SLOTS
 
 
-def arrays(data):
-    """Probabilities (N, n) and labels (N, n) of the whole test set."""
-    p, labels = zip(*data.truth(), strict=True)
+def arrays(data, truth="truth"):
+    """Probabilities (N, n) and labels (N, n) of the whole test set, or of another."""
+    p, labels = zip(*getattr(data, truth)(), strict=True)
     return np.concatenate(p), np.concatenate([part.toarray() for part in labels]).astype(float)
 
 
@@ -36,6 +36,11 @@ def test_language_by_enumeration(n, monkeypatch):
     p, labels = arrays(source.data)
     np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
     np.testing.assert_array_equal(labels.argmax(1), source.data.test[1:])
+    swapped = source.data._replace(train=source.data.valid, valid=source.data.test)
+    source.data = swapped  # what was the test set is the validation set
+    p, labels = arrays(swapped, "valid_truth")
+    np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
+    np.testing.assert_array_equal(labels.argmax(1), swapped.valid[1:])
 
 
 def counts_probability(counts, emissions):

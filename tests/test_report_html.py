@@ -6,8 +6,9 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from report_records import make_record, write_results
+from report_records import PLAN, make_record, write_results
 
+from softbench.bench import records
 from softbench.commands import ConfigError
 from softbench.report import app as report
 from softbench.report import html as report_html
@@ -33,6 +34,12 @@ const other = document.querySelector("#other table");
 const rows = () => shown(other.tBodies[0].rows).length;
 seen.push(rows()); document.querySelector("#other .fold").click(); seen.push(rows());
 seen.push(document.getElementById("menu").open);
+const marks = [...document.querySelectorAll("#demo svg use")];
+const mark = marks.find((one) => one.textContent === "uniform: 7.5 at 20");
+mark.scrollIntoView({block: "center"});
+const box2 = mark.getBoundingClientRect();
+const hit = document.elementFromPoint(box2.x + box2.width / 2, box2.y + box2.height / 2);
+seen.push(hit === mark);
 seen.push(document.documentElement.scrollWidth <= innerWidth);
 document.title = seen.join("|") + "|" + getComputedStyle(document.body).backgroundColor;
 }</script>"""
@@ -63,8 +70,11 @@ def document(tmp_path_factory):
         make_record(method="uniform", perplexity=7.5),
         make_record(method="lost", status="crashed", error="<b>no</b>"),
     ]
-    made[0]["curve"][0]["valid_precision_at_1"] = 0.25  # a second plot
+    for point in made[0]["curve"]:
+        point["valid_precision_at_1"] = 0.25  # a second plot
     write_results(root / "demo", *made)
+    plan = PLAN | {"columns": [*PLAN["columns"], "test_precision_at_1"]}
+    records.write_json(root / "demo" / "experiment.json", plan)
     lost = make_record(status="crashed", curve=[], final=None)  # `exp` was not run
     write_results(root / "other", lost)
     (root / "demo" / "NOTES.md").write_text("Note <script>alert(1)</script> & [home](../README.md)")
@@ -88,7 +98,9 @@ def test_file_holds_all_it_needs(document):
     assert len(reader.ids) == len(set(reader.ids))
     assert {"results", "demo", "RECORDS"} <= set(reader.ids)
     inside = {f"#{name}" for name in reader.ids}
-    assert {link for link in reader.links if not link.startswith("http")} <= inside
+    others = {link for link in reader.links if not link.startswith("http")} - inside
+    runs = (document.parent / "results").glob("*/runs/*.json")
+    assert {document.parent / link for link in others} == set(runs)
     assert reader.tags.count("svg") == 2
     pictures = text[text.index("<svg") :]
     assert "url(#" in pictures and "var(--ink)" in pictures
@@ -96,8 +108,18 @@ def test_file_holds_all_it_needs(document):
         assert target in reader.ids
 
 
-def test_same_records_same_file(document, tmp_path):
-    again = tmp_path / "again.html"
+def test_hover_shows_values_and_every_table_and_figure_has_an_anchor(document):
+    text = document.read_text()
+    assert len(re.findall("<use [^>]*><title>exp: 1,200 at 20</title></use>", text)) == 1
+    for kind in ("table", "figure"):
+        ids = re.findall(f'class="{kind}" id="([^"]+)"', text)
+        assert len(ids) == text.count({"table": "<table>", "figure": "<svg"}[kind]) > 0
+        assert all(f'href="#{name}"' in text for name in ids)
+
+
+def test_same_records_same_file(document):
+    """Beside the first: links to records are from where the file is."""
+    again = document.parent / "again.html"
     report.main(["softbench-report", f"--results={document.parent / 'results'}", f"--html={again}"])
     assert again.read_bytes() == document.read_bytes()
 
@@ -158,5 +180,5 @@ def test_use_in_a_browser(document, tmp_path, scheme, colour, width):
     # Numbers by value (1,200 after 118), the row without a result last in both directions.
     assert title == (
         "uniform full exp lost|exp full uniform lost|full|demo|exp|1|2|"
-        f"{str(width > 640).lower()}|true|{colour}"
+        f"{str(width > 640).lower()}|true|true|{colour}"
     )

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import re
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 from markdown_it import MarkdownIt
@@ -85,7 +86,9 @@ def test_nothing_of_them_is_markup(results, folder):
         if token.type == "image":
             assert token.attrs["src"].rsplit("/", 1)[-1] in own
         elif token.type == "link_open":
-            assert token.attrs["href"] in ("RECORDS.md", "a%20%5Bb%5D%28c%29%20%3Ci%3E/README.md")
+            own_pages = ("RECORDS.md", "a%20%5Bb%5D%28c%29%20%3Ci%3E/README.md")
+            href = token.attrs["href"]
+            assert href in own_pages or folder / href in (folder / "runs").iterdir()
     words = [shown(token) for token in blocks if token.type == "inline"]
     assert f"Device: Test CPU (cpu x 2); {ODD} (cpu x 2)" in words
     assert f"cell-2: crashed. # {REMOTE}" in words
@@ -104,7 +107,7 @@ def test_rows_of_tables_are_whole(folder):
             rows.append(row)
         if before.type in ("td_open", "th_open"):
             row.append(shown(token))
-    assert [ODD, BACKEND, "3"] in rows
+    assert [ODD, BACKEND, "3", "s0"] in rows
     assert ["method", "n = 100, ms (p20-p80)", "growth", f"peer {ODD} / this"] in rows
     assert [ODD, "1 (0.5-2)", "1", "2"] in rows
 
@@ -147,7 +150,11 @@ def test_the_html_file_loads_nothing_and_runs_its_own_script_alone(results, fold
     reader.feed(text)
     assert reader.loads == [] and reader.tags.count("script") == 1
     assert {"img", "iframe", "link", "i", "b", "em"}.isdisjoint(reader.tags)
-    assert {link for link in reader.links if "#" not in link} == {"RECORDS.md", "http://a.example"}
+    others = {link for link in reader.links if "#" not in link}
+    runs = {link for link in others if "/runs/" in link}
+    assert others - runs == {"RECORDS.md", "http://a.example"}
+    assert all((tmp_path / unquote(link)).resolve().parent == folder / "runs" for link in runs)
+    assert all((tmp_path / unquote(link)).is_file() for link in runs) and len(runs) > 2
     assert folder.name in reader.ids and ODD in reader.texts
     assert reader.tags.count("svg") == 5  # the curve and the steps on both pages, the frontier
     script = text.split("<script>")[-1].split("</script>")[0]

@@ -8,9 +8,9 @@ from report_records import PLAN, make_record, write_results
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
+from softbench.report import colours, training
 from softbench.report import page as report_page
 from softbench.report import plots as report_style
-from softbench.report import training
 
 
 def test_check_notices_a_stale_plot(tmp_path, capsys):
@@ -43,7 +43,7 @@ def test_a_plot_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
 
 def test_lines_of_a_plot_can_be_told_apart():
     """A palette for the colour-blind (Okabe and Ito 2008), and no marker twice with a colour."""
-    styles = [report_style._style(index) for index in range(30)]
+    styles = colours.styles(str(index) for index in range(30)).values()
     assert len({(style["color"], style["marker"]) for style in styles}) == 30
     assert {style["color"] for style in styles} == {
         "#0072b2",
@@ -77,3 +77,44 @@ def test_a_page_of_costs_alone_shows_no_learning_curves():
         page = report_page.Page("demo", PLAN | {"columns": columns, "paper": {}}, [record])
         assert len(page.plots) == curves
         assert report_page.texts(page)["README.md"].count("(most frequent)") == curves
+
+
+def test_curves_are_against_what_the_plan_says_and_beside_what_needs_no_training():
+    made = [
+        make_record(oracle={"valid_perplexity": 40.0}, most_frequent={"valid_perplexity": 700.0}),
+        make_record(method="exp"),
+    ]
+    for axis, first in (("seconds", 10.0), ("step", 100)):
+        _, data = training.plots(PLAN | {"curves_against": axis}, made)[
+            "ptb-lstm_small-valid_perplexity"
+        ]
+        assert data["lines"]["full"] == [[first, 180.0], [2 * first, 118.0]]
+        assert data["levels"] == {"oracle": 40.0, "class frequencies": 700.0}
+        assert data["log"] == ""
+
+
+def test_marks_without_intervals_say_what_the_table_says():
+    made = [make_record(seed=s, method=m) for m in ("full", "exp") for s in range(2)]
+    for record in made:
+        record["cell"] = f"{record['cell']}-{record['seed']}"
+        record["curve"] = record["curve"][1:]
+    name = "ptb-lstm_small-valid_perplexity"
+    assert training.plots(PLAN, made[::2]) == {}
+    assert training.plots(PLAN, made)[name][1]["lines"]["full"] == [[20.0, 118.0, 0.0]]
+
+
+def test_quality_against_a_number_of_the_draws():
+    """Rows that differ in nu alone, at the last step of all; `full` there is a level."""
+    made = [make_record()]
+    for name, nu, last in (("rff", 4.0, 130.0), ("rff_nu1", 1.0, 160.0), ("rff_nu8", 8.0, 150.0)):
+        made.append(make_record(method=name, perplexity=last))
+        sampler = {"class_name": "rff", "config": {"nu": nu, "num_features": 64}}
+        made[-1]["config"]["methods"] = {name: {"kwargs": {"sampler": sampler}}}
+    other = {"class_name": "rff", "config": {"nu": 2.0, "num_features": 32}}
+    made.append(make_record(method="other"))
+    made[-1]["config"]["methods"] = {"other": {"kwargs": {"sampler": other}}}
+    caption, data = training.plots(PLAN, made)["ptb-lstm_small-nu"]
+    assert data["lines"] == {"rff": [[1.0, 160.0], [4.0, 130.0], [8.0, 150.0]]}
+    assert data["levels"] == {"full": 118.0} and "200 steps" in caption
+    made[-2]["curve"] = made[-2]["curve"][:1]  # ended after 100 steps
+    assert training.plots(PLAN, made)["ptb-lstm_small-nu"][1]["levels"] == {"full": 180.0}

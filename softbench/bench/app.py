@@ -13,7 +13,16 @@ from ml_collections import config_flags
 import softbench
 from softbench import commands, datasets
 from softbench.bench import config as config_lib
-from softbench.bench import environment, listing, matrix, own_data, provenance, records, runner
+from softbench.bench import (
+    environment,
+    listing,
+    matrix,
+    own_data,
+    provenance,
+    rates,
+    records,
+    runner,
+)
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 from softbench.datasets import own_files
@@ -167,11 +176,52 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = own_data.named(read_config(values))
     config_lib.check(config)
-    cells = _shard(matrix.cells(config), values.shard)
+    cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
+    if config["rates"]:
+        return _with_rates(config, cells, workdir, values, argv, show)
+    cells = _shard(cells, values.shard)
     if values.list:
         listing.show(cells, workdir)
         return 0
+    return _run(config, cells, workdir, values, argv, show)
+
+
+def _with_rates(
+    config: dict,
+    cells: list[matrix.Cell],
+    workdir: Path,
+    values: flags.FlagValues,
+    argv: list[str],
+    show: Callable[[Path], None],
+) -> int:
+    """Runs the grid of rates, then the cells with the best of each."""
+    if values.shard:
+        raise ConfigError(
+            "--shard does not go with --config.rates, which needs all short runs of a method: "
+            "start the same command several times, they share the cells. "
+            f"Received: {values.shard!r}"
+        )
+    trials, place = rates.trials(cells), workdir / rates.FOLDER
+    if values.list:
+        listing.show(trials, place)
+        return 0
+    _run(config, trials, place, values, argv, lambda folder: None)
+    best, failed = rates.chosen(cells, workdir, config_lib.judge(config))
+    for name in failed:
+        print(f"softbench: {place}: no rate of {name} has a result; it is left out", flush=True)
+    return max(bool(failed), _run(config, best, workdir, values, argv, show) if best else 1)
+
+
+def _run(
+    config: dict,
+    cells: list[matrix.Cell],
+    workdir: Path,
+    values: flags.FlagValues,
+    argv: list[str],
+    show: Callable[[Path], None],
+) -> int:
+    """Runs cells and shows what came of them; returns the exit status."""
     data_dir = _data_dir(values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)

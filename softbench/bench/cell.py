@@ -89,6 +89,7 @@ def new_record(job: dict) -> dict:
         "command": job["command"],
         "config": config,
         "timeout_s": cell["timeout_s"],
+        **({"rates": cell["grid"]} if cell.get("grid") else {}),
         "seed": config["seed"],
         "versions": environment.versions(config["backend"]),
         "git": environment.git_state(),

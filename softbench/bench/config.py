@@ -51,6 +51,10 @@ _DEFAULTS = {
     # What a task that times nothing is asked for; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
+    # Learning rates that each method is tried with, in a run of `rate_budget` with the first seed;
+    # it then runs with the one that is best on the validation set by `keep_by`. Empty: none is.
+    "rates": (),
+    "rate_budget": {"epochs": 1, "steps_per_epoch": 0, "max_train_seconds": 0.0},
     # {name: value} of environment variables that a cell's process starts with.
     "environment": {},
     # Modules that a cell imports first: they register samplers and heads with Keras.
@@ -63,6 +67,9 @@ _DEFAULTS = {
     # {"method", "metric"}: the report adds the seconds until each method has reached the value of
     # `metric` (a key of the learning curve, larger is better) that `method` ends with.
     "reach": {},
+    # What learning curves of the report are drawn against, "seconds" or "step": of steps where the
+    # cells shared their machine, or where a slow row would squeeze all others.
+    "curves_against": "seconds",
     # Columns of the report's main table, as dotted keys of a record.
     "columns": (),
     # Name of one of `presets`; empty: the fields as they are, which fit the machine at hand.
@@ -73,6 +80,7 @@ _DEFAULTS = {
     "presets": {},
 }
 PRESETS = ("smoke", "paper")
+LOWER = ("nll", "perplexity", "ece")  # how measures begin of which less is better
 # What a problem may override, and what a preset may.
 _PROBLEM_FIELDS = (
     "dataset",
@@ -168,17 +176,22 @@ def problems(config: Mapping) -> list[dict]:
 
 def _set_best(problem: dict, config: Mapping) -> None:
     """Sets those of `keep`, `patience` and `keep_by` that are used, and no others."""
-    names = ("keep", "patience", "keep_by")
-    keep, patience, measure = (problem.pop(name, config[name]) for name in names)
+    names = ("keep", "patience")
+    keep, patience = (problem.pop(name, config[name]) for name in names)
+    measure = judge(config, problem.pop("keep_by", ""))
     if keep not in ("last", "best"):
         raise _wrong('--config.keep must be "last" or "best"', keep)
     if patience < 0:
         raise _wrong("--config.patience must be 0 or more", patience)
     if keep == "best" or patience:
-        shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
-        measure = measure or next((name[1] for name in shown if name), "perplexity")
         used = {"keep": keep} if keep == "best" else {}
         problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
+
+
+def judge(config: Mapping, own: str = "") -> str:
+    """Returns the measure by which points and rates are compared, `own` of a problem's first."""
+    shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
+    return own or config["keep_by"] or next((name[1] for name in shown if name), "perplexity")
 
 
 def _check_task(problem: Mapping) -> None:
@@ -209,6 +222,10 @@ def check(config: Mapping) -> None:
         raise _wrong("--config.cell_timeout_s must be positive", config["cell_timeout_s"])
     if not all(isinstance(value, str) for value in config["environment"].values()):
         raise _wrong("--config.environment must hold strings", config["environment"])
+    if config["curves_against"] not in ("seconds", "step"):
+        rule = '--config.curves_against must be "seconds" or "step"'
+        raise _wrong(rule, config["curves_against"])
+    _check_rates(config)
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
         seconds, epochs = problem.get("max_train_seconds", 0), problem["epochs"]
@@ -217,6 +234,18 @@ def check(config: Mapping) -> None:
         if epochs < (0 if seconds else 1):
             rule = "must be 1 or more, or 0 with --config.max_train_seconds"
             raise _wrong(f"--config.epochs {rule}", epochs)
+
+
+def _check_rates(config: Mapping) -> None:
+    rates, budget = config["rates"], config["rate_budget"]
+    numbers = [isinstance(rate, int | float) and rate > 0 for rate in rates]
+    if not all(numbers) or list(rates) != sorted(set(rates)):
+        raise _wrong("--config.rates must be positive numbers, each larger than the last", rates)
+    _check_names("--config.rate_budget may set", budget, _DEFAULTS["rate_budget"])
+    if min(budget.values()) < 0 or not (budget["epochs"] or budget["max_train_seconds"]):
+        raise _wrong("--config.rate_budget must have epochs or max_train_seconds", budget)
+    if rates and any(problem["task"] != "train" for problem in problems(config)):
+        raise _wrong("--config.rates are for the task 'train'", config["task"])
 
 
 def _wrong(rule: str, received: object) -> ConfigError:

@@ -19,12 +19,14 @@ class Cell(NamedTuple):
         config: Everything that decides the result, as plain data.
         timeout_s: Wall-clock limit; not part of the id.
         data_dir: Where the data of the user's own are, instead of `--data_dir`; not part of the id.
+        grid: What came of the rates that the cell's one was chosen among; not part of the id.
     """
 
     id: str
     config: dict
     timeout_s: float
     data_dir: str | None = None
+    grid: dict | None = None
 
 
 def cells(config: Mapping) -> list[Cell]:
@@ -65,6 +67,9 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
+    if config["rates"]:
+        budget = {**config["rate_budget"], "seed": config["seeds"][0]}
+        cell |= {"rates": list(config["rates"]), "rate_budget": budget}
     place = cell["dataset"].get("path") or None
     cell["dataset"] = {key: value for key, value in cell["dataset"].items() if key != "path"}
     own = cell_id(cell)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 SPLITS = ("train", "valid", "test")
-# Of generated data: makes an iterator over the test examples, (probabilities (B, n) float64, labels
+# Of generated data: makes an iterator over held-out examples, (probabilities (B, n) float64, labels
 # csr (B, n)) at a time, by the distribution that the data were drawn from.
 Truth = Callable[[], Iterator[tuple[np.ndarray, sp.csr_matrix]]]
 
@@ -33,6 +33,7 @@ class LanguageData(NamedTuple):
         counts: int64 `(n,)`, occurrences in `train`.
         truth: see `Truth`; every token of `test` after the first is an example. None where the
             probabilities are not known.
+        valid_truth: the same of `valid`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LanguageData(NamedTuple):
     vocabulary: list[str] | None
     counts: np.ndarray
     truth: Truth | None = None
+    valid_truth: Truth | None = None
 
     def split(self, name: str) -> np.ndarray:
         """The stream `(N,)` of "train", "valid" or "test"."""
@@ -70,6 +72,7 @@ class MultiLabelData(NamedTuple):
         counts: int64 `(n,)`, occurrences of each label in `train_labels`.
         truth: see `Truth`; p(y | x) is that y is a label drawn uniformly from those of the row.
             None where it is not known.
+        valid_truth: the same of the validation rows.
     """
 
     name: str
@@ -83,6 +86,7 @@ class MultiLabelData(NamedTuple):
     num_classes: int
     counts: np.ndarray
     truth: Truth | None = None
+    valid_truth: Truth | None = None
 
     def split(self, name: str) -> Labelled:
         """The rows of "train", "valid" or "test"."""

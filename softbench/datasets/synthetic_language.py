@@ -1,5 +1,6 @@
 """A generated language with sequential structure, whose true probabilities are known."""
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -70,7 +71,13 @@ class SyntheticLanguage:
         parts = np.split(new_id[raw], [num_train, num_train + num_valid])
         counts = counts[self._raw_id]
         self.data = LanguageData(
-            "synthetic_language", *parts, num_classes, None, counts, self._truth
+            "synthetic_language",
+            *parts,
+            num_classes,
+            None,
+            counts,
+            truth=self._truth,
+            valid_truth=functools.partial(self._truth, "valid"),
         )
 
     def _generate(self, generator: np.random.Generator, size: int) -> np.ndarray:
@@ -122,9 +129,10 @@ class SyntheticLanguage:
         folded = (ids < groups) & (last_rank >= self._n) & (len(self._ranks) > 1)
         return self._ranks[ids // groups] + np.where(folded, self._ranks[-1], 0.0)
 
-    def _truth(self) -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
-        """See `LanguageData.truth`; the last token before the test set is known as well."""
-        tokens = np.append(self.data.valid[-1:], self.data.test)
+    def _truth(self, split: str = "test") -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
+        """See `LanguageData.truth`; the last token before the split is known as well."""
+        before = self.data.valid if split == "test" else self.data.train
+        tokens = np.append(before[-1:], getattr(self.data, split))
         raw, targets = self._raw_id[tokens], tokens[2:]
         in_group, group = self._in_group(), np.arange(self._n) % self._groups
         size = max(1, _ENTRIES // self._n)

@@ -145,14 +145,16 @@ def synthetic_xmc(
     counts = np.bincount(labels[train].indices, minlength=num_classes)
     source = Source(weights, leaves, BRANCHING, widths, tables, EMITTED, background, NOISE)
     known = labels_per_example == 1.0 or (siblings == 1.0 and lowest_level)
-    truth = functools.partial(source.examples, emitted[test], labels[test]) if known else None
+    truths = [
+        functools.partial(source.examples, emitted[own], labels[own]) for own in (test, valid)
+    ]
     return MultiLabelData(
         "synthetic_xmc",
         *(part for ids in (train, valid, test) for part in (features[ids], labels[ids])),
         num_features=num_features,
         num_classes=num_classes,
         counts=counts,
-        truth=truth,
+        **(dict(zip(("truth", "valid_truth"), truths, strict=True)) if known else {}),
     )
 
 

@@ -1,5 +1,6 @@
 """The command `softbench-report`: pages from records, the same for the same records."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -134,7 +135,9 @@ def main(argv: list[str]) -> int:
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
-        _write_html(Path(options.html), html.document(texts, plots))
+        target = Path(options.html)
+        place = os.path.relpath(results, target.parent)
+        _write_html(target, html.document(texts, plots, Path(place).as_posix()))
         print(f"Wrote {options.html}")
         return 0
     texts |= notes

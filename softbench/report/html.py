@@ -5,10 +5,12 @@ lets a browser run the page's own script alone and load nothing.
 """
 
 import base64
+import functools
 import hashlib
 import html
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from string import Template
 from urllib.parse import quote, unquote
@@ -26,12 +28,15 @@ _INKS = {
 _FRONT = "results"
 
 
-def document(texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]]) -> str:
+def document(
+    texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]], place: str = "."
+) -> str:
     """Returns the document.
 
     Args:
         texts: {path: content}; those in Markdown become sections, a front page first.
         plots: {path without ending: (caption, data)}, drawn into the sections that show them.
+        place: path of the report's folder from that of the document; links to records need it.
     """
     pages = [path for path in texts if path.endswith(".md")]
     pages.sort(key=lambda path: (path != "README.md", "/" not in path, path))
@@ -39,7 +44,8 @@ def document(texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]]) ->
     nav, sections = [], []
     for path in pages:
         name, folder = names[path], Path(path).parent
-        body = _anchored(_render(texts[path], folder, plots, set(names.values())), name)
+        links = functools.partial(_link, names=set(names.values()), place=f"{place}/{folder}")
+        body = _anchored(_render(texts[path], folder, plots, links, name), name)
         nav.append(f'<a href="#{quote(name)}">{html.escape(name)}</a>')
         sections.append(f'<section id="{html.escape(name)}">\n{body}</section>')
     title = texts[pages[0]].splitlines()[0].removeprefix("# ")
@@ -69,7 +75,7 @@ def _path(folder: Path, target: str) -> str:
     return (folder / unquote(target)).as_posix().removesuffix(".svg")
 
 
-def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
+def _render(text: str, folder: Path, plots: Mapping, links: Callable[[str], str], name: str) -> str:
     """Returns a page's Markdown as HTML, its pictures within it and its links inside the file."""
     with extra("--html"):
         from markdown_it import MarkdownIt
@@ -83,18 +89,21 @@ def _render(text: str, folder: Path, plots: Mapping, names: set[str]) -> str:
                 place = f"{md.file_name(folder.name)}-{index}-{token.map[0]}"
                 kind, content = "text", f"{child.content} ({child.attrs['src']})"
                 if plot is not None:
-                    kind, content = "html_inline", _svg(*plot, place)
+                    own = md.file_name(f"{name}--{Path(_path(folder, child.attrs['src'])).name}")
+                    content = f'<span class="figure" id="{own}">{_svg(*plot, place)}'
+                    kind, content = "html_inline", f"{content}{_anchor(own, 'figure')}</span>"
                 token.children[index] = Token(kind, "", 0, content=content)
             elif child.type == "link_open":
-                child.attrs["href"] = _link(child.attrs["href"], names)
-    body = parser.renderer.render(tokens, parser.options, {})
-    return body.replace("<table>", '<div class="table"><table>').replace(
-        "</table>", "</table></div>"
-    )
+                child.attrs["href"] = links(child.attrs["href"])
+    return parser.renderer.render(tokens, parser.options, {}).replace("</table>", "</table></div>")
+
+
+def _anchor(place: str, what: str) -> str:
+    return f'<a class="anchor" href="#{quote(place)}" aria-label="Link to this {what}">#</a>'
 
 
 def _anchored(body: str, name: str) -> str:
-    """Gives the headings within a page ids, and a link to each."""
+    """Gives the headings and tables within a page ids, and a link to each."""
     seen: dict[str, int] = {}
 
     def heading(match: re.Match) -> str:
@@ -102,22 +111,31 @@ def _anchored(body: str, name: str) -> str:
         slug = md.file_name(f"{name}--{html.unescape(re.sub('<[^>]*>', '', text))}")
         seen[slug] = seen.get(slug, 0) + 1
         slug += f"-{seen[slug]}" if seen[slug] > 1 else ""
-        link = f'<a class="anchor" href="#{quote(slug)}" aria-label="Link to this part">#</a>'
-        return f'<h{level} id="{html.escape(slug)}">{text}{link}</h{level}>'
+        return f'<h{level} id="{html.escape(slug)}">{text}{_anchor(slug, "part")}</h{level}>'
 
-    return re.sub(r"<h([23])>(.*?)</h\1>", heading, body)
+    def table(match: re.Match) -> str:
+        seen["table"] = seen.get("table", 0) + 1
+        slug = md.file_name(f"{name}--table--{seen['table']}")
+        caption = f"<caption>{_anchor(slug, 'table')}</caption>"
+        return f'<div class="table" id="{html.escape(slug)}"><table>{caption}'
+
+    body = re.sub(r"<h([23])>(.*?)</h\1>", heading, body)
+    return re.sub("<table>", table, body)
 
 
-def _link(target: str, names: set[str]) -> str:
-    """A link to another page becomes one to its section."""
+def _link(target: str, names: set[str], place: str = "") -> str:
+    """A link to another page becomes one to its section, one to a record is from `place`."""
     name = _name("/".join(part for part in Path(unquote(target)).parts if part != ".."))
-    return f"#{quote(name)}" if target.endswith(".md") and name in names else target
+    if target.endswith(".md") and name in names:
+        return f"#{quote(name)}"
+    is_record = place and target.startswith("runs/")
+    return os.path.normpath(f"{quote(place)}/{target}") if is_record else target
 
 
 def _svg(caption: str, data: Mapping, place: str) -> str:
     """A plot as an SVG element in the colours of the page, with ids of its own."""
     picture = plots_lib.pictures(caption, data)["svg"].decode()
-    picture = picture[picture.index("<svg") :]
+    picture = _titled(picture[picture.index("<svg") :], data)
     picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.S)
     picture = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{place}-", picture)
     picture = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", picture, count=1)
@@ -126,3 +144,37 @@ def _svg(caption: str, data: Mapping, place: str) -> str:
         picture = picture.replace(ink, variable)
     label = html.escape(caption, quote=True)
     return picture.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+
+def _titled(picture: str, data: Mapping) -> str:
+    """Gives lines and points what a browser shows when the pointer is over them."""
+    for place, name, points in _lines(data):
+        start = picture.index(f'<g id="{place}">') + len(f'<g id="{place}">')
+        end = picture.index('<g id="', start)
+        group = picture[start:end]
+        if group.count("<use ") == len(points):  # a point off the axes has no mark
+            parts = re.split(r"<use ([^>]*)/>", group)
+            parts[1::2] = [_use(own, name, p) for own, p in zip(parts[1::2], points, strict=True)]
+            group = "".join(parts)
+        picture = f"{picture[:start]}<title>{html.escape(name)}</title>{group}{picture[end:]}"
+    return picture
+
+
+def _use(attributes: str, name: str, point: list[float]) -> str:
+    from softbench.report.tables import number  # which needs the extra
+
+    x, y, *half = point
+    interval = f" ± {number(half[0])}" if half and half[0] else ""
+    text = html.escape(f"{name}: {number(y)}{interval} at {number(x)}")
+    return f"<use {attributes}><title>{text}</title></use>"
+
+
+def _lines(data: Mapping) -> Iterator[tuple[str, str, list]]:
+    """(id in the picture, name, points) of all lines of a plot."""
+    if "panels" in data:
+        for index, part in enumerate(data["panels"]):
+            for line, (name, own) in enumerate(part["lines"].items()):
+                yield f"line-{index}-{line}", name, own["points"]
+    else:
+        for index, (name, points) in enumerate(data["lines"].items()):
+            yield f"line-{index}", name, points

@@ -4,30 +4,69 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from softbench.report import frame, intervals, measures
+from softbench.report import frame, intervals, measures, sweeps
 
 ROW = ["method", "variant"]  # the seeds of one row
+_AXES = {"seconds": ("training time, s", "training time"), "step": ("training steps", "steps")}
+_LEVELS = {"oracle": "oracle", "most_frequent": "class frequencies"}
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: learning curves, unless all columns are of costs."""
-    columns = plan["columns"]
-    if columns and not any(map(measures.on_curve, columns)):
-        return {}
+    """Returns {file name: (caption, data)}: learning curves, and quality against sizes of draws.
+
+    Curves are of the measures among the columns, of all without columns. They are against
+    `curves_against` of the plan, "seconds" or "step". Plots of marks that say what the table says
+    are left out.
+    """
     cells, points = frame.cells(records), frame.points(records)
     names = _line_names(cells)
-    found = {}
+    axis, sizes = plan.get("curves_against", "seconds"), points["record"].value_counts()
+    label, against = _AXES[axis]
+    found = sweeps.plots(plan, records)
     for key, measure in measures.drawn().items():
-        shown = points.dropna(subset=key) if key in points else points.head(0)
-        for group, own in shown.groupby("group", sort=False):
-            words = f"validation {measure.words}"
-            data = {"x": "training time, s", "y": words, "log": "y" * measure.log}
+        if not _is_shown(plan, key) or key not in points:
+            continue
+        for group, own in points.dropna(subset=key).groupby("group", sort=False):
             lines: dict[str, list] = {}
             for record, line in own.groupby("record", sort=False):
-                line = sorted(line[["seconds", key]].to_numpy().tolist())
+                line = sorted(line[[axis, key]].to_numpy().tolist())
                 lines.setdefault(names[record], []).append(line)
-            data["lines"] = {name: intervals.averaged(seeds) for name, seeds in lines.items()}
-            found[f"{group}-{key}"] = (f"{group}: {words} against training time", data)
+            shown = {name: intervals.averaged(seeds) for name, seeds in lines.items()}
+            several = {names[record] for record in own["record"] if sizes[record] > 1}
+            if not _says_more_than_the_table(shown, several):
+                continue
+            words = f"validation {measure.words}"
+            data = {"x": label, "y": words, "log": _log(shown) * measure.log, "lines": shown}
+            data["levels"] = _levels(cells[cells["group"] == group], key)
+            found[f"{group}-{key}"] = (f"{group}: {words} against {against}", data)
+    return found
+
+
+def _says_more_than_the_table(lines: Mapping[str, list], several: set[str]) -> bool:
+    """Whether two rows (of one alone: it) were evaluated several times, or have intervals."""
+    return len(several) >= min(2, len(lines)) or any(len(line[0]) > 2 for line in lines.values())
+
+
+def _log(lines: Mapping[str, list]) -> str:
+    """A logarithmic axis where values span a decade: elsewhere it hides differences."""
+    values = [point[1] for line in lines.values() for point in line]
+    return "y" if max(values) > 10 * min(values) > 0 else ""
+
+
+def _is_shown(plan: Mapping, key: str) -> bool:
+    shown = set(map(measures.on_curve, plan["columns"]))
+    # Of data with one label a row they are the same.
+    shown |= {"valid_precision_at_1"} if "valid_accuracy" in shown else set()
+    return not plan["columns"] or key in shown
+
+
+def _levels(cells: pd.DataFrame, key: str) -> dict[str, float]:
+    """What needs no training, where records have it of the validation set and agree on it."""
+    found = {}
+    for field, name in _LEVELS.items():
+        known = cells.get(f"{field}.{key}", pd.Series(dtype=float)).dropna().unique()
+        if len(known) == 1:
+            found[name] = float(known[0])
     return found
 
 

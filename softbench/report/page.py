@@ -126,9 +126,10 @@ def texts(page: Page) -> dict[str, str]:
     for table in found:
         lines += [f"## {md.literal(table.title)}", ""]
         lines += [table.words, ""] if table.words else []
-        lines += [table.markdown(), ""]
+        lines += [table.markdown(links=True), ""]
     for name, (caption, _) in page.plots.items():
         lines += [md.picture(caption, f"{name}.svg"), ""]
+    lines += _shared_records(page)
     failed = page.cells[page.cells["status"] != "ok"].drop_duplicates("record")
     if len(failed) or page.damaged:
         lines += ["## Cells without a result", ""]
@@ -144,6 +145,13 @@ def texts(page: Page) -> dict[str, str]:
         f"{md.file_name(table.title)}.csv": table.csv() for table in found if table.data is not None
     }
     return {"README.md": "\n".join(lines)} | csv
+
+
+def _shared_records(page: Page) -> list[str]:
+    """Links to the records of tasks whose methods take turns in one process."""
+    cells = [r["cell"] for task, own in page.tasks.items() if task != "train" for r in own]
+    links = ", ".join(md.link(cell, f"runs/{cell}.json") for cell in sorted(cells))
+    return [f"Records: {links}.", ""] if cells else []
 
 
 def _provenance(cells: pd.DataFrame, seeds: list[str]) -> list[str]:

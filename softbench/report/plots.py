@@ -1,20 +1,17 @@
-"""How plots look: one style, colours that the colour-blind tell apart, SVG and PNG."""
+"""How plots look: one style, SVG and PNG; see `softbench.report.colours` for methods."""
 
 import hashlib
 import io
 import json
 from collections.abc import Mapping
 
-from softbench.report import extra
+from softbench.report import colours, extra
 from softbench.report.markdown import one_line
 
-VERSION = 1  # raise it when a plot comes to look otherwise: committed ones are then out of date
+VERSION = 2  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
 # Inks that the HTML report replaces by those of its light or dark page.
 INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
-_GREY = "#767680"
-MARKERS, _DASHES = "osD^vPX", ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
 _RC = {
     "axes.edgecolor": INK,
     "axes.facecolor": PAPER,
@@ -47,9 +44,11 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
     Args:
         caption: the title.
         data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
-            {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any}. A
-            line of one point is a mark; [x, y, half of the interval] gives a band. Or {"panels":
-            [what `panel` returns, ...]}.
+            {name: [[x, y], ...]}, "dashed": names of lines that are no measurements, if any, "of":
+            {name: method} of names that are no methods', if any, "levels": {name: y} of horizontal
+            lines, if any}. A line of one point is a mark; [x, y, half of the interval] gives a bar.
+            Or {"panels": [what `panel` returns, ...]}. Lines have the ids `line-0`, ..., of panels
+            `line-0-0`, ..., in this order.
 
     Raises:
         ConfigError: when Matplotlib is not installed.
@@ -82,29 +81,56 @@ def _plain(text: str) -> str:
 def _draw(figure: object, caption: str, data: Mapping) -> None:
     axes = figure.add_subplot()
     measured = [name for name in data["lines"] if name not in data.get("dashed", ())]
-    for name, line in data["lines"].items():
+    styles = colours.styles(measured, data.get("of"))
+    for index, (name, line) in enumerate(data["lines"].items()):
+        style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
         if name in measured:
-            style = _style(measured.index(name)) | {"markersize": 4.5}
+            style = styles[name] | {"markersize": 4.5}
             if len(line) == 1:
                 style |= {"markersize": 8, "linestyle": "none"}
-        else:
-            style = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
         x, y, *half = zip(*line, strict=True)
-        axes.plot(x, y, label=_plain(name), **style)
+        axes.plot(x, y, label=_plain(name), gid=f"line-{index}", **style)
         if half:
-            low, high = ([v + s * h for v, h in zip(y, *half, strict=True)] for s in (-1, 1))
-            axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
+            axes.errorbar(x, y, *half, fmt="none", ecolor=style["color"], capsize=2, linewidth=0.9)
     axes.set_title(_plain(caption), loc="left")
     axes.set(xlabel=_plain(data["x"]), ylabel=_plain(data["y"]))
     for axis in data["log"]:
         getattr(axes, f"set_{axis}scale")("log")
         _label_log(getattr(axes, f"{axis}axis"))
+    _draw_levels(axes, data.get("levels", {}))
     axes.grid(which="major", linewidth=0.7)
     axes.set_axisbelow(True)
     if len(data["lines"]) > 6:
         figure.legend(loc="outside right upper", frameon=False)
     else:
         axes.legend(loc="best")
+
+
+def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
+    """Horizontal lines; one far from all that was measured is named with its value alone."""
+    low, high = axes.get_ylim()
+    is_log = axes.get_yscale() == "log"
+    reach = high / low if is_log else high - low
+    outer = (low / reach, high * reach) if is_log else (low - reach, high + reach)
+    for (name, value), dashes in zip(levels.items(), ((0, (3, 2)), (0, (1, 1.5))), strict=False):
+        inside = outer[0] <= value <= outer[1]
+        label = _plain(f"{name}: {value:.4g}" + ("" if inside else ", outside"))
+        axes.plot(
+            [0, 1],
+            [value] * 2,
+            transform=axes.get_yaxis_transform(),
+            color=INK,
+            linestyle=dashes,
+            linewidth=1.1,
+            label=label,
+            zorder=1.5,
+            scaley=False,
+        )
+        if inside:
+            edge = (value / reach**0.03, value * reach**0.03)
+            edge = edge if is_log else (value - 0.03 * reach, value + 0.03 * reach)
+            low, high = min(low, edge[0]), max(high, edge[1])
+    axes.set_ylim(low, high)
 
 
 def _label_log(axis: object) -> None:
@@ -121,18 +147,11 @@ def _label_log(axis: object) -> None:
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _style(index: int) -> dict:
-    """Colour, marker and dashes: no two of the first 42 lines have the same pair of the first."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "linestyle": _DASHES[index // len(COLOURS) % len(_DASHES)],
-        "linewidth": 1.4,
-    }
-
-
 def against_n(frame: object, y: str, words: str) -> dict:
-    """Returns the data of a plot of `y` against the number of classes, a line for each method."""
+    """Returns the data of a plot of `y` against the number of classes, a line for each method.
+
+    A method with a single n has a mark.
+    """
     lines = {
         name: sorted(map(list, zip(line["num_classes"], line[y], strict=True)))
         for name, line in frame.groupby("method", sort=False)
@@ -166,37 +185,34 @@ def _draw_panels(figure: object, caption: str, data: Mapping) -> None:
     figure.set_size_inches(5.2 * columns, 4.3 * rows)
     figure.suptitle(_plain(caption), fontsize=13)
     for index, part in enumerate(data["panels"]):
-        _draw_panel(figure.add_subplot(rows, columns, index + 1), part)
+        _draw_panel(figure.add_subplot(rows, columns, index + 1), part, f"line-{index}")
 
 
-def _draw_panel(axes: object, part: Mapping) -> None:
+def _draw_panel(axes: object, part: Mapping, ids: str) -> None:
     from matplotlib.ticker import NullLocator
 
-    measured = [
-        name for name, line in part["lines"].items() if line.get("kind", "measured") == "measured"
-    ]
+    kinds = {name: line.get("kind", "measured") for name, line in part["lines"].items()}
+    styles = colours.styles(name for name, kind in kinds.items() if kind == "measured")
     guides = 0
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(measured)}
-    for name, line in part["lines"].items():
+    for index, (name, line) in enumerate(part["lines"].items()):
         x, y, half = zip(*line["points"], strict=True)
-        kind = line.get("kind", "measured")
-        if kind == "theory":
-            colour = colours.get(line.get("of"), _GREY)
-            style = ":" if line.get("of") or guides else "-."
-            guides += not line.get("of")
-            axes.plot(x, y, color=colour, linewidth=1.3, linestyle=style, label=_plain(name))
-            continue
         style = {"color": INK, "linestyle": "--"}
-        if kind == "measured":
-            marker = MARKERS[measured.index(name) % len(MARKERS)]
-            style = {"color": colours[name], "marker": marker, "markersize": 5}
-        error = half if any(half) else None
-        axes.errorbar(x, y, yerr=error, linewidth=1.5, capsize=2.5, label=_plain(name), **style)
+        if kinds[name] == "theory":
+            colour = styles.get(line.get("of"), {"color": colours.GREY})["color"]
+            style = {"color": colour, "linestyle": ":" if line.get("of") or guides else "-."}
+            guides += not line.get("of")
+        elif kinds[name] == "measured":
+            style = styles[name] | {"markersize": 5}
+        style = {"linewidth": 1.5} | style
+        axes.plot(x, y, label=_plain(name), gid=f"{ids}-{index}", **style)
+        if any(half):
+            axes.errorbar(x, y, half, fmt="none", ecolor=style["color"], capsize=2.5)
     axes.set_title(_plain(part["title"]), fontsize=12)
     axes.set_xlabel(_plain(part["x"]), fontsize=11)
     axes.set_ylabel(_plain(part["y"]), fontsize=11)
-    axes.set_xscale("log" if "x" in part["log"] else "linear")
-    axes.set_yscale("log" if "y" in part["log"] else "linear")
+    for axis in part["log"]:
+        getattr(axes, f"set_{axis}scale")("log")
+        _label_log(getattr(axes, f"{axis}axis"))
     axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.7)

@@ -21,12 +21,14 @@ class Table(NamedTuple):
         page: its texts, which are shown literally but for those that are `Markdown`.
         data: its numbers, one column for each quantity; None without a CSV file.
         words: what stands between title and table, in Markdown.
+        records: links to the records of each row, in Markdown; none where rows share records.
     """
 
     title: str
     page: pd.DataFrame
     data: pd.DataFrame | None = None
     words: str = ""
+    records: Sequence[str] = ()
 
     @property
     def header(self) -> list[str]:
@@ -38,13 +40,20 @@ class Table(NamedTuple):
         """The texts of the rows."""
         return self.page.to_numpy().tolist()
 
-    def markdown(self) -> str:
-        """Returns the table in Markdown, columns with numbers aligned to the right."""
-        columns = [self.page.iloc[:, i] for i in range(self.page.shape[1])]
+    def markdown(self, links: bool = False) -> str:
+        """Returns the table in Markdown, columns with numbers aligned to the right.
+
+        Args:
+            links: whether a last column has the records of each row.
+        """
+        shown = self.page
+        if links and self.records:
+            shown = shown.assign(records=pd.Series(self.records, shown.index, dtype=object))
+        columns = [shown.iloc[:, i] for i in range(shown.shape[1])]
         right = [i > 0 and any(map(_is_number, column)) for i, column in enumerate(columns)]
         align = ["right" if numbers else "left" for numbers in right]
-        page = self.page.astype(object).map(cell)
-        page.columns = [cell(Markdown(heading)) for heading in self.page.columns]
+        page = shown.astype(object).map(cell)
+        page.columns = [cell(Markdown(heading)) for heading in shown.columns]
         return page.to_markdown(index=False, disable_numparse=True, colalign=align)
 
     def csv(self) -> str:

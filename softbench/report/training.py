@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from softbench.report import frame, intervals, measures
+from softbench.report import frame, grids, intervals, measures
+from softbench.report import markdown as md
 from softbench.report.choices import REFERENCE
 from softbench.report.intervals import Interval, interval
 from softbench.report.lines import ROW as _ROW
 from softbench.report.lines import plots as plots
+from softbench.report.markdown import Markdown
 from softbench.report.tables import Table, in_order, number, table, text
 
 # {field of a record: its row}: what needs no training, the same for all methods.
@@ -19,14 +21,15 @@ and the same start of all that both share: the mean over the seeds and half of i
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the results, differences, the perplexity on the way, and who reached what when.
+    """Returns the results, grids of rates, differences, perplexity on the way, who reached what.
 
     Args:
         plan: the content of `experiment.json`.
         records: records of the task, those of failed cells too.
     """
     cells, points = frame.cells(records), frame.points(records)
-    found = [*results(plan, cells), *paired(plan, cells), *curves(plan, points)]
+    found = [*results(plan, cells), *grids.tables(plan, records)]
+    found += [*paired(plan, cells), *curves(plan, points)]
     return [*found, *reach(plan, cells, points)]
 
 
@@ -77,7 +80,15 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
     kept = ["method", "backend", "seed", "status", *measured, *shown.values()]
     data = data[list(dict.fromkeys([*kept, "cell", "variant"]))]
     data = (_with_intervals(data, measured) if several else data).drop(columns="variant")
-    return Table(group, pd.DataFrame(page, dtype=object), data, _words(several, counts))
+    links = [_links(rows) for rows in groups]
+    return Table(group, pd.DataFrame(page, dtype=object), data, _words(several, counts), links)
+
+
+def _links(rows: pd.DataFrame) -> str:
+    """A link to the record of each seed of a row."""
+    made = rows.dropna(subset="cell").sort_values("seed")
+    pairs = zip(made["seed"], made["cell"], strict=True)
+    return Markdown(", ".join(md.link(f"s{s:.0f}", f"runs/{c}.json") for s, c in pairs) or "-")
 
 
 def _column(groups: list, name: str, column: str, equal: bool) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import keras
 import numpy as np
 
-LOWER = ("nll", "perplexity", "ece")  # how measures begin of which less is better
+from softbench.bench.config import LOWER
 
 
 def check(config: Mapping, measures: Iterable[str]) -> None:

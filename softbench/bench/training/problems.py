@@ -45,8 +45,8 @@ class Problem(NamedTuple):
         num_rows: N of the training set, if its rows have numbers and no order, else None.
         tied: built head -> the encoder that reads the head's table, of the same shapes as
             `encoder`; None where the encoder has tables of its own alone.
-        oracle: () -> scores on the test set of the distribution that generated data were drawn
-            from; None where it is not known.
+        oracle: "valid" or "test" -> scores there of the distribution that generated data were
+            drawn from; None where it is not known.
     """
 
     num_classes: int
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     tree: side_inputs.TreeInputs | None = None
     num_rows: int | None = None
     tied: Callable[[keras.layers.Layer], keras.Model] | None = None
-    oracle: Callable[[], dict] | None = None
+    oracle: Callable[[str], dict] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -73,7 +73,8 @@ def load(config: dict, data_dir: str | None) -> Problem:
     found = _problem(data, config)
     if getattr(data, "truth", None) is None:
         return found
-    return found._replace(oracle=lambda: oracle(data.truth, TOP_K, data.counts))
+    truths = {"valid": data.valid_truth, "test": data.truth}
+    return found._replace(oracle=lambda split: oracle(truths[split], TOP_K, data.counts))
 
 
 def _problem(data: Any, config: dict) -> Problem:

@@ -39,11 +39,11 @@ def run(job: Job) -> None:
     config, result = job.config, job.result
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
-    chance = problem.evaluate(None, "test")
-    best_lib.check(config, chance)
-    result["most_frequent"] = {f"test_{key}": value for key, value in chance.items()}
+    chance = {split: problem.evaluate(None, split) for split in ("valid", "test")}
+    best_lib.check(config, chance["test"])
+    result["most_frequent"] = _by_split(chance)
     if problem.oracle is not None:
-        result["oracle"] = {f"test_{key}": value for key, value in problem.oracle().items()}
+        result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model, best = fit(job, method, problem, spec)
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
@@ -55,6 +55,10 @@ def run(job: Job) -> None:
         point = result["curve"][best.place]
         result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
         result["best"] |= _final(point, problem.evaluate(model, "test"))
+
+
+def _by_split(scores: Mapping[str, Mapping]) -> dict:
+    return {f"{split}_{key}": value for split, own in scores.items() for key, value in own.items()}
 
 
 def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Model, Best]:

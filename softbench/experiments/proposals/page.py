@@ -120,13 +120,16 @@ def _what_ranks(rows: pd.DataFrame) -> list[Table]:
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
 
+    Where records tell what training reaches with the draws, that is what matters: no plot.
     Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
     """
-    found = {}
-    for number, (_, own) in enumerate(_one_run(records).groupby("head", sort=False)):
+    found: dict[str, tuple[str, dict]] = {}
+    if "reached" in (rows := _one_run(records)) and rows["reached"].notna().any():
+        return found
+    for number, (_, own) in enumerate(rows.groupby("head", sort=False)):
         last = own[(own["fraction"] == own["built"]) & (own["fraction"] == own["fraction"].max())]
         where = f"{own['dataset'].iloc[0]}-{own['backend'].iloc[0]}-{number}"
-        for column, words in {"kl": "KL(p, q), nats", "rv": "rv"}.items():
+        for column, words in {"kl": "KL(p, q), nats", "rv": "relative variance"}.items():
             shown = last[last[column] > SMALLEST]
             points = zip(shown["method"], shown["draw_ms_median"], shown[column], strict=True)
             lines = {name: [[ms, value]] for name, ms, value in points}

@@ -144,7 +144,10 @@ def front(pages: list[Page]) -> Section:
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: the loss against n for each batch and backend."""
+    """Returns {file name: (caption, data)}: the loss against n for each batch and backend.
+
+    Where there is one n, the table says it all.
+    """
     losses = frame.long(records, _rows).dropna(subset=_MS)
     losses = losses.drop_duplicates(_LINE)
     return {
@@ -153,4 +156,5 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
             against_n(own, _MS, "loss, ms"),
         )
         for (model, backend), own in losses.groupby(["model", "backend"])
+        if own["num_classes"].nunique() > 1
     }

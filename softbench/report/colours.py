@@ -1,0 +1,93 @@
+"""How the line of a method looks: the same on all pages. Needs no Keras.
+
+A family of methods has one colour (Okabe and Ito 2008, which the colour-blind tell apart), a method
+a marker of its own within it. Filled markers go with solid lines, open ones with dashed lines.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+GREY = "#767680"
+SHAPES = "osD^vPX<>p"
+_DASHED = (0, (5, 1.5))
+# {colour: families, by how names of methods begin, and before a colon those on several pages, each
+# with the marker of its place}.
+_FAMILIES = {
+    "exact": ("#0072b2", "full exp exact optimal product exp_product exp_shared"),
+    "uniform": (GREY, "uniform uniform_r1000 uniform_256"),
+    "class frequencies": (
+        "#e69f00",
+        "unigram popularity frequency log_uniform unigram_shared unigram_shared_unique",
+    ),
+    "labels of the batch, and mixtures": ("#56b4e9", "in_batch mixed mixed_shared"),
+    "kernels": (
+        "#009e73",
+        "rff sorf quadratic positive maclaurin positive_shared positive_shared_prior rff_shared "
+        "rff_shared_prior rff_1000 rff_500 rff_200 rff_50",
+    ),
+    "structure of the table or the data": ("#cc79a7", "codebook top_and_tail adversarial sce"),
+    "noise-contrastive, logistic and other losses": (
+        "#d55e00",
+        "nce_binary nce_ranking nce binary ranking negative_sampling gbce bce one_vs_each hinge "
+        "augment_reduce peer keras",
+    ),
+}
+_FIXED = {
+    name: (colour, place)
+    for colour, names in _FAMILIES.values()
+    for place, name in enumerate(names.split())
+}
+_PLACES = 2 * len(SHAPES)
+
+
+def styles(labels: Iterable[str], of: Mapping[str, str] | None = None) -> dict[str, dict]:
+    """Returns {label: Matplotlib's arguments of its line}; no two have both colour and marker.
+
+    Args:
+        labels: of the lines of one plot: names of methods, perhaps with ", ..." or " *" behind, or
+            others, which take the colours in turn.
+        of: {label: method} of those that do not begin with it.
+    """
+    labels = list(labels)
+    names = {label: (of or {}).get(label, re.split(r"[, ]", label)[0]) for label in labels}
+    taken: set[tuple[str, int]] = set()
+    found = {}
+    # Methods that the table names come first, then rows of them that say more, then all others.
+    order = sorted(labels, key=lambda own: (names[own] not in _FIXED, own != names[own]))
+    for label in order:
+        wanted = _wanted(names[label], len(found) if len(labels) > 1 else 0)
+        tries = [(wanted[0], (wanted[1] + step) % _PLACES) for step in range(_PLACES)]
+        found[label] = next((pair for pair in tries if pair not in taken), wanted)
+        taken.add(found[label])
+    return {label: style(*found[label]) for label in labels}
+
+
+def _wanted(name: str, index: int) -> tuple[str, int]:
+    """Colour and place of a method, or of the so-manieth line that is none."""
+    if name in _FIXED:
+        return _FIXED[name]
+    family = colour(name)
+    if family is None:
+        return COLOURS[index % len(COLOURS)], index % len(SHAPES)
+    return family, zlib.crc32(name.encode()) % _PLACES
+
+
+def colour(name: str) -> str | None:
+    """Returns the colour of a method's family; None of a name that is no method's."""
+    name = name.removeprefix("rows_")
+    known = [base for base in _FIXED if name == base or name.startswith(f"{base}_")]
+    return _FIXED[max(known, key=len)][0] if known else None
+
+
+def style(colour: str, place: int) -> dict:
+    """Returns Matplotlib's arguments of a line with the marker of a place."""
+    is_open, shape = divmod(place, len(SHAPES))
+    return {
+        "color": colour,
+        "marker": SHAPES[shape],
+        "markerfacecolor": "none" if is_open else colour,
+        "linestyle": _DASHED if is_open else "-",
+        "linewidth": 1.4,
+    }
