@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from softbench.report import frame, grids, intervals, measures
+from softbench.report import frame, grids, intervals, measures, paired
 from softbench.report import markdown as md
-from softbench.report.choices import REFERENCE
 from softbench.report.intervals import Interval, interval
 from softbench.report.lines import ROW as _ROW
 from softbench.report.lines import plots as plots
@@ -15,9 +14,6 @@ from softbench.report.tables import Table, in_order, number, table, text
 
 # {field of a record: its row}: what needs no training, the same for all methods.
 _BOUNDS = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
-_PAIRED = """\
-A row's value less that of `{}` with the same seed, which has the same order of the data
-and the same start of all that both share: the mean over the seeds and half of its 95 % interval."""
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -29,7 +25,7 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """
     cells, points = frame.cells(records), frame.points(records)
     found = [*results(plan, cells), *grids.tables(plan, records)]
-    found += [*paired(plan, cells), *curves(plan, points)]
+    found += [*paired.tables(plan, cells), *curves(plan, points)]
     return [*found, *reach(plan, cells, points)]
 
 
@@ -125,53 +121,6 @@ def _with_intervals(data: pd.DataFrame, measured: list[str]) -> pd.DataFrame:
         data[f"{name}_half"] = rows[name].transform(lambda values: interval(values).half)
         data[f"{name}_count"] = rows[name].transform("count")
     return data
-
-
-def paired(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
-    """Returns differences to other rows, tables of the data sets and models with common seeds.
-
-    To the reference, and to the row of the best mean in the first column if that is another.
-    """
-    columns = [name for name in plan["columns"] if measures.on_curve(name) and name in cells]
-    cells = cells[cells["status"] == "ok"]
-    found = []
-    for group, own in in_order(plan, cells).groupby("group", sort=False):
-        for base in dict.fromkeys([REFERENCE, *_best(own, columns)]):
-            lines = _differences(own, base, columns)
-            if lines:
-                page, words = pd.DataFrame(lines).astype(object).map(str), _PAIRED.format(base)
-                found.append(Table(f"{group}: difference to {base}", page, words=words))
-    return found
-
-
-def _best(cells: pd.DataFrame, columns: list[str]) -> list[str]:
-    """The method with the best mean in the first column, of those with most seeds; or none."""
-    if not columns:
-        return []
-    means = cells.groupby("method", sort=False)[columns[0]].agg(["mean", "count"]).dropna()
-    means = means[means["count"] == means["count"].max()]["mean"]
-    if measures.lower_is_better(columns[0]):
-        means = -means
-    return [] if means.empty else [means.idxmax()]
-
-
-def _differences(cells: pd.DataFrame, method: str, columns: list[str]) -> list[dict]:
-    """Lines of the methods that share more than one seed with `method`."""
-    lines = []
-    for _, alike in cells.groupby(["setting", "epochs"], dropna=False, sort=False):
-        base = alike[alike["method"] == method]
-        rows = alike[alike["method"] != method].groupby(_ROW, sort=False)
-        lines += [_difference(row, base, columns) for _, row in rows]
-    return [line for line in lines if line["seeds"] > 1]
-
-
-def _difference(row: pd.DataFrame, base: pd.DataFrame, columns: list[str]) -> dict:
-    own, other = row.set_index("seed"), base.set_index("seed")
-    found = {"method": own["method"].iloc[0], "backend": own["backend"].iloc[0]}
-    found["seeds"] = len(own.index.intersection(other.index))
-    return found | {
-        name: intervals.difference(own[name].to_dict(), other[name].to_dict()) for name in columns
-    }
 
 
 def _as_long(data: pd.DataFrame, paper: Mapping) -> list[bool]:
