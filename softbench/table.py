@@ -1,6 +1,7 @@
 """The class table: one row and one bias per class, and the scores made from them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -22,8 +23,7 @@ from softbench.ops import (
 from softbench.rows import RowOptimizer, get_row_optimizer
 from softbench.state import add_state, check_one_replica, saved_arguments
 
-# Above this many classes, passes over all of them go by chunks of this size.
-DENSE_CLASSES = 65_536
+DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
 SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
 INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
@@ -98,10 +98,9 @@ class ClassTable(keras.layers.Layer):
         parts = planned_shards(f"{self.path}/kernel", (self.units, hidden_shape[-1]))
         if self.units % parts:
             raise ValueError(
-                f"`units` must be a multiple of {parts}, the number of devices that the layout map "
-                f"divides the class table over. Use units={-(-self.units // parts) * parts}, with "
-                "classes at the end that are nobody's label, or a mesh with another number of "
-                f"devices along that axis. Received: units={self.units}"
+                f"`units` must be a multiple of {parts}, the devices that the layout map divides "
+                f"it over. Use units={-(-self.units // parts) * parts}, the last classes nobody's "
+                f"label, or another mesh. Received: units={self.units}"
             )
         options = {"trainable": self.row_optimizer is None, "autocast": False}
         self.kernel = self.add_weight(
@@ -220,8 +219,7 @@ class ClassTable(keras.layers.Layer):
             scaled = hidden / self.temperature
             return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
 
-        join = lambda found: ops.logsumexp(found, axis=0)  # noqa: E731
-        return by_shards(part, join, self.class_variables, [], hidden)
+        return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share.
