@@ -15,7 +15,6 @@ from softbench import (
     NegativeSampling,
     NoiseContrastive,
     OneVsEach,
-    SampledHinge,
     SampledSoftmax,
 )
 from softbench.samplers import Sampler, Samples
@@ -38,13 +37,10 @@ class GivenDraws(Sampler):
 
 HEADS = {
     "full": lambda: FullSoftmax(N),
-    "full_chunked": lambda: FullSoftmax(N, class_chunk=4, regularizer_alpha=0.01),
     "sampled": lambda: SampledSoftmax(N, GivenDraws(), 3),
-    "nce_binary": lambda: NoiseContrastive(N, GivenDraws(), "binary", 3, learn_log_partition=True),
     "nce_ranking": lambda: NoiseContrastive(N, GivenDraws(), "ranking", 3),
     "negative": lambda: NegativeSampling(N, GivenDraws(), 1e-3, 3),
     "one_vs_each": lambda: OneVsEach(N, GivenDraws(), 3),
-    "hinge": lambda: SampledHinge(N, GivenDraws(), 3),
     "hierarchical": lambda: HierarchicalSoftmax(N),
     "adaptive": lambda: AdaptiveSoftmax(N, [3, 7], 2.0),
 }
