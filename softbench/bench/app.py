@@ -13,7 +13,16 @@ from ml_collections import config_flags
 import softbench
 from softbench import commands, datasets
 from softbench.bench import config as config_lib
-from softbench.bench import environment, listing, matrix, own_data, provenance, records, runner
+from softbench.bench import (
+    environment,
+    launchers,
+    listing,
+    matrix,
+    own_data,
+    provenance,
+    records,
+    runner,
+)
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 from softbench.datasets import own_files
@@ -32,6 +41,8 @@ _TEXTS = {
     "smoke_results/<experiment>.",
     "data_dir": "Folder of the data sets; without it they are downloaded.",
     "backend": "tensorflow or jax; overrides the config.",
+    "launcher": "local (the default: here, one cell after the other) or ray (on a cluster, side by "
+    "side; config.cluster says what a cell needs).",
     "shard": "i/k: the i-th, counted from 1, and every k-th cell after it, and no others.",
 }
 
@@ -168,6 +179,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     config = own_data.named(read_config(values))
     config_lib.check(config)
     cells = _shard(matrix.cells(config), values.shard)
+    launcher = launchers.get(values.launcher or "local", config["cluster"])
     workdir = Path(values.workdir or default_workdir(config))
     if values.list:
         listing.show(cells, workdir)
@@ -183,9 +195,8 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     command = _command(argv)
     if other := provenance.mixture(workdir, pending, data_dir):
         print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
-    statuses = runner.run_cells(
-        cells, workdir, data_dir, command, values.retry_failed, values.checkpoint_minutes
-    )
+    how = values.retry_failed, values.checkpoint_minutes, launcher
+    statuses = runner.run_cells(cells, workdir, data_dir, command, *how)
     _, damaged = records.read_folder(workdir)
     for name, why in damaged.items():
         print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
@@ -228,7 +239,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
     hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
-    hidden += ("checkpoint_minutes",)
+    hidden += ("checkpoint_minutes", "launcher")
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")
@@ -236,6 +247,6 @@ def _command(argv: list[str]) -> str:
             value = "/".join(Path(value).parts[-2:])
         if name == "config.dataset.path":
             value = Path(value).name
-        if name not in hidden:
+        if name not in hidden and not name.startswith("config.cluster."):
             kept.append(f"--{name}={value}" if value else f"--{name}")
     return " ".join(["softbench", *kept])

@@ -51,6 +51,9 @@ _DEFAULTS = {
     # What a task that times nothing is asked for; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
+    # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
+    # lost.
+    "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
     # {name: value} of environment variables that a cell's process starts with.
     "environment": {},
     # Modules that a cell imports first: they register samplers and heads with Keras.
@@ -207,6 +210,9 @@ def check(config: Mapping) -> None:
         raise _wrong("--config.seeds must hold one seed or more", config["seeds"])
     if config["cell_timeout_s"] <= 0:
         raise _wrong("--config.cell_timeout_s must be positive", config["cell_timeout_s"])
+    _check_names("config.cluster may set", config["cluster"], _DEFAULTS["cluster"])
+    if any(value < 0 for value in config["cluster"].values()):
+        raise _wrong("--config.cluster must hold numbers that are 0 or more", config["cluster"])
     if not all(isinstance(value, str) for value in config["environment"].values()):
         raise _wrong("--config.environment must hold strings", config["environment"])
     method_names(config["methods"], method_table(config))
