@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,16 +57,17 @@ def found(tmp_path, name):
     return {row["cell"]: untimed(row) for row in rows}
 
 
+def parent(process):
+    """The id of a process's parent."""
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def cell_on(node, folder):
-    """The id of the cell that runs on a node, which is one process here; None if there is none."""
+    """The id of the cell that runs on a node, whose raylet started its worker; None without one."""
     raylet = node.all_processes["raylet"][0].process.pid
     for cell in cells_of(folder):
         with contextlib.suppress(OSError):
-            parents = [int(Path(f"/proc/{cell}/stat").read_text().rsplit(")", 1)[1].split()[1])]
-            parents += [
-                int(Path(f"/proc/{parents[0]}/stat").read_text().rsplit(")")[-1].split()[1])
-            ]
-            if raylet in parents:
+            if parent(parent(cell)) == raylet:
                 job = Path(f"/proc/{cell}/cmdline").read_text().split("\0")[3]
                 return Path(job).name.removesuffix(".job.json")
     return None
