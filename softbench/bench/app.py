@@ -35,6 +35,7 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 
 # Names of shipped configs that, with a data set of the user's own, stand for another.
 OWN = {"xmc": "own_xmc", "sequences": "interactions"}
+STREAMED = {"interactions": "interaction_shards"}  # where the path is a pattern, "folder/*.parquet"
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -77,14 +78,16 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own.
+    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own,
+    and those in `STREAMED` those for files that the path is a pattern of.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
     """
     result, arguments = argv[:1], iter(argv[1:])
     places = ("--config.dataset.path", "--config.dataset.name=tfds:")
-    own = any(argument.startswith(places) for argument in argv)
+    own = [argument for argument in argv if argument.startswith(places)]
+    stands = (OWN if own else {}) | (STREAMED if "*" in "".join(own) else {})
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
@@ -94,7 +97,7 @@ def resolved(argv: list[str]) -> list[str]:
                 result.append(argument)
                 break
         if flag == "config":
-            value = _config_path(OWN.get(value, value) if own else value)
+            value = _config_path(stands.get(value, value))
         result.append(f"{name}={value}" if equals or value else name)
     return result
 

@@ -71,7 +71,8 @@ def _named(dataset: Mapping) -> dict:
         digest = prepared.fingerprint(found) if found else own_files.digest(files)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    label = dataset.get("label") or place.name.lstrip(".").split(".")[0] or name
+    named = place.parent if "*" in place.name else place
+    label = dataset.get("label") or named.name.lstrip(".").split(".")[0] or name
     return {**dataset, "path": str(place), "label": label, "digest": digest}
 
 
@@ -111,7 +112,7 @@ def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
                 if path.startswith(tfds_files.PREFIX):
                     place = tfds_files.export(path, name, dataset["features"], Path(folder))
                 _prepare(name, place, target, options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
     return target
 

@@ -41,6 +41,7 @@ def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # on a busy machine, cells would starve
     found = Cluster(initialize_head=True, head_node_args=NODE)
     yield found
     found.shutdown()
@@ -78,7 +79,7 @@ def test_a_node_dies_under_a_matrix_of_24_cells(cluster, tmp_path, monkeypatch):
     """It has a cell that wrote a checkpoint: that cell goes on from there on another node."""
     node = cluster.add_node(**NODE)
     monkeypatch.setitem(faults.ENVIRON, "RAY_ADDRESS", cluster.address)
-    longer = "--config.epochs=6", "--checkpoint_minutes=0"
+    longer = "--config.epochs=6", "--checkpoint_minutes=0", "--config.cell_timeout_s=900"
     process = started(tmp_path, "cluster", *longer, "--launcher=ray")
     partial = tmp_path / "cluster" / "out" / "partial"
     runs = partial.parent / "runs"
