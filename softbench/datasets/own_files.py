@@ -12,8 +12,8 @@ ABOUT = {
     "(and valid.txt, if there is one)",
     "interactions": "your own interactions: a file with user, item and, maybe, time in a line "
     "(CSV, Parquet), or with a user and all of the user's items in a line",
-    "interaction_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with a column of "
-    "numbers of users and one of numbers of items",
+    "interaction_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with "
+    "columns of the numbers of users and of items",
     "xmc": "your own rows in the format of the XMC repository: a file, or a folder with train.txt "
     "and test.txt (and valid.txt, if there is one)",
     "triples": "your own triples, `head,relation,tail` in a line: a file, or a folder with "
