@@ -136,8 +136,7 @@ def _unknown_key(argv: list[str], error: str) -> str:
     if wrong is None:
         return f"--config: the file cannot be used. Received: {' '.join(error.split())}"
     if wrong == own_data.KEY:
-        known = ", ".join(sorted(own_files.ABOUT))
-        return f"{wrong} is for --config= with one of: {known}. Received: {wrong}"
+        return f"{wrong} is for --config= with one of: {own_files.KNOWN}. Received: {wrong}"
     path = wrong.split(".")[1:]
     plain = flags.FlagValues()
     only = [*argv[:1], *(a for a in argv if a.startswith("--config="))]

@@ -21,6 +21,7 @@ ABOUT = {
 }
 _SHARDS = "interaction_shards"
 _ONE_FILE = ("interactions", _SHARDS)
+KNOWN = ", ".join(sorted(set(ABOUT) - {_SHARDS}))  # which is `interactions` with a pattern
 
 
 def own_files(name: str, path: Path) -> dict[str, Path]:
