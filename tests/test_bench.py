@@ -181,7 +181,7 @@ def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
 
 
 def test_a_child_that_dies_is_a_crash(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     cell = matrix.cells(shipped_config("quickstart"))[0]
     runner.prepare(tmp_path)
     assert runner.run_cells([cell], tmp_path, None, "softbench", False) == ["crashed"]

@@ -6,9 +6,10 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
 from softbench import datasets
-from softbench.bench import app, matrix, runner
+from softbench.bench import app, matrix
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
+from softbench.bench.launchers import local
 from softbench.bench.tasks import TASKS
 
 TINY = """
@@ -96,8 +97,8 @@ def test_a_cell_starts_with_the_environment_of_its_config(monkeypatch, tmp_path)
         def poll(self):
             return 0
 
-    monkeypatch.setattr(runner.subprocess, "Popen", Process)
-    with runner._process(tmp_path / "job.json", cells[0], None):
+    monkeypatch.setattr(local.subprocess, "Popen", Process)
+    with local._process(tmp_path / "job.json", cells[0]):
         pass
     assert started[0].items() >= {**given, "KERAS_BACKEND": "tensorflow"}.items()
     with pytest.raises(config_lib.ConfigError, match=r"environment must hold strings.*'A': 1"):

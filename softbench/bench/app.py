@@ -15,6 +15,7 @@ from softbench import commands, datasets
 from softbench.bench import config as config_lib
 from softbench.bench import (
     environment,
+    launchers,
     listing,
     matrix,
     own_data,
@@ -35,12 +36,15 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 
 # Names of shipped configs that, with a data set of the user's own, stand for another.
 OWN = {"xmc": "own_xmc", "sequences": "interactions"}
+STREAMED = {"interactions": "interaction_shards"}  # where the path is a pattern, "folder/*.parquet"
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
     "smoke_results/<experiment>.",
     "data_dir": "Folder of the data sets; without it they are downloaded.",
     "backend": "tensorflow or jax; overrides the config.",
+    "launcher": "local (the default: here, one cell after the other) or ray (on a cluster, side by "
+    "side; config.cluster says what a cell needs).",
     "shard": "i/k: the i-th, counted from 1, and every k-th cell after it, and no others.",
 }
 
@@ -75,14 +79,16 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own.
+    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own,
+    and those in `STREAMED` those for files that the path is a pattern of.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
     """
     result, arguments = argv[:1], iter(argv[1:])
     places = ("--config.dataset.path", "--config.dataset.name=tfds:")
-    own = any(argument.startswith(places) for argument in argv)
+    own = [argument for argument in argv if argument.startswith(places)]
+    stands = (OWN if own else {}) | (STREAMED if "*" in "".join(own) else {})
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
@@ -92,7 +98,7 @@ def resolved(argv: list[str]) -> list[str]:
                 result.append(argument)
                 break
         if flag == "config":
-            value = _config_path(OWN.get(value, value) if own else value)
+            value = _config_path(stands.get(value, value))
         result.append(f"{name}={value}" if equals or value else name)
     return result
 
@@ -131,8 +137,7 @@ def _unknown_key(argv: list[str], error: str) -> str:
     if wrong is None:
         return f"--config: the file cannot be used. Received: {' '.join(error.split())}"
     if wrong == own_data.KEY:
-        known = ", ".join(sorted(own_files.ABOUT))
-        return f"{wrong} is for --config= with one of: {known}. Received: {wrong}"
+        return f"{wrong} is for --config= with one of: {own_files.KNOWN}. Received: {wrong}"
     path = wrong.split(".")[1:]
     plain = flags.FlagValues()
     only = [*argv[:1], *(a for a in argv if a.startswith("--config="))]
@@ -222,6 +227,7 @@ def _run(
     show: Callable[[Path], None],
 ) -> int:
     """Runs cells and shows what came of them; returns the exit status."""
+    launcher = launchers.get(values.launcher or "local", config["cluster"])
     data_dir = _data_dir(values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)
@@ -233,9 +239,8 @@ def _run(
     command = _command(argv)
     if other := provenance.mixture(workdir, pending, data_dir):
         print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
-    statuses = runner.run_cells(
-        cells, workdir, data_dir, command, values.retry_failed, values.checkpoint_minutes
-    )
+    how = values.retry_failed, values.checkpoint_minutes, launcher
+    statuses = runner.run_cells(cells, workdir, data_dir, command, *how)
     _, damaged = records.read_folder(workdir)
     for name, why in damaged.items():
         print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
@@ -278,7 +283,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
     hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
-    hidden += ("checkpoint_minutes",)
+    hidden += ("checkpoint_minutes", "launcher")
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")
@@ -286,6 +291,6 @@ def _command(argv: list[str]) -> str:
             value = "/".join(Path(value).parts[-2:])
         if name == "config.dataset.path":
             value = Path(value).name
-        if name not in hidden:
+        if name not in hidden and not name.startswith("config.cluster."):
             kept.append(f"--{name}={value}" if value else f"--{name}")
     return " ".join(["softbench", *kept])

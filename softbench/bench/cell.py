@@ -1,7 +1,8 @@
 """One cell in one process: `python -m softbench.bench.cell <cell.json>`.
 
 The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command",
-"checkpoint_minutes", "check": configs of all cells that are to run}. The process chooses the Keras
+"checkpoint_minutes", "check": configs of all cells that are to run} and, where drafts lie elsewhere
+than in the work directory, "partial", their folder. The process chooses the Keras
 backend before it imports Keras, runs the task and writes the record. It ends with the driver that
 started it, however that one ends, and holds its own timeout.
 """
@@ -33,23 +34,24 @@ def main(argv: list[str] | None = None) -> int:
     job_path = Path((argv or sys.argv[1:])[0])
     job = json.loads(job_path.read_text())
     cell, workdir = job["cell"], Path(job["workdir"])
+    partial = Path(job.get("partial") or workdir / "partial")
     if os.getsid(0) == os.getpid():  # not started by hand
-        claim = workdir / "partial" / f"{cell['id']}.claim"
+        claim = partial / f"{cell['id']}.claim"
         threading.Thread(target=_end_with_driver, args=(claim,), daemon=True).start()
     # The signal ends the process without any help of Python's.
     signal.setitimer(signal.ITIMER_REAL, min(cell["timeout_s"] + _GRACE, 1e9))
-    curve_path = workdir / "partial" / f"{cell['id']}.jsonl"
+    curve_path = partial / f"{cell['id']}.jsonl"
     curve_path.unlink(missing_ok=True)
     os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
     record = new_record(job)
     result: dict = {}
     if mistakes := _mistakes(job.get("check", ())):
-        (workdir / "partial" / f"{cell['id']}.mistakes").write_text("\n".join(mistakes))
+        (partial / f"{cell['id']}.mistakes").write_text("\n".join(mistakes))
         return MISTAKEN
-    checkpoint = workdir / "partial" / f"{cell['id']}.checkpoint"
+    checkpoint = partial / f"{cell['id']}.checkpoint"
     try:
         progress = functools.partial(records.append_line, curve_path)
-        places = (workdir / "partial", checkpoint, job["checkpoint_minutes"])
+        places = (partial, checkpoint, job["checkpoint_minutes"])
         _run_task(Job(cell["config"], job["data_dir"], result, progress, *places))
         record["status"] = "ok"
     except NotFinite as error:

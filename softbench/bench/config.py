@@ -55,6 +55,9 @@ _DEFAULTS = {
     # it then runs with the one that is best on the validation set by `keep_by`. Empty: none is.
     "rates": (),
     "rate_budget": {"epochs": 1, "steps_per_epoch": 0, "max_train_seconds": 0.0},
+    # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
+    # lost.
+    "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
     # {name: value} of environment variables that a cell's process starts with.
     "environment": {},
     # Modules that a cell imports first: they register samplers and heads with Keras.
@@ -220,6 +223,9 @@ def check(config: Mapping) -> None:
         raise _wrong("--config.seeds must hold one seed or more", config["seeds"])
     if config["cell_timeout_s"] <= 0:
         raise _wrong("--config.cell_timeout_s must be positive", config["cell_timeout_s"])
+    _check_names("config.cluster may set", config["cluster"], _DEFAULTS["cluster"])
+    if any(value < 0 for value in config["cluster"].values()):
+        raise _wrong("--config.cluster must hold numbers that are 0 or more", config["cluster"])
     if not all(isinstance(value, str) for value in config["environment"].values()):
         raise _wrong("--config.environment must hold strings", config["environment"])
     if config["curves_against"] not in ("seconds", "step"):

@@ -40,9 +40,9 @@ def _of_tfds(dataset: Mapping, experiment: str) -> dict:
     """`--config.dataset.name=tfds:...` as a path of the data set that the config is for."""
     name = experiment.removeprefix("own_")
     if name not in own_files.ABOUT:
-        known = ", ".join(sorted(own_files.ABOUT))
         raise ConfigError(
-            f"--config.dataset.name=tfds:... is for the configs {known}. Received: {experiment!r}"
+            f"--config.dataset.name=tfds:... is for the configs {own_files.KNOWN}. "
+            f"Received: {experiment!r}"
         )
     return {**dataset, "name": name, "path": dataset["name"]}
 
@@ -50,8 +50,9 @@ def _of_tfds(dataset: Mapping, experiment: str) -> dict:
 def _named(dataset: Mapping) -> dict:
     name, path = dataset.get("name"), dataset["path"]
     if name not in own_files.ABOUT:
-        known = ", ".join(sorted(own_files.ABOUT))
-        raise ConfigError(f"{KEY} is for the data sets {known}. Received: {name!r}, {path!r}")
+        raise ConfigError(
+            f"{KEY} is for the data sets {own_files.KNOWN}. Received: {name!r}, {path!r}"
+        )
     if not path:
         raise ConfigError(f"{KEY} must be given: {own_files.ABOUT[name]}. Received: {path!r}")
     features = dataset.get("features", "")
@@ -71,7 +72,8 @@ def _named(dataset: Mapping) -> dict:
         digest = prepared.fingerprint(found) if found else own_files.digest(files)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    label = dataset.get("label") or place.name.lstrip(".").split(".")[0] or name
+    named = place.parent if "*" in place.name else place
+    label = dataset.get("label") or named.name.lstrip(".").split(".")[0] or name
     return {**dataset, "path": str(place), "label": label, "digest": digest}
 
 
@@ -111,7 +113,7 @@ def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
                 if path.startswith(tfds_files.PREFIX):
                     place = tfds_files.export(path, name, dataset["features"], Path(folder))
                 _prepare(name, place, target, options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
     return target
 

@@ -1,18 +1,15 @@
-"""Runs cells one after the other, each in its own process, and resumes where it stopped."""
+"""Runs cells, each in its own process, and resumes where it stopped."""
 
-import contextlib
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from softbench.bench import claims, records
+from softbench.bench import claims, launchers, records
 from softbench.bench.cell import CLOSED, MISTAKEN, new_record
 from softbench.bench.config import ConfigError
+from softbench.bench.launchers import Ended
 from softbench.bench.matrix import Cell
 
 FAILED = ("crashed", "timed_out", "nan")
@@ -56,40 +53,53 @@ def run_cells(
     command: str,
     retry_failed: bool,
     checkpoint_minutes: float = 10.0,
+    launcher: Any = None,
 ) -> list[str]:
     """Runs every cell that is pending and prints one line for each; returns their statuses.
 
     A cell that another driver runs is left to it, and waited for when all others are done.
     `command` is the command line that records and report show; `checkpoint_minutes` is between two
-    checkpoints of a cell within an epoch. The first cell looks for mistakes in those of all others
-    before it runs.
+    checkpoints of a cell within an epoch; `launcher` is of `launchers.get`, None is "local". The
+    first cell looks for mistakes in those of all others before it runs.
 
     Raises:
         ConfigError: for a mistake in a method, a model or an optimizer, one line each.
     """
+    launcher = launcher or launchers.get("local")
     job = {"workdir": str(workdir.resolve()), "data_dir": data_dir, "command": command}
     job["checkpoint_minutes"] = checkpoint_minutes
     job["check"] = [c.config for c in cells if is_pending(c, workdir, retry_failed)]
     before = [_stamp(_path(cell, workdir)) for cell in cells]
     statuses: dict[int, str] = {}
     elsewhere: set[int] = set()
-    while len(statuses) < len(cells):
-        for index, cell in enumerate(cells):
-            if index in statuses:
-                continue
-            name = f"[{index + 1}/{len(cells)}] {cell.id}"
-            note = _run_if_free(cell, workdir, job, name, before[index], retry_failed)
-            if note:
-                statuses[index] = records.status(_path(cell, workdir))
-                print(f"{name}: {statuses[index]} ({note})", flush=True)
-                if statuses[index] in FAILED:
-                    print(_what_to_do(_path(cell, workdir)), flush=True)
-            elif index not in elsewhere:
-                elsewhere.add(index)
-                print(f"{name}: another run has it", flush=True)
-        if len(statuses) < len(cells):
-            time.sleep(_LOOK_AGAIN)
+
+    def look(index: int) -> None:
+        """Runs a cell that is free."""
+        cell = cells[index]
+        name = f"[{index + 1}/{len(cells)}] {cell.id}"
+        title = "" if launcher.is_parallel else name
+        note = _run_if_free(cell, workdir, job, title, before[index], retry_failed, launcher)
+        if note:
+            statuses[index] = records.status(_path(cell, workdir))
+            lines = [f"{name}: {statuses[index]} ({note})"]
+            if statuses[index] in FAILED:
+                lines.append(_what_to_do(_path(cell, workdir)))
+            _print(lines)
+        elif index not in elsewhere:
+            elsewhere.add(index)
+            _print([f"{name}: another run has it"])
+
+    with launcher:
+        while left := [index for index in range(len(cells)) if index not in statuses]:
+            launcher.each(look, left)
+            if len(statuses) < len(cells):
+                time.sleep(_LOOK_AGAIN)
     return [statuses[index] for index in range(len(cells))]
+
+
+def _print(lines: list[str]) -> None:
+    """Prints whole lines, in one piece: several cells may do so at once."""
+    print("".join(f"{line}\n" for line in lines), end="", flush=True)
 
 
 def _what_to_do(path: Path) -> str:
@@ -109,11 +119,18 @@ def _stamp(path: Path) -> tuple | None:
 
 
 def _run_if_free(
-    cell: Cell, workdir: Path, job: dict, name: str, before: tuple | None, retry_failed: bool
+    cell: Cell,
+    workdir: Path,
+    job: dict,
+    title: str,
+    before: tuple | None,
+    retry_failed: bool,
+    launcher: Any,
 ) -> str | None:
     """Runs a pending cell; returns where its record is from, None while another driver has it.
 
-    A record that was not there `before` is of another driver: it counts, even to retry.
+    The title, if it has one, is printed when it starts. A record that was not there `before` is of
+    another driver: it counts, even to retry.
     """
     if not is_pending(cell, workdir, retry_failed):
         return "kept"
@@ -124,25 +141,26 @@ def _run_if_free(
         stamp = _stamp(_path(cell, workdir))
         if not is_pending(cell, workdir, retry_failed) or stamp not in (None, before):
             return "of another run"
-        print(name, flush=True)
-        start = time.monotonic()
-        ended = _run_cell(cell, workdir, job, claim)
-        return f"{time.monotonic() - start:.1f} s" if ended else None
+        if title:
+            _print([title])
+        ended = _run_cell(cell, workdir, job, claim, launcher)
+        return f"{ended.seconds:.1f} s{ended.note}" if ended else None
     finally:
         claim.release()
 
 
-def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool:
-    """Runs a cell until it has a record; False if another driver has taken it over."""
+def _run_cell(
+    cell: Cell, workdir: Path, job: dict, claim: claims.Claim, launcher: Any
+) -> Ended | None:
+    """Runs a cell until it has a record; None if another driver has taken it over."""
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
     job = job | {"cell": cell._asdict(), "data_dir": cell.data_dir or job["data_dir"]}
-    records.write_json(place, job)
-    with errors.open("wb") as stderr, _process(place, cell, stderr) as process:
-        code = _wait(process, cell.timeout_s, claim)
+    ended = launcher.run(cell, job, claim)
+    code = ended.code
     if not claim.is_held():
-        return False
+        return None
     if code == CLOSED:
         raise BrokenPipeError
     if code == MISTAKEN:
@@ -161,39 +179,4 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, claim: claims.Claim) -> bool
         curve = records.read_curve(partial / f"{cell.id}.jsonl")
         records.write_json(path, record | ({"curve": curve} if curve else {}))
     place.unlink(missing_ok=True)
-    return True
-
-
-def _wait(process: subprocess.Popen, seconds: float, claim: claims.Claim) -> int | None:
-    """The exit code of a cell; None if it is to be ended: after so many seconds, or taken over."""
-    end = time.monotonic() + seconds
-    while claim.is_held() and (left := end - time.monotonic()) > 0:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=min(left, claims.HEARTBEAT))
-    return None
-
-
-@contextlib.contextmanager
-def _process(job: Path, cell: Cell, stderr: object) -> Iterator[subprocess.Popen]:
-    """Starts the cell's process and ends it, with its children, on the way out."""
-    command = [sys.executable, "-m", "softbench.bench.cell", str(job)]
-    environ = os.environ | cell.config.get("environment", {})
-    environ["KERAS_BACKEND"] = cell.config["backend"]
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # The cell ends when nobody holds the other end of the pipe: with this process at the latest.
-    end, held = os.pipe()
-    try:
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
-        process = subprocess.Popen(
-            command, env=environ, stdin=end, stderr=stderr, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    finally:
-        os.close(end)
-        os.close(held)
+    return ended

@@ -31,6 +31,7 @@ from softbench.datasets.sequences import (
     evaluation_batches,
     unigram_perplexity,
 )
+from softbench.datasets.shards import BagShards, InteractionShards, row_groups
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_interactions import synthetic_interactions
@@ -42,10 +43,12 @@ from softbench.datasets.triples import TripleBatches
 __all__ = [
     "SPLITS",
     "BagBatches",
+    "BagShards",
     "CarriedBatches",
     "EvaluationBatches",
     "InteractionBatches",
     "InteractionData",
+    "InteractionShards",
     "ItemLists",
     "LanguageData",
     "MultiLabelData",
@@ -65,6 +68,7 @@ __all__ = [
     "load_ptb",
     "padded_labels",
     "prepare",
+    "row_groups",
     "synthetic_interactions",
     "synthetic_language",
     "synthetic_triples",

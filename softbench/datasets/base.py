@@ -4,7 +4,7 @@ Shape letters: N examples, n classes, v features.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -171,9 +171,11 @@ class InteractionData(NamedTuple):
         train, valid, test: `ItemLists` of the same users; those of valid come after train, those
             of test after both.
         num_classes: n, the number of items.
-        items: their names.
-        counts: int64 `(n,)`, occurrences of each item in `train`.
+        items: their names; none of streamed data, which know numbers alone.
+        counts: int64 `(n,)`, occurrences of each item in training.
         users: names of the U users, if they are known.
+        stream: None, or of data that do not fit in memory: (batch_size, seed=) -> the training
+            batches, `InteractionShards`; `train` then has the users of valid and test alone.
     """
 
     name: str
@@ -184,6 +186,7 @@ class InteractionData(NamedTuple):
     items: list[str]
     counts: np.ndarray
     users: Sequence[str] = ()
+    stream: Callable[..., Any] | None = None
 
     def split(self, name: str) -> ItemLists:
         """The lists of "train", "valid" or "test"."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softbench.datasets import corpus, interactions, ptb, triples, xmc
+from softbench.datasets import corpus, interaction_shards, interactions, ptb, triples, xmc
 from softbench.datasets.base import SPLITS
 from softbench.datasets.own_files import ABOUT, own_files
 
@@ -49,6 +49,9 @@ KINDS = {
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
     "histories": Kind(interactions.write_histories, interactions.load_interactions),
     "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
+    "interaction_shards": Kind(
+        interaction_shards.write_interaction_shards, interaction_shards.load_interaction_shards
+    ),
 }
 
 
@@ -99,6 +102,7 @@ ENTRIES = {
         f"{ABOUT['text']}; or text/train.txt and text/test.txt under the data folder",
     ),
     "interactions": Entry("histories", {}, {}, ABOUT["interactions"]),
+    "interaction_shards": Entry("interaction_shards", {}, {}, ABOUT["interaction_shards"]),
     "triples": Entry("triples", {}, {}, ABOUT["triples"]),
     "xmc": Entry("multi_label", {}, {"exact_split": True}, ABOUT["xmc"]),
     "wd50k": Entry(

@@ -12,16 +12,22 @@ ABOUT = {
     "(and valid.txt, if there is one)",
     "interactions": "your own interactions: a file with user, item and, maybe, time in a line "
     "(CSV, Parquet), or with a user and all of the user's items in a line",
+    "interaction_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with "
+    "columns of the numbers of users and of items",
     "xmc": "your own rows in the format of the XMC repository: a file, or a folder with train.txt "
     "and test.txt (and valid.txt, if there is one)",
     "triples": "your own triples, `head,relation,tail` in a line: a file, or a folder with "
     "train.txt and test.txt (and valid.txt, if there is one)",
 }
-_ONE_FILE = ("interactions",)
+_SHARDS = "interaction_shards"
+_ONE_FILE = ("interactions", _SHARDS)
+KNOWN = ", ".join(sorted(set(ABOUT) - {_SHARDS}))  # which is `interactions` with a pattern
 
 
 def own_files(name: str, path: Path) -> dict[str, Path]:
     """Returns {role: path}: of a file {"all"}, of a folder {"train", "valid", "test"}.
+
+    Of shards the roles are their numbers in the order of their names.
 
     A folder without train and test is, as a text, one corpus of all its files.
 
@@ -32,6 +38,8 @@ def own_files(name: str, path: Path) -> dict[str, Path]:
     Raises:
         FileNotFoundError: naming what the path must be.
     """
+    if name == _SHARDS and (found := sorted(path.parent.glob(path.name))):
+        return {f"{number:06}": file for number, file in enumerate(found)}
     if path.is_file():
         return {"all": path}
     if path.is_dir() and name not in _ONE_FILE:

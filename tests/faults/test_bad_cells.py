@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 
 from faults import SMALL, arguments, cells_of, driver, records, wait_for
 
@@ -72,7 +73,7 @@ printf '{{"fit_seconds": 1}}\\n{lines}{{"epoch": 3, "val' > "${{3%.job.json}}.js
 exec sleep 60
 """)
     script.chmod(0o755)
-    monkeypatch.setattr(runner.sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", str(script))
     config = {"backend": "jax", "task": "train", "experiment": "x", "seed": 0, "dataset": {}}
     cell = matrix.Cell("x", config | {"methods": {}}, 1.0)
     runner.prepare(tmp_path)

@@ -66,6 +66,11 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
     With `model.tied` the encoder reads the head's table. An encoder of one's own takes the same
     inputs.
     """
+    if data.stream is not None:
+        raise ValueError(
+            "`model.name` must be matrix_factorisation for streamed interactions, which have no "
+            f"histories. Received: {config['model']['name']!r}"
+        )
     model, n, own = config["model"], data.num_classes, own_model.encoder(data, config)
     options = {key: model[key] for key in _SASREC if key in model}
     length = options.setdefault("length", 50)
@@ -94,13 +99,16 @@ def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple
     """As `_sasrec`."""
     model = config["model"]
     batch, row_optimizer = model["batch_size"], build.row_optimizer(model.get("row_optimizer"))
-    train = datasets.InteractionBatches(data, batch, seed=config["seed"])
+    if data.stream is None:
+        train = datasets.InteractionBatches(data, batch, seed=config["seed"])
+    else:
+        train = datasets.Prefetched(data.stream(batch, seed=config["seed"]))
     sizes = len(data.train.ends) - 1, model["dim"]
     fields = {
         "encoder": models.matrix_factorisation(*sizes, row_optimizer, batch),
         "train": build.Batches(train, config["steps_per_epoch"]),
         "examples": batch,
-        "num_rows": train.num_numbers,
+        "num_rows": getattr(train, "num_numbers", None),
     }
     return fields, lambda split: lambda users: users.astype(np.int32)
 

@@ -1,0 +1,55 @@
+"""Where the processes of cells run, and the one line that registers each launcher.
+
+A module has a class `Launcher(cluster)`, a context manager that is open while cells run:
+
+* `each(function, items)` calls `function` on every item, one after the other or several at once.
+* `run(cell, job, claim)` runs a cell's process to its end. Then `partial/<id>.*` and, unless the
+  process died, the record are in `job["workdir"]`.
+* `is_parallel`: whether cells run side by side, so that none of them may print what it does.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from softbench.bench.config import ConfigError
+
+LAUNCHERS = {
+    "local": "softbench.bench.launchers.local",
+    "ray": "softbench.bench.launchers.ray",
+}
+
+
+class Ended(NamedTuple):
+    """How a cell's process ended.
+
+    Attributes:
+        code: exit code; None if it was stopped, after its time or by another driver.
+        seconds: that it took where it ran.
+        note: where that was and what happened there, for its line; "" on this machine.
+    """
+
+    code: int | None
+    seconds: float
+    note: str = ""
+
+
+def get(name: str, cluster: Mapping[str, Any] | None = None) -> Any:
+    """Returns the launcher `name` for the field `cluster` of a config.
+
+    Raises:
+        ConfigError: for an unknown name, or one whose library is missing.
+    """
+    if name not in LAUNCHERS:
+        known = ", ".join(LAUNCHERS)
+        raise ConfigError(f"--launcher must be one of: {known}. Received: {name!r}")
+    try:
+        module = importlib.import_module(LAUNCHERS[name])
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ConfigError(
+            f"--launcher={name} must be installed: pip install 'softbench[{name}]'. "
+            f"Received: no module {name} in this Python"
+        ) from None
+    return module.Launcher(cluster or {})

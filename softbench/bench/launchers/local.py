@@ -1,0 +1,93 @@
+"""Cells one after the other, each in a process of its own on this machine."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from softbench.bench import claims, records
+from softbench.bench.launchers import Ended
+from softbench.bench.matrix import Cell
+
+
+class Launcher:
+    """See `softbench.bench.launchers`; `cluster` says nothing to it."""
+
+    is_parallel = False
+
+    def __init__(self, cluster: Mapping[str, Any]) -> None:
+        pass
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def each(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
+        """One after the other."""
+        for item in items:
+            function(item)
+
+    def run(self, cell: Cell, job: dict, claim: claims.Claim) -> Ended:
+        """Runs a cell's process here."""
+        return run_here(cell, job, Path(job["workdir"]) / "partial", claim.is_held)
+
+
+def run_here(
+    cell: Cell, job: dict, partial: Path, is_held: Callable[[], bool], **place: Any
+) -> Ended:
+    """Runs a cell's process on this machine, for `cell.timeout_s` at most.
+
+    Args:
+        cell, job: what it gets, as `partial/<id>.job.json`.
+        partial: folder of drafts; standard error goes to `<id>.stderr` there.
+        is_held: called every few seconds; the process is ended when it says no.
+        **place: of `subprocess.Popen`: `cwd`, `stdout`.
+    """
+    start, path = time.monotonic(), partial / f"{cell.id}.job.json"
+    records.write_json(path, job)
+    with (
+        (partial / f"{cell.id}.stderr").open("wb") as stderr,
+        _process(path, cell, stderr=stderr, **place) as process,
+    ):
+        code = _wait(process, cell.timeout_s, is_held)
+    return Ended(code, time.monotonic() - start)
+
+
+def _wait(process: subprocess.Popen, seconds: float, is_held: Callable[[], bool]) -> int | None:
+    """The exit code of a cell; None if it is to be ended: after so many seconds, or taken over."""
+    end = time.monotonic() + seconds
+    while is_held() and (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=min(left, claims.HEARTBEAT))
+    return None
+
+
+@contextlib.contextmanager
+def _process(job: Path, cell: Cell, **place: Any) -> Iterator[subprocess.Popen]:
+    """Starts the cell's process and ends it, with its children, on the way out."""
+    command = [sys.executable, "-m", "softbench.bench.cell", str(job)]
+    environ = os.environ | cell.config.get("environment", {})
+    environ["KERAS_BACKEND"] = cell.config["backend"]
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # The cell ends when nobody holds the other end of the pipe: with this process at the latest.
+    end, held = os.pipe()
+    try:
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
+        process = subprocess.Popen(command, env=environ, stdin=end, start_new_session=True, **place)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    finally:
+        os.close(end)
+        os.close(held)
