@@ -11,7 +11,7 @@ after each quarter. `head_mb` is the size of the class table with its biases and
 sampler keeps.
 
 Without the flag, XLA on a CPU makes a float32 copy of a whole bfloat16 table to update some of its
-rows. Accelerators have no need of it.
+rows. The flag is of the CPU alone; accelerators were not tried.
 """
 
 from softbench.bench.config import experiment
