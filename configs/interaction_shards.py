@@ -2,6 +2,7 @@
 
     softbench --config=interactions --config.dataset.path='folder/*.parquet' --backend=jax
 
+A pattern as the path makes it `softbench --config=interaction_shards` with that path.
 The files have a column of numbers of users and one of numbers of items, each from 0 on
 (`--config.dataset.columns=user,item`); rows are taken as they are. In the order of the files' names
 the last row groups are the test set, those before them are for validation: files by time make it a
