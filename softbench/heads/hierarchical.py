@@ -34,7 +34,8 @@ class HierarchicalSoftmax(Head):
             0..n-1 is the class's place from left to right (its rank by frequency, say), and the
             classes are spread evenly over the leaves. Other distinct integers in [0, 2^D)
             are the leaves themselves, such as those of a fitted `AdversarialTree`.
-        use_bias, row_optimizer, kernel_initializer, bias_initializer: of the table of nodes.
+        use_bias, row_optimizer, kernel_initializer, bias_initializer, table_dtype: of the table of
+            nodes.
 
     Attributes:
         nodes: the `ClassTable` of the nodes, in the order of the levels.
@@ -53,6 +54,7 @@ class HierarchicalSoftmax(Head):
         row_optimizer: Any = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
+        table_dtype: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(units, **kwargs)
@@ -66,6 +68,7 @@ class HierarchicalSoftmax(Head):
             row_optimizer=row_optimizer,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
+            table_dtype=table_dtype,
             dtype=self.dtype_policy,
             name="nodes",
         )
