@@ -25,6 +25,7 @@ of users asked at the end (0: all), beside `valid_users` after each epoch.
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     NORMALISED_FREQUENCIES,
+    SASREC,
     SMALL_HISTORIES,
     SMALL_TIMING,
     comparison,
@@ -34,8 +35,14 @@ from softbench.bench.methods import (
 
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
-    model = {"name": "sasrec", "dim": 64, "length": 50, "num_blocks": 1, "num_heads": 1}
-    model |= {"dropout": 0.2, "tied": True, "batch_size": 16, "valid_users": 1024, "test_users": 0}
+    model = {
+        **SASREC,
+        "dropout": 0.2,
+        "tied": True,
+        "batch_size": 16,
+        "valid_users": 1024,
+        "test_users": 0,
+    }
     return experiment(
         "interactions",
         title="Interactions of your own",

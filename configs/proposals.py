@@ -20,6 +20,7 @@ from softbench.bench.methods import (
     FLAT_COUNTS,
     FLAT_PRIOR,
     NORMALISED,
+    SASREC,
     SMALL_LANGUAGE,
     full,
     sampled,
@@ -37,15 +38,7 @@ LANGUAGE = {
 BEAUTY = {
     "title": "Proposals on the head of a recommender while it trains: quality, and cost of a draw",
     "dataset": {"name": "beauty"},
-    "model": {
-        "name": "sasrec",
-        "dim": 64,
-        "length": 50,
-        "num_blocks": 1,
-        "num_heads": 1,
-        "dropout": 0.2,
-        "batch_size": 16,
-    },
+    "model": {**SASREC, "dropout": 0.2, "batch_size": 16},
     "optimizer": {"name": "adam", "learning_rate": 3e-3},
     "epochs": 10,
 }

@@ -22,6 +22,7 @@ sampled softmax of 256 (arXiv 2508.06450); SCE (Mezentsev et al. 2024), which ha
 from softbench.bench.config import ConfigError, experiment
 from softbench.bench.methods import (
     NORMALISED_FREQUENCIES,
+    SASREC,
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
@@ -31,17 +32,7 @@ from softbench.bench.methods import (
     sampler,
 )
 
-MODEL = {
-    "name": "sasrec",
-    "dim": 64,
-    "length": 50,
-    "num_blocks": 1,
-    "num_heads": 1,
-    "dropout": 0.2,
-    "tied": True,
-    "batch_size": 16,
-    "valid_users": 1024,
-}
+MODEL = {**SASREC, "dropout": 0.2, "tied": True, "batch_size": 16, "valid_users": 1024}
 M = 256
 SHARED = {"share_draws": True}
 EQUAL_TIME = "full,popularity,popularity_1024,mixed,codebook,top_and_tail"

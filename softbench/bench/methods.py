@@ -28,6 +28,7 @@ SMALL_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_te
 SMALL_LANGUAGE = {"name": "synthetic_language", **SMALL_SIZES}
 SMALL_LABELS = {"name": "synthetic_xmc", "num_features": 64, **SMALL_SIZES}
 SMALL_TRIPLES = {"name": "synthetic_triples", **SMALL_SIZES}
+SASREC = {"name": "sasrec", "dim": 64, "length": 50, "num_blocks": 1, "num_heads": 1}
 SMALL_HISTORIES = {"name": "synthetic_interactions", "num_classes": 300, "num_users": 400}
 
 
