@@ -62,8 +62,9 @@ def rounded(x: Tensor, seed: Tensor) -> Tensor:
     A float32 is a bfloat16 and 16 bits more. A random 16-bit number is added to these: it carries
     with the probability of what they stand for.
     """
-    bits = ops.view(x, "int32") + random_words(ops.shape(x), seed)
-    cut = ops.view(ops.bitwise_and(bits, -(2**16)), "float32")
+    entries = ops.expand_dims(x, -1)  # TensorFlow's `view` needs a last axis of known size
+    bits = ops.view(entries, "int32") + random_words(ops.shape(entries), seed)
+    cut = ops.squeeze(ops.view(ops.bitwise_and(bits, -(2**16)), "float32"), -1)
     return ops.cast(ops.where(ops.isfinite(x), cut, x), ROUNDED)
 
 

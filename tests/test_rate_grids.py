@@ -24,7 +24,7 @@ def ran(monkeypatch):
     """What runs instead of cells: records whose perplexity is a function of (method, rate)."""
     found = []
 
-    def run_cells(cells, workdir, data_dir, line, retry_failed, minutes):
+    def run_cells(cells, workdir, data_dir, line, retry_failed, minutes, launcher):
         for own in cells:
             if runner.is_pending(own, workdir, retry_failed):
                 found.append((workdir.name, own.config))

@@ -181,6 +181,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = own_data.named(read_config(values))
     config_lib.check(config)
+    launchers.get(values.launcher or "local", config["cluster"])  # its errors come first
     cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
     if config["rates"]:
