@@ -11,6 +11,7 @@ from softbench.report.markdown import one_line
 VERSION = 2  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
 # Inks that the HTML report replaces by those of its light or dark page.
+BOUNDS = ("oracle", "class frequencies")  # names of `levels` that all lines lie between
 INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
 _RC = {
     "axes.edgecolor": INK,
@@ -107,7 +108,10 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
 
 
 def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
-    """Horizontal lines; one far from all that was measured is named with its value alone."""
+    """Horizontal lines; one far from all that was measured is named with its value alone.
+
+    With both `BOUNDS` the axis ends at them.
+    """
     low, high = axes.get_ylim()
     is_log = axes.get_yscale() == "log"
     reach = high / low if is_log else high - low
@@ -130,6 +134,10 @@ def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
             edge = (value / reach**0.03, value * reach**0.03)
             edge = edge if is_log else (value - 0.03 * reach, value + 0.03 * reach)
             low, high = min(low, edge[0]), max(high, edge[1])
+    bounds = [levels[name] for name in BOUNDS if name in levels]
+    if len(bounds) == 2:  # what is beyond them, as bars and first points may be, is cut off
+        margin = 0.08 * (max(bounds) - min(bounds))
+        low, high = max(low, min(bounds) - margin), min(high, max(bounds) + margin)
     axes.set_ylim(low, high)
 
 
