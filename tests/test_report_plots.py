@@ -33,6 +33,17 @@ def test_check_notices_a_stale_plot(tmp_path, capsys):
     assert report.main(["softbench-report", f"--results={results}", "--check"]) == 1
 
 
+def test_an_axis_ends_a_little_beyond_oracle_and_frequencies():
+    """8 % of 80 - 40; bars and first points reach from -100 to 1,700."""
+    from matplotlib.figure import Figure
+
+    lines = {"full": [[1, 50, 5], [2, 45, 1]], "uniform": [[1, 800, 900], [2, 100, 70]]}
+    data = {"x": "x", "y": "y", "log": "", "lines": lines}
+    figure = Figure()
+    report_style._draw(figure, "a", data | {"levels": {"oracle": 40.0, "class frequencies": 80.0}})
+    assert figure.axes[0].get_ylim() == pytest.approx((36.8, 83.2))
+
+
 def test_a_plot_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
     data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
     digest = report_style.digest("a", data)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from softbench.report import colours, extra
 from softbench.report.markdown import one_line
 
-VERSION = 2  # raise it when a plot comes to look otherwise: committed ones are then out of date
+VERSION = 3  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
 # Inks that the HTML report replaces by those of its light or dark page.
 BOUNDS = ("oracle", "class frequencies")  # names of `levels` that all lines lie between
