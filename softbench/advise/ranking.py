@@ -7,10 +7,11 @@ from softbench.advise.choices import Choice, Problem
 from softbench.advise.quality import MEASURES, Quality
 
 WORTH = 3.0  # times the fastest sampled step that exactness is worth
+FEW = 10_000  # classes up to which probabilities are worth any number of times of it
 CLOSE = {"calibrated": 0.15, "ranking": 0.03}  # behind the best, what still counts as close
 OFF = 0.1  # of the calibration error in records, from which on scores are no probabilities
 _TIERS = (
-    "exact, and not much slower than sampling",
+    "exact, and few classes or not much slower than sampling",
     "close to the best in records of such problems",
     "no record of such a problem",
     "behind the best in records of such problems",
@@ -70,7 +71,8 @@ def _tier(
     if step is None:
         return 4
     if choice.method["head"] == "FullSoftmax":
-        return 0 if fastest is None or step <= WORTH * fastest else 2
+        few = problem.need == "calibrated" and problem.classes <= FEW
+        return 0 if few or fastest is None or step <= WORTH * fastest else 2
     if problem.need == "calibrated" and (known.ece or 0.0) > OFF:
         return 3
     if known.least is None:
