@@ -180,6 +180,18 @@ def test_calibration_in_the_evidence():
     assert entry["calibration"] == {"FullSoftmax": 0.1}
 
 
+@pytest.mark.parametrize("epochs, steps, found", [(5, 149, 1), (1, 1162, 1), (1, 60, 0), (3, 0, 1)])
+def test_evidence_is_of_runs_that_were_not_cut_short(epochs, steps, found):
+    """745 and 1,162 steps are a run, 60 measure a cost; 0 is whole epochs."""
+    config = {"task": "train", "epochs": epochs, "steps_per_epoch": steps, "seed": 0}
+    config |= {"dataset": {"name": "d"}, "model": {"name": "lstm"}}
+    own = {"status": "ok", "num_classes": 5_000, "curve": [{"valid_nll": 1.0}]}
+    heads = ("FullSoftmax", "SampledHinge")
+    made = [{**own, "config": {**config, "methods": {"m": {"head": head}}}} for head in heads]
+    page = type("Page", (), {"name": "p", "records": made})
+    assert len(json.loads(evidence.text([page]))) == found
+
+
 def test_the_evidence_that_ships_is_that_of_the_records():
     pages, _ = front.read_all(ROOT / "results")
     assert evidence.text(pages) == (ROOT / evidence.PATH).read_text()

@@ -12,7 +12,7 @@ from softbench.bench import records as records_lib
 
 PATH = "softbench/advise/evidence.json"  # beside the folder of results
 FEWEST = 1_000  # classes
-FEWEST_STEPS = 1_000  # of an epoch: fewer measure a cost
+FEWEST_STEPS = 500  # of a run whose epochs are cut short: fewer measure a cost
 INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "sasrec": "items"}
 _MEASURES = {"nats": ("valid_nll", 1.0), "precision_at_1": ("valid_precision_at_1", -1.0)}
 
@@ -43,7 +43,8 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
     for record in records:
         config = record["config"]
         fits = config["task"] == "train" and record["status"] == "ok" and record.get("curve")
-        fits = fits and not 0 < config.get("steps_per_epoch", 0) < FEWEST_STEPS
+        steps = config.get("steps_per_epoch", 0) * max(1, config.get("epochs", 1))
+        fits = fits and not 0 < steps < FEWEST_STEPS
         if fits and record.get("num_classes", 0) >= FEWEST:
             same = {k: v for k, v in config.items() if k not in ("methods", "seed", "optimizer")}
             groups.setdefault(json.dumps(same, sort_keys=True), []).append(record)

@@ -206,8 +206,8 @@ class CodebookDistribution(NamedTuple):
     def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
         """Classes (R, m), and log q of each."""
         places, cell = self.draw_places(query, num_sampled, seed)
-        ids = gather_rows(self.cells.order, places)
         if self.window is None:
+            ids = gather_rows(self.cells.order, places)
             log_q = self.log_in_cell(query, cell, places, ids)
         else:
             windows = places // self.window
