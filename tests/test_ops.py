@@ -8,6 +8,7 @@ from keras import ops
 from scipy import stats
 
 from softbench import ops as own
+from softbench.samplers import sum_tree
 
 SIGNIFICANCE = 1e-4
 
@@ -138,3 +139,33 @@ def test_two_backward_passes_share_one(rng):
     _, (of_a, of_b) = outer(a)
     np.testing.assert_allclose(of_a, second * sigmoid * 2 * a, rtol=1e-4)
     np.testing.assert_allclose(of_b, (second * sigmoid)[:, None] * 2 * b, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 40])
+def test_number_at_most(size, dtype):
+    ordered = np.sort(np.random.default_rng(size).integers(0, 9, (3, size)), axis=-1).astype(dtype)
+    values = np.tile(np.arange(-1, 11), (3, 1)).astype(dtype)
+    expected = (ordered[:, None, :] <= values[:, :, None]).sum(-1)
+    found = own.number_at_most(*(ops.convert_to_tensor(x) for x in (ordered, values)))
+    np.testing.assert_array_equal(to_numpy(found), expected)
+
+
+@pytest.mark.parametrize("size", [5, 16, 23, 40])
+def test_a_child_without_mass_is_not_chosen(size):
+    """Running sums in another order for each would let rounding give such a child a share."""
+    rng, rows = np.random.default_rng(size), 3000
+    masses = 10.0 ** rng.uniform(-8, 8, (rows, size)) * (rng.random((rows, size)) < 0.5)
+    masses[:, 0] = 10.0 ** rng.uniform(-8, 8, rows)
+    edges = np.cumsum(masses, axis=-1) / masses.sum(-1, keepdims=True)
+    uniform = np.concatenate([rng.random((rows, size)), edges, edges * (1 - 1e-7)], axis=-1)
+    uniform = np.minimum(uniform, 1 - 2.0**-24).astype("float32")
+    repeated = np.repeat(masses[:, None].astype("float32"), uniform.shape[1], axis=1)
+    child = to_numpy(compiled(sum_tree.choose)(repeated, uniform))
+    assert (np.take_along_axis(masses, child, -1) > 0).all()
+    clear = np.abs(uniform[..., None] - edges[:, None]).min(-1) > 1e-5
+    assert clear.sum() > rows
+    expected = np.argmax(edges[:, None] > uniform[..., None], axis=-1)
+    np.testing.assert_array_equal(child[clear], expected[clear])
+    nothing = to_numpy(compiled(sum_tree.choose)(0 * repeated[:2], uniform[:2]))
+    assert (nothing == size - 1).all()

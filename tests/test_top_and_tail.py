@@ -319,15 +319,6 @@ def test_groups_are_of_similar_examples():
     assert sorted(few.tolist()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 8])
-def test_number_at_most(size):
-    ordered = np.sort(RNG.integers(0, 9, (3, size)), axis=-1).astype("int32")
-    values = np.tile(np.arange(-1, 11, dtype="int32"), (3, 1))
-    expected = (ordered[:, None, :] <= values[:, :, None]).sum(-1)
-    found = groups.number_at_most(*(keras.ops.convert_to_tensor(x) for x in (ordered, values)))
-    np.testing.assert_array_equal(to_numpy(found), expected)
-
-
 def test_membership():
     sets = np.array([[4, 1, 9], [7, 8, 0]], "int32")
     ids = np.array([[0, 1, 4, 9, 10], [0, 1, 7, 8, 2**30]], "int32")

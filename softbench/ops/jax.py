@@ -6,7 +6,6 @@ without.
 
 import contextlib
 import functools
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +21,8 @@ from softbench.ops.devices_jax import filled_later as filled_later
 from softbench.ops.devices_jax import local_ids
 from softbench.ops.devices_jax import planned_shards as planned_shards
 from softbench.ops.devices_jax import shards as shards
+from softbench.ops.search_jax import bisect, padded_size
+from softbench.ops.search_jax import number_at_most as number_at_most
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
@@ -44,9 +45,24 @@ def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
     return jnp.take(value, local_ids(value, variable, ids), axis=0, mode="clip")
 
 
+def take_rows(x: Tensor, ids: Tensor) -> Tensor:
+    """Rows `ids` of a tensor, all in range."""
+    return jnp.take(x, ids, axis=0, mode="clip")
+
+
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
     """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
     return jnp.matmul(a, b.T)
+
+
+def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
+    """a b, each product in float32: an accelerator's default rounds what it multiplies."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def argmax(x: Tensor) -> Tensor:
+    """The first place of the largest entry along the last axis, int32."""
+    return jnp.argmax(x, axis=-1).astype("int32")
 
 
 def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:
@@ -273,22 +289,3 @@ def copies_bfloat16() -> bool:
 def device_memory_peak() -> int | None:
     """Peak bytes held on the accelerator, or None on a CPU."""
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-
-
-def bisect(gather: Callable[[Tensor], Tensor], size: int, values: Tensor) -> Tensor:
-    """The last position p in `[0, size)` with `gather(p) <= values`, elementwise.
-
-    `gather` reads a non-decreasing table whose entry 0 is <= every value and whose size is a power
-    of two: log2(size) gathers of the shape of `values`. (It takes half to nine tenths of the time
-    of `jnp.searchsorted` on a CPU.)
-    """
-    position = jnp.zeros_like(values, dtype="int32")
-    for power in reversed(range(int(math.log2(size)))):
-        candidate = position + 2**power
-        position = jnp.where(gather(candidate) <= values, candidate, position)
-    return position
-
-
-def padded_size(size: int) -> int:
-    """The least power of two that is at least `size`, as `bisect` needs it."""
-    return 1 << max(size - 1, 0).bit_length()

@@ -71,9 +71,29 @@ def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
     return gather(read(variable))
 
 
+def take_rows(x: Tensor, ids: Tensor) -> Tensor:
+    """Rows `ids` of a tensor, all in range: `keras.ops.take` looks at their signs first."""
+    return tf.gather(x, ids)
+
+
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
     """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
     return tf.matmul(a, b, transpose_b=True)
+
+
+def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
+    """a b in float32; on a GPU TensorFlow rounds to TF32 what it multiplies, unless told not to."""
+    return tf.matmul(a, b)
+
+
+def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
+    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
+    return tf.searchsorted(ordered, values, side="right")
+
+
+def argmax(x: Tensor) -> Tensor:
+    """The first place of the largest entry along the last axis, int32."""
+    return tf.argmax(x, axis=-1, output_type=tf.int32)
 
 
 def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor:

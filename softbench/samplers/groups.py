@@ -4,10 +4,10 @@ Shape letters: B batch, d features, G groups, k = ceil(B / G) examples in a grou
 in the last ones).
 """
 
-import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.ops import number_at_most
 
 PASSES = 4  # of the power iteration that looks for a group's main direction
 _FAR = 3e38
@@ -89,17 +89,3 @@ def contains(sets: Tensor, ids: Tensor) -> Tensor:
     ordered = ops.sort(sets, axis=-1)
     place = ops.maximum(number_at_most(ordered, ids) - 1, 0)
     return ops.equal(ops.take_along_axis(ordered, place, axis=-1), ids)
-
-
-def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
-    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
-    depth = ordered.shape[1].bit_length()
-    missing = 2**depth - ordered.shape[1]
-    largest = int(np.iinfo(np.int32).max)
-    padded = ops.pad(ordered, ((0, 0), (0, missing)), constant_values=largest)
-    number = ops.zeros_like(values)
-    for power in reversed(range(depth)):
-        more = number + 2**power
-        below = ops.take_along_axis(padded, more - 1, axis=-1) <= values
-        number = ops.where(below, more, number)
-    return number

@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, random_integers
+from softbench.ops import gather_rows, number_at_most, random_integers, read
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.state import Arguments, add_constant
 
@@ -205,9 +205,12 @@ def search_levels(layer: keras.layers.Layer, table: np.ndarray) -> list[keras.Va
 
 def search(levels: list[keras.Variable], values: Tensor) -> Tensor:
     """The last position p with table[p] <= value, elementwise; table[0] must be <= every value."""
-    position = ops.zeros_like(values, dtype="int32")
-    values = ops.expand_dims(values, -1)
-    for level in reversed(levels):
-        below = ops.cast(gather_rows(level, position) <= values, "int32")
-        position = position * GROUP + ops.sum(below, axis=-1) - 1
-    return position
+    shape = ops.shape(values)
+    flat = ops.reshape(values, (-1, 1))
+    # The top level is one group, the same for all.
+    position = number_at_most(read(levels[-1]), ops.transpose(flat)) - 1
+    position = ops.reshape(position, (-1,))
+    for level in reversed(levels[:-1]):
+        inside = number_at_most(gather_rows(level, position), flat)[:, 0] - 1
+        position = position * GROUP + inside
+    return ops.reshape(position, shape)

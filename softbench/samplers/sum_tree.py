@@ -13,16 +13,20 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.ops import matmul_float32, number_at_most, take_rows
 
 BRANCHING = 16
 
 
-def partial_sums(masses: Tensor) -> list[Tensor]:
-    """Levels (R, groups, 16), the top one first, with one group."""
-    levels = [_grouped(masses)]
-    while levels[-1].shape[1] > 1:
-        levels.append(_grouped(ops.sum(levels[-1], axis=-1)))
-    return levels[::-1]
+def partial_sums(masses: Tensor, widest: int = BRANCHING) -> list[Tensor]:
+    """Levels (R, groups, 16), the top one first, with one group of `widest` at most."""
+    size, levels = masses.shape[-1], []
+    while size > widest:
+        levels.append(_grouped(masses))
+        masses = ops.sum(levels[-1], axis=-1)
+        size = masses.shape[-1]
+    top = _grouped(masses) if size <= BRANCHING else ops.expand_dims(masses, 1)
+    return [top, *levels[::-1]]
 
 
 def _grouped(masses: Tensor) -> Tensor:
@@ -45,38 +49,60 @@ def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Ten
     """As `draw`, from the `partial_sums` of masses (R, size)."""
     rows = ops.shape(levels[0])[0]
     uniform = keras.random.uniform((len(levels), rows, num_sampled), seed=seed)
-    position = None
-    for depth, level in enumerate(levels):
-        if position is None:  # one group: all draws look at it
-            groups = ops.repeat(level, num_sampled, axis=1)
+    # One group: all draws look at it.
+    position = _first_past(running_sums(levels[0])[:, 0], uniform[0])
+    for depth, level in enumerate(levels[1:], 1):
+        if level.shape[1] <= num_sampled:  # fewer groups than draws
+            running = take_entries(running_sums(level), position)
         else:
-            groups = take_entries(level, position)
-        child = choose(groups, uniform[depth])[0]
-        position = child if position is None else position * BRANCHING + child
+            running = running_sums(take_entries(level, position))
+        position = position * BRANCHING + _child(running, uniform[depth])
     return ops.minimum(position, size - 1)
 
 
-def choose(children: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """The child whose share of the masses holds a uniform number, and that share.
+def running_sums(masses: Tensor) -> Tensor:
+    """The running sums (..., K) of masses (..., K), in float32: a product with a triangle.
 
-    The first child with a mass whose running sum exceeds the number; the running sums are one
-    product with a triangular matrix, in float32. The mass is asked for by itself: whatever the
-    rounding, a child without mass is not chosen. Without any mass, it is the last child.
-
-    Args:
-        children: masses (R, m, K).
-        uniform: (R, m), in [0, 1).
-
-    Returns:
-        The child, int32 (R, m), and its share of the sum, float32 (R, m).
+    All sums add up in the same order, so that of a place without mass equals the one before it.
+    Columns past a multiple of 16 may be added up in another: K is filled up with zeros.
     """
-    size = children.shape[-1]
-    order = np.arange(size, dtype="int32")
-    running = ops.matmul(children, np.triu(np.ones((size, size), "float32")))
-    total = running[..., -1]
-    past = ops.cast(running <= ops.expand_dims(uniform * total, -1), "int32")
-    rank = ops.where(children > 0, past * size + order, 3 * size - 1)
-    child = ops.mod(ops.min(rank, axis=-1), size)
+    size = masses.shape[-1]
+    wide = -(-size // BRANCHING) * BRANCHING
+    flat = ops.pad(ops.reshape(masses, (-1, size)), ((0, 0), (0, wide - size)))
+    running = matmul_float32(flat, np.triu(np.ones((wide, wide), "float32")))
+    return ops.reshape(running[:, :size], ops.shape(masses))
+
+
+def _first_past(running: Tensor, uniform: Tensor) -> Tensor:
+    """The place whose share of the masses holds each uniform number (R, N): int32 (R, N).
+
+    It is the first whose running sum (R, K) exceeds the number, so it has a mass; without any
+    mass, it is the last place.
+    """
+    past = number_at_most(running, uniform * running[:, -1:])
+    return ops.minimum(past, running.shape[-1] - 1)
+
+
+def _child(running: Tensor, uniform: Tensor) -> Tensor:
+    """As `_first_past`, of running sums (R, m, K) for each number (R, m)."""
+    flat = ops.reshape(running, (-1, running.shape[-1]))
+    child = _first_past(flat, ops.reshape(uniform, (-1, 1)))
+    return ops.reshape(child, ops.shape(uniform))
+
+
+def choose(children: Tensor, uniform: Tensor) -> Tensor:
+    """The child of each (R, m) whose share of the masses (R, m, K) holds a uniform number (R, m).
+
+    A child without mass is not chosen unless no other has any; then it is the last.
+    """
+    return _child(running_sums(children), uniform)
+
+
+def choose_with_share(children: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """`choose`, and the child's share of the sum, float32 (R, m)."""
+    child = choose(children, uniform)
+    total = ops.sum(children, axis=-1)
+    order = np.arange(children.shape[-1], dtype="int32")
     chosen = ops.where(ops.equal(order, ops.expand_dims(child, -1)), children, 0.0)
     return child, ops.sum(chosen, axis=-1) / ops.where(total > 0, total, 1.0)
 
@@ -85,4 +111,4 @@ def take_entries(table: Tensor, position: Tensor) -> Tensor:
     """Entries (R, m, ...) of a table (R, K, ...) at `position` (R, m)."""
     size, rest = table.shape[1], table.shape[2:]
     first = ops.expand_dims(ops.arange(ops.shape(table)[0], dtype="int32") * size, -1)
-    return ops.take(ops.reshape(table, (-1, *rest)), position + first, axis=0)
+    return take_rows(ops.reshape(table, (-1, *rest)), position + first)

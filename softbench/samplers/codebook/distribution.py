@@ -22,7 +22,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, matmul_transposed, read
+from softbench.ops import gather_rows, matmul_float32, matmul_transposed, read, take_rows
 from softbench.samplers.codebook.cells import Cells
 from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
@@ -30,6 +30,7 @@ from softbench.samplers.sum_tree import choose, descend, draw, partial_sums, tak
 
 LOWEST = -30.0
 GROUP = 16
+TOP = 64  # masses that all draws of a row are compared with first
 DENSE = 4  # all classes are scored where they are at most so many times those asked for
 
 
@@ -39,9 +40,11 @@ class Query(NamedTuple):
     Attributes:
         hidden: (B, d) as the head got it.
         first, second: (B, K1), (B, K2), log E1 / Z and log E2.
-        weight: integer W (K1 G, g), 0 in the padding.
+        weight: W (K1 G, g), 0 in the padding; with labels B more rows: those of the labels'
+            groups, without the labels.
         groups: the `partial_sums` of the masses (B, G K1) of the groups; None for a mixture.
         labels: int32 (B, 1) of classes to leave out, or None.
+        label_rows: int32 (B, 1), the row of `weight` that each label is in, or None.
         mixture: log (R, K1, K2) of each group's mean of E1 E2 / Z, or None.
     """
 
@@ -51,6 +54,7 @@ class Query(NamedTuple):
     weight: Tensor
     groups: list[Tensor] | None = None
     labels: Tensor | None = None
+    label_rows: Tensor | None = None
     mixture: Tensor | None = None
 
 
@@ -110,70 +114,79 @@ class CodebookDistribution(NamedTuple):
         if groups is not None:
             first = first - ops.log(self.total(first, second, weight))
             mean = self.mean_product(ops.exp(first), ops.exp(second), groups)
-            return Query(hidden, first, second, integer, mixture=ops.log(mean))
-        weight = ops.reshape(weight, (count, -1, group))
-        grouped = ops.reshape(ops.exp(second), (-1, weight.shape[1], group))
+            return Query(hidden, first, second, weight, mixture=ops.log(mean))
+        by_part = ops.transpose(ops.reshape(weight, (count, -1, group)), (1, 2, 0))
+        factors = ops.reshape(ops.exp(second), (-1, by_part.shape[0], group))
         # (G, B, g) x (G, g, K1)
-        masses = ops.matmul(ops.transpose(grouped, (1, 0, 2)), ops.transpose(weight, (1, 2, 0)))
-        masses = ops.reshape(ops.transpose(masses, (1, 0, 2)), (-1, weight.shape[1] * count))
+        masses = matmul_float32(ops.transpose(factors, (1, 0, 2)), by_part)
+        masses = ops.reshape(ops.transpose(masses, (1, 0, 2)), (-1, by_part.shape[0] * count))
+        label_rows = None
         if labels is not None:
             labels = ops.expand_dims(labels, -1)
-            masses = self.without(labels, masses, integer, second)
-        sums = partial_sums(masses * ops.tile(ops.exp(first), (1, weight.shape[1])))
+            label_rows, others = self.without(labels, integer)
+            k1, part = self.divided(label_rows, by_part.shape[0])
+            rest = ops.sum(others * take_entries(factors, part)[:, 0], axis=-1, keepdims=True)
+            here = ops.equal(ops.arange(masses.shape[-1], dtype="int32"), part * count + k1)
+            masses = ops.where(here, rest, masses)
+            weight = ops.concatenate([weight, others], axis=0)
+        masses = ops.reshape(masses, (-1, by_part.shape[0], count)) * ops.exp(first)[:, None]
+        sums = partial_sums(ops.reshape(masses, (-1, by_part.shape[0] * count)), TOP)
         total = ops.sum(sums[0], axis=-1)
         first = first - ops.log(ops.where(total > 0, total, 1.0))
-        return Query(hidden, first, second, integer, sums, labels)
+        return Query(hidden, first, second, weight, sums, labels, label_rows)
 
     def total(self, first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
         """Z (B, 1) of log E1 and log E2, for cells of `weight` (K1 G, g)."""
         by_first = ops.reshape(weight, (first.shape[1], -1))
-        masses = matmul_transposed(ops.exp(second), by_first)
+        masses = matmul_float32(ops.exp(second), ops.transpose(by_first))
         return ops.sum(masses * ops.exp(first), axis=-1, keepdims=True)
 
     @staticmethod
     def mean_product(first: Tensor, second: Tensor, groups: int) -> Tensor:
         """The means (G, K1, K2) over each group of first (B, K1) times second (B, K2)."""
         first, second = by_groups(first, groups), by_groups(second, groups)
-        found = ops.matmul(ops.transpose(first, (0, 2, 1)), second)
+        found = matmul_float32(ops.transpose(first, (0, 2, 1)), second)
         return found / ops.cast(ops.shape(first)[1], "float32")
 
-    def without(self, labels: Tensor, masses: Tensor, integer: Tensor, second: Tensor) -> Tensor:
-        """The masses of the groups (B, G K1), that of each label's group summed without it."""
-        count, second_size, group = self.sizes
-        cell = gather_rows(self.cells.cell, labels)
-        place = ops.mod(cell, second_size) // group * count + cell // second_size
-        rest = ops.sum(self.children(integer, second, place, labels), axis=-1)
-        here = ops.equal(ops.arange(masses.shape[-1], dtype="int32"), place)
-        return ops.where(here, rest, masses)
+    @staticmethod
+    def divided(number: Tensor, by: int) -> tuple[Tensor, Tensor]:
+        """Quotient and remainder of integers that are not negative."""
+        quotient = number // by
+        return quotient, number - quotient * by
 
-    def children(
-        self, integer: Tensor, second: Tensor, place: Tensor, labels: Tensor | None
-    ) -> Tensor:
-        """W E2 (B, m, g) of the cells in the groups at `place` (B, m), without the labels."""
-        count, second_size, group = self.sizes
-        part, k1 = place // count, ops.mod(place, count)
-        weight = ops.take(integer, k1 * (second.shape[1] // group) + part, axis=0)
-        if labels is not None:
-            number = k1 * second_size + part * group
-            number = ops.expand_dims(number, -1) + ops.arange(group, dtype="int32")
-            own = ops.expand_dims(gather_rows(self.cells.cell, labels), -1)
-            width = ops.expand_dims(self.cells.width(gather_rows(self.cells.place, labels)), -1)
-            weight = weight - ops.where(ops.equal(number, own), width, 0)
-        factor = take_entries(
-            ops.reshape(ops.exp(second), (-1, second.shape[1] // group, group)), part
-        )
-        return ops.cast(weight, "float32") * factor
+    def without(self, labels: Tensor, integer: Tensor) -> tuple[Tensor, Tensor]:
+        """The row of W (K1 G, g) that each label (B, 1) is in, and it (B, g) without the label."""
+        _, second_size, group = self.sizes
+        parts = -(-second_size // group)
+        k1, k2 = self.divided(gather_rows(self.cells.cell, labels), second_size)
+        part, place = self.divided(k2, group)
+        row = k1 * parts + part
+        width = self.cells.width(gather_rows(self.cells.place, labels))
+        own = ops.equal(ops.arange(group, dtype="int32"), place)
+        rest = take_rows(integer, row[:, 0]) - ops.where(own, width, 0)
+        return row, ops.cast(rest, "float32")
+
+    def children(self, query: Query, k1: Tensor, part: Tensor) -> Tensor:
+        """W E2 (B, m, g) of the cells in the groups `part` (B, m) of `k1` (B, m)."""
+        _, second_size, group = self.sizes
+        parts = -(-second_size // group)
+        row = k1 * parts + part
+        if query.label_rows is not None:
+            own = ops.arange(ops.shape(row)[0], dtype="int32") + self.sizes[0] * parts
+            row = ops.where(ops.equal(row, query.label_rows), own[:, None], row)
+        factors = ops.reshape(ops.exp(query.second), (-1, parts, group))
+        return take_rows(query.weight, row) * take_entries(factors, part)
 
     def log_mass(self, query: Query, places: Tensor) -> Tensor:
         """log q (R, N) of the classes at `places` (R, N) in the order of the cells, by weight."""
         ids = gather_rows(self.cells.order, places)
-        return self.log_in_cell(query, gather_rows(self.cells.cell, ids), places, ids)
+        k1, k2 = self.divided(gather_rows(self.cells.cell, ids), self.sizes[1])
+        return self.log_in_cell(query, k1, k2, places, ids)
 
-    def log_in_cell(self, query: Query, cell: Tensor, places: Tensor, ids: Tensor) -> Tensor:
-        """log q (R, N) of the classes `ids`, at `places`, in the cells `cell`."""
-        size = self.sizes[1]
-        k1 = cell // size
-        k2 = cell - k1 * size
+    def log_in_cell(
+        self, query: Query, k1: Tensor, k2: Tensor, places: Tensor, ids: Tensor
+    ) -> Tensor:
+        """log q (R, N) of the classes `ids`, at `places`, in the cells (k1, k2)."""
         if query.mixture is None:
             found = take_entries(query.first, k1) + take_entries(query.second, k2)
         else:
@@ -185,34 +198,36 @@ class CodebookDistribution(NamedTuple):
             return found
         return ops.where(ops.equal(ids, query.labels), -float("inf"), found)
 
-    def draw_places(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
-        """Places (R, m) in the order of the cells, by weight, and the cells."""
+    def draw_places(
+        self, query: Query, num_sampled: int, seed: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Places (R, m) in the order of the cells, by weight, and the cells (k1, k2)."""
         count, second_size, group = self.sizes
         width = query.second.shape[1]
         if query.mixture is not None:
-            masses = ops.exp(query.mixture)
-            masses = masses * ops.cast(ops.reshape(query.weight, (count, width)), "float32")
+            masses = ops.exp(query.mixture) * ops.reshape(query.weight, (count, width))
             cell = draw(ops.reshape(masses, (masses.shape[0], -1)), num_sampled, seed)
-            k1, k2 = cell // width, ops.mod(cell, width)
+            k1, k2 = self.divided(cell, width)
         else:
             assert query.groups is not None
             place = descend(query.groups, count * (width // group), num_sampled, seed)
-            masses = self.children(query.weight, query.second, place, query.labels)
-            child = choose(masses, keras.random.uniform(ops.shape(place), seed=seed))[0]
-            k1, k2 = ops.mod(place, count), place // count * group + child
-        cell = k1 * second_size + ops.minimum(k2, second_size - 1)
-        return self.cells.draw(cell, query.labels, seed.next()), cell
+            part, k1 = self.divided(place, count)
+            masses = self.children(query, k1, part)
+            k2 = choose(masses, keras.random.uniform(ops.shape(place), seed=seed)) + part * group
+        k2 = ops.minimum(k2, second_size - 1)
+        places = self.cells.draw(k1 * second_size + k2, query.labels, seed.next())
+        return places, k1, k2
 
     def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
         """Classes (R, m), and log q of each."""
-        places, cell = self.draw_places(query, num_sampled, seed)
+        places, k1, k2 = self.draw_places(query, num_sampled, seed)
         if self.window is None:
             ids = gather_rows(self.cells.order, places)
-            log_q = self.log_in_cell(query, cell, places, ids)
+            log_q = self.log_in_cell(query, k1, k2, places, ids)
         else:
             windows = places // self.window
             masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
-            child = choose(masses, keras.random.uniform(ops.shape(places), seed=seed))[0]
+            child = choose(masses, keras.random.uniform(ops.shape(places), seed=seed))
             places = ops.minimum(windows * self.window + child, self.table.units - 1)
             log_q = ops.log(ops.take_along_axis(masses, ops.expand_dims(child, -1), axis=-1))
             log_q = ops.squeeze(log_q, -1)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import matmul_transposed
+from softbench.ops import argmax, matmul_transposed
 from softbench.table import l2_normalize
 
 CHUNK = 2**22  # numbers (classes x max(K, d)) held at a time
@@ -57,8 +57,7 @@ def halves(x: Tensor, quantizer: str) -> tuple[Tensor, Tensor]:
 def nearest(points: Tensor, codewords: Tensor) -> Tensor:
     """The nearest of the codewords (K, d) to each point (N, d): int32 (N,)."""
     length = ops.sum(ops.square(codewords), axis=-1)
-    found = ops.argmax(matmul_transposed(points, codewords) - 0.5 * length, axis=-1)
-    return ops.cast(found, "int32")
+    return argmax(matmul_transposed(points, codewords) - 0.5 * length)
 
 
 def encode(points: Tensor, codewords: Codewords, quantizer: str) -> Tensor:

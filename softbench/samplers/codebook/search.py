@@ -8,7 +8,7 @@ from typing import NamedTuple
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.samplers.groups import number_at_most
+from softbench.ops import number_at_most
 
 BLOCK = 64  # successive cells of which only the best is looked at first
 SPARE = 2  # times as many cells are taken as M classes fill if all are usual ones

@@ -25,7 +25,7 @@ from softbench.ops import gather_groups, gather_rows, matmul_transposed, on_cpu,
 from softbench.samplers.kernel.block_sums import CHUNK
 from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.features import FeatureMap
-from softbench.samplers.sum_tree import choose, draw, take_entries
+from softbench.samplers.sum_tree import choose_with_share, draw, take_entries
 
 # Numbers that the rows of a part of a batch read on a step of their way down, by whether it is on a
 # CPU: as many as a cache holds, or else as memory can spare.
@@ -226,12 +226,12 @@ class KernelDistribution(NamedTuple):
         """
         log_share = ops.zeros(ops.shape(node), "float32")
         for level in reversed(range(len(self.blocks.sums) - 1)):
-            child, share = choose(self.children(query, level, node), uniform[:, level])
+            child, share = choose_with_share(self.children(query, level, node), uniform[:, level])
             node = node * self.blocks.branching + child
             log_share = log_share + ops.log(share)
         if self.block_size > 1:
             leaves = node[0] if query.vectors is None else node
-            child, share = choose(self.leaf(query, leaves), uniform[:, -1])
+            child, share = choose_with_share(self.leaf(query, leaves), uniform[:, -1])
             node = node * self.block_size + child
             log_share = log_share + ops.log(share)
         return node, log_share

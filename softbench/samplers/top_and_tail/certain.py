@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import assign_when, gather_rows, read
+from softbench.ops import assign_when, gather_rows, number_at_most, read
 from softbench.samplers.base import Sampler
 from softbench.samplers.codebook.sampler import Codebook
-from softbench.samplers.groups import by_groups, number_at_most
+from softbench.samplers.groups import by_groups
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.static import StaticSampler
 from softbench.samplers.training_step import is_counted
