@@ -2,17 +2,20 @@
 
     softbench --config=configs/proposals.py --backend=jax --data_dir=<folder that holds ptb/>
     softbench --config=configs/proposals.py:beauty --backend=jax --data_dir=<one with sequences/>
+    softbench --config=configs/proposals.py:eltec --backend=jax --data_dir=<one with eltec-hun/>
 
-The first is about a language, Penn Treebank, the other about a recommender, the items of Amazon
+The first is about a language, Penn Treebank, the second about a recommender, the items of Amazon
 Beauty, where the softmax is far from the frequencies: the SASRec of `sequences`, for ten epochs.
+The third is about 197,030 words: the LSTM of `large_vocabulary`, for 3,000 steps of 800 words with
+1,000 unigram draws shared by them, since the full softmax would take hours.
 
-The head of `gradient_bias` (a small LSTM, normalised embeddings, one epoch of the full softmax) is
-kept after 10 %, 50 % and 100 % of its steps. At each point every sampler is built from its table,
-and asked about 400 validation contexts: KL(p, q) and effective sample size, the relative variance
-of the estimated partition and of the rows' gradients with the draws of a batch. Rows that are
-`stale` were fitted at an earlier point, and have not seen the table since; rows that follow were
-built before the first step, and made a Lloyd pass over the table in every 20th. Draws are timed on
-the last table; a row of `every_step` makes a pass with each.
+On Penn Treebank the head is that of `gradient_bias` (a small LSTM, normalised embeddings, one epoch
+of the full softmax). A head is kept after 10 %, 50 % and 100 % of its steps. At each point every
+sampler is built from its table, and asked about 400 validation contexts: KL(p, q) and effective
+sample size, the relative variance of the estimated partition and of the rows' gradients with the
+draws of a batch. Rows that are `stale` were fitted at an earlier point, and have not seen the table
+since; rows that follow were built before the first step, and made a Lloyd pass over the table in
+every 20th. Draws are timed on the last table; a row of `every_step` makes a pass with each.
 """
 
 from softbench.bench.config import ConfigError, experiment
@@ -22,12 +25,15 @@ from softbench.bench.methods import (
     NORMALISED,
     SASREC,
     SMALL_LANGUAGE,
+    adagrad,
     full,
     sampled,
+    with_row_updates,
 )
 
 SHARED, PER_EXAMPLE = 1000, 100  # draws
 CODEWORDS = (32, 64, 128, 256)
+ROWS = adagrad(0.1, accumulator=1e-8)  # as in `large_vocabulary`
 LANGUAGE = {
     "title": "Proposals on a Penn Treebank head while it trains: quality, and cost of a draw",
     "dataset": {"name": "ptb"},
@@ -42,6 +48,20 @@ BEAUTY = {
     "optimizer": {"name": "adam", "learning_rate": 3e-3},
     "epochs": 10,
 }
+ELTEC = {
+    "title": "Proposals on a head of 197,030 words while it trains: quality, and cost of a draw",
+    "dataset": {
+        "name": "eltec-hun",
+        "valid_fraction": 0.0015,
+        "test_fraction": 0.003,
+        "split_lines": 50,
+    },
+    "model": {"name": "lstm", "preset": "small", "batch_size": 40, "row_optimizer": ROWS},
+    "optimizer": {"name": "adam", "learning_rate": 2e-3, "global_clipnorm": 5.0},
+    "epochs": 1,
+    "steps_per_epoch": 3000,
+}
+PROBLEMS = {None: LANGUAGE, "beauty": BEAUTY, "eltec": ELTEC}
 FOLLOWING = ("codebook_K128", "codebook_K256")
 STALE = ("codebook_K128", "codebook_K256", "top_and_tail_1", "top_and_tail_16")
 
@@ -51,12 +71,17 @@ def asked(name, num_sampled=PER_EXAMPLE, **config):
     return sampled(name, num_sampled, NORMALISED, **config)
 
 
-def method_table(counts):
-    """The head that is trained, then the samplers; `counts` as in a config."""
+def method_table(part):
+    """The head that is trained, then the samplers."""
+    counts = "train" if part is None else "train + 1"  # some classes are in no training example
     flat, prior = {**FLAT_COUNTS, "counts": counts}, {**FLAT_PRIOR, "prior": counts}
+    trained = {"full": full(**NORMALISED)}
+    if part == "eltec":
+        unigram = asked("unigram", SHARED, share_draws=True, unique=True, **flat)
+        trained = {"trained": with_row_updates(unigram, ROWS)}
     counts = {"counts": counts}
     table = {
-        "full": full(**NORMALISED),
+        **trained,
         "uniform": asked("uniform"),
         "unigram_p75": asked("unigram", **flat),
         "unigram_p75_shared": asked("unigram", SHARED, share_draws=True, **flat),
@@ -83,14 +108,16 @@ def method_table(counts):
 
 
 def get_config(part=None):
-    """Returns the experiment, or that on Beauty; every value can be overridden."""
-    if part not in (None, "beauty"):
-        raise ConfigError(f"After the colon: nothing or beauty. Received: {part!r}")
+    """Returns the experiment, or one on another head; every value can be overridden."""
+    if part not in PROBLEMS:
+        raise ConfigError(f"After the colon: nothing, beauty or eltec. Received: {part!r}")
+    table = method_table(part)
+    trained = next(iter(table))
     return experiment(
-        "proposals_beauty" if part else "proposals",
-        **(BEAUTY if part else LANGUAGE),
+        f"proposals_{part}" if part else "proposals",
+        **PROBLEMS[part],
         task="proposals",
-        method_table=method_table("train + 1" if part else "train"),  # some items are in no history
+        method_table=table,
         options={
             "fractions": (0.1, 0.5, 1.0),  # of the training steps
             "stale": dict.fromkeys(STALE, 0.1),  # row -> fraction at which it was fitted
@@ -102,7 +129,9 @@ def get_config(part=None):
             "smoke": {
                 "dataset": {**SMALL_LANGUAGE, "num_classes": 2_500, "num_train": 20_000},
                 "model": {"name": "lstm", "preset": "small", "units": 16},
-                "methods": "full,unigram_p75,unigram_p75_unique,exp,codebook_K32,top_and_tail_16",
+                "methods": f"{trained},unigram_p75,unigram_p75_unique,exp,codebook_K32,"
+                "top_and_tail_16",
+                "steps_per_epoch": 0,
                 "options": {
                     "fractions": (0.5, 1.0),
                     "stale": {"codebook_K32": 0.5},

@@ -1,4 +1,4 @@
-"""A head that is trained with the full softmax, kept, and given to samplers to look at.
+"""A head that is trained, kept, and given to samplers to look at.
 
 What the experiments on proposals share. Shape letters: B contexts, n classes, d features.
 """
@@ -49,7 +49,7 @@ def load_or_train(
     that run has no checkpoint: a cell that was killed trains from the beginning.
 
     Args:
-        job: the cell, with a method of head FullSoftmax.
+        job: the cell, with a method to train, see `trained_name`.
         fractions: of the training steps.
         watch: None, or what gives callbacks of the training, which is then always done:
             `watch(counts (n,) of the training labels, {fraction: step})`.
@@ -59,7 +59,8 @@ def load_or_train(
     """
     if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
         raise ValueError(f"`fractions` must be in (0, 1]. Received: fractions={list(fractions)}")
-    method = _trained_method(job.config["methods"])
+    methods = job.config["methods"]
+    method = methods[trained_name(methods)]
     paths = {fraction: _path(job, method, fraction) for fraction in fractions}
     kept = {fraction: path and _kept(path) for fraction, path in paths.items()}
     if watch is None and all(kept.values()):
@@ -133,13 +134,15 @@ def _trained(model: keras.Model, problem: Problem, valid_nll: float) -> Trained:
     return Trained(kernel, hidden, labels, problem.counts, np.array(valid_nll))
 
 
-def _trained_method(methods: dict) -> dict:
-    for method in methods.values():
-        if method["head"] == "FullSoftmax":
-            return method
+def trained_name(methods: dict) -> str:
+    """The row whose head is trained: `trained`, else the first of head FullSoftmax."""
+    exact = [name for name, method in methods.items() if method["head"] == "FullSoftmax"]
+    for name in ["trained", *exact]:
+        if name in methods:
+            return name
     raise ValueError(
-        "`methods` must have a row of head FullSoftmax, the one that is trained. "
-        f"Received: {', '.join(methods)}"
+        "`methods` must have a row of head FullSoftmax, the one that is trained, or another named "
+        f"'trained'. Received: {', '.join(methods)}"
     )
 
 

@@ -34,7 +34,8 @@ def run(job: Job) -> None:
     last = list(points.values())[-1]
     result |= {"num_classes": len(last.kernel), "batch": len(last.labels), "synchronised": True}
     result["heads"] = [{"fraction": f, **_of_head(point)} for f, point in points.items()]
-    methods = {k: v for k, v in config["methods"].items() if v["head"] != "FullSoftmax"}
+    methods = dict(config["methods"])
+    del methods[trained_lib.trained_name(methods)]
     result["samplers"] = {name: {"points": []} for name in methods}
     draws, gathered = {}, {}
     for name, method in methods.items():
