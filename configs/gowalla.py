@@ -4,9 +4,13 @@
 
 The split of the LightGCN paper, of which 2 % of the training interactions are held out for the
 learning curve; all items are ranked but those that the user has had. A user is a row of 64 numbers
-and so is an item; scores are cosines over a temperature, and both tables take row updates. Each
-interaction is a training example. All rows train for the same time, one at a time on an idle
-machine, with one rate that was chosen on `uniform`.
+and so is an item; a score is a cosine over a temperature of 0.1 plus the bias of the item, and all
+take row updates with lazy Adam. Each interaction is a training example. All rows make the same 80
+passes, the rate falling to a fiftieth over them; it was chosen on `uniform`.
+
+The bias matters most: of a prototype with 1,024 draws, after 6 of 12 passes at a falling rate,
+recall@20 and nDCG@20 are 0.168 and 0.140 with one and 0.143 and 0.109 without. Temperatures of 0.07
+and 0.15, without a bias and after 48 passes, end at 0.155, and 0.1 at 0.166.
 
 To be put beside: recall@20 0.1824 and nDCG@20 0.1547 of LightGCN with three layers and the pairwise
 loss, a graph network and not this model.
@@ -25,16 +29,22 @@ from softbench.bench.methods import (
     with_row_updates,
 )
 
-ROWS = {"name": "adam", "learning_rate": 1e-2}
+EPOCHS, BATCH = 80, 4096
+# Of 810,128 interactions less 2 %; the last steps are at 2 % of the rate.
+FALLING = {"initial_learning_rate": 1e-2, "end_learning_rate": 2e-4, "decay_steps": 194 * EPOCHS}
+ROWS = {
+    "name": "adam",
+    "learning_rate": {"class_name": "PolynomialDecay", "config": FALLING},
+}
 MODEL = {
     "name": "matrix_factorisation",
     "dim": 64,
     "row_optimizer": ROWS,
-    "batch_size": 2048,
+    "batch_size": BATCH,
     "valid_users": 4096,
 }
-COSINE = {"normalize": True, "temperature": 0.1, "use_bias": False}
-M = 1024
+COSINE = {"normalize": True, "temperature": 0.1}
+M = 2048
 COLUMNS = (*ranking_columns(20), "epochs", "step_ms", "memory_mb")
 
 
@@ -65,8 +75,7 @@ def get_config():
             "full": full(**COSINE),
             **{name: with_row_updates(method, ROWS) for name, method in methods.items()},
         },
-        epochs=0,  # as many as there is time for
-        max_train_seconds=180.0,
+        epochs=EPOCHS,
         cell_timeout_s=2 * 3600.0,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         columns=COLUMNS,
