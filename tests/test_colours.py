@@ -48,3 +48,8 @@ def test_lines_that_are_no_methods_can_be_told_apart_too():
     styles = colours.styles([f"K = {k}" for k in range(30)] + ["full"])
     assert len({(v["color"], v["marker"], v["markerfacecolor"]) for v in styles.values()}) == 31
     assert styles["full"] == colours.styles(["exp", "full, jax, 0123"])["full, jax, 0123"]
+
+
+def test_a_family_with_more_lines_than_markers_borrows_colours():
+    styles = colours.styles(f"rff_{k}" for k in range(30)).values()
+    assert len({tuple(map(str, style.values())) for style in styles}) == 30

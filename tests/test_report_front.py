@@ -247,18 +247,31 @@ def state(item, *made, **plan):
 def test_state_of_a_table_counts_the_paper_rows_that_ran():
     item = report_papers.Item("Table 1", "", "demo")
     paper = {"ptb-lstm_small-full": {"epochs": 13}, "ptb-lstm_small-exp": {"epochs": 2}}
-    assert state(item, make_record(), paper=paper) == "1 of 2 rows, 1 of them shorter runs"
-    assert state(item, make_record(method="exp"), paper=paper) == "1 of 2 rows"
+    assert state(item, make_record(), paper=paper) == "1 of 2 rows: 2 of 13 epochs; single seed"
+    longer = make_record(method="exp", seed=1)
+    longer["config"]["epochs"] = 2
+    both = [make_record(method="exp"), longer]
+    expected = "1 of 2 rows: 2 of 2 epochs; 2 seeds"
+    assert state(item, *both, paper=paper) == expected
+    expected = "2 of 2 rows: 2 of 13 epochs (1), 2 of 2 epochs (1); 1 to 2 seeds"
+    assert state(item, make_record(), *both, paper=paper) == expected
+    longer["config"]["epochs"] = 1  # shorter: its seed does not count
+    expected = "1 of 2 rows: 2 of 2 epochs; single seed"
+    assert state(item, *both, paper=paper) == expected
     assert state(item, make_record(method="other"), paper=paper) == "not run"
     assert state(item, make_record(), paper={}) == "run"
     assert state(item, make_record(status="nan"), paper={}) == "not run"
     figure = item._replace(methods=("full", "rff"))
     half = make_record()
     half["config"] = half["config"] | {"steps_per_epoch": 5}
-    assert state(figure, make_record()) == "1 of 2 rows"
-    assert state(figure, half) == "1 of 2 rows, 1 of them shorter runs"
+    assert state(figure, make_record()) == "1 of 2 rows: 2 epochs; single seed"
+    assert state(figure, half) == "1 of 2 rows: 10 steps; single seed"
+    timed = step_record(10_000, 1.0, 2.0)
+    assert state(item, timed, timed | {"seed": 1}, paper={}) == "run; 2 seeds"
     elsewhere = item._replace(datasets=("amazon",))
     assert state(elsewhere, make_record()) == "not run on the paper's data"
+    absent = elsewhere._replace(available=False)
+    assert state(absent, make_record()) == f"not run: {report_papers.NOT_HERE}"
 
 
 def test_folder_of_experiments_has_a_front_page_and_one_check(tmp_path, capsys):
@@ -299,7 +312,7 @@ def test_every_paper_table_is_listed_with_a_page_or_a_command():
         for row in table.rows:
             assert row[4].startswith("`softbench --config=configs/")
             known = row[2] == "[kernel_mse](kernel_mse/README.md)"
-            assert known or row[3] == "not run"
+            assert known or row[3] in ("not run", f"not run: {report_papers.NOT_HERE}")
 
 
 def test_missing_folder_is_named(tmp_path):

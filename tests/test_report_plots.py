@@ -8,7 +8,7 @@ from report_records import PLAN, make_record, write_results
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
-from softbench.report import colours, training
+from softbench.report import colours, grids, training
 from softbench.report import page as report_page
 from softbench.report import plots as report_style
 
@@ -129,3 +129,55 @@ def test_quality_against_a_number_of_the_draws():
     assert data["levels"] == {"full": 118.0} and "200 steps" in caption
     made[-2]["curve"] = made[-2]["curve"][:1]  # ended after 100 steps
     assert training.plots(PLAN, made)["ptb-lstm_small-nu"][1]["levels"] == {"full": 180.0}
+
+
+def draws(name, perplexity, **kwargs):
+    """A row with draws of RFF: a sampler's config in `config`, else arguments of the head."""
+    config = kwargs.pop("config", {})
+    made = make_record(method=name, perplexity=perplexity)
+    sampler = {"class_name": "rff", "config": config}
+    made["config"]["methods"] = {name: {"kwargs": {"sampler": sampler, **kwargs}}}
+    return made
+
+
+def test_rows_of_one_name_that_differ_are_not_one_point_of_a_sweep():
+    made = [draws("rff_4", 50.0, config={"nu": 4}, num_sampled=7)]
+    made += [draws(f"rff_{nu}", 100.0 + nu, config={"nu": nu}) for nu in (1, 2, 4)]
+    assert "ptb-lstm_small-nu" not in training.plots(PLAN, made)
+    assert "ptb-lstm_small-nu" in training.plots(PLAN, made[1:])
+
+
+def test_of_several_settings_a_sweep_shows_that_with_the_most_rows():
+    more = [draws(f"rff_{nu}", 100.0 + nu, config={"nu": nu}) for nu in (1, 2, 4, 8)]
+    fewer = [draws(f"rff_{nu}", 10.0 + nu, config={"nu": nu}) for nu in (1, 2, 4)]
+    for backend in ("tensorflow", "aaa"):  # settings are sorted: after `more`, and before it
+        for record in fewer:
+            record["config"]["backend"] = backend
+        _, data = training.plots(PLAN, more + fewer)["ptb-lstm_small-nu"]
+        assert data["lines"] == {"rff": [[nu, 100.0 + nu] for nu in (1, 2, 4, 8)]}
+
+
+def test_two_sweeps_of_one_name_are_two_lines():
+    made = [
+        draws(f"rff_{D}_{nu}", D + nu, config={"nu": nu, "num_features": D})
+        for D in (100, 200)
+        for nu in (1, 2)
+    ]
+    lines = training.plots(PLAN, made)["ptb-lstm_small-nu"][1]["lines"]
+    assert sorted(lines.values()) == [[[1, 101], [2, 102]], [[1, 201], [2, 202]]]
+    lines = training.plots(PLAN, made)["ptb-lstm_small-num_features"][1]["lines"]
+    assert lines == {
+        "rff": [[100, 101], [200, 201]],
+        "rff_100_2, rff_200_2": [[100, 102], [200, 202]],
+    }
+
+
+def test_another_grid_of_rates_is_another_row():
+    made = []
+    for seed, rates in ((0, (0.1, 0.2)), (1, (0.1, 0.2)), (0, (0.2, 0.4))):
+        made.append(make_record(seed=seed))
+        grid = [{"rate": r, "value": r, "status": "ok", "cell": "a"} for r in rates]
+        made[-1]["rates"] = {"measure": "perplexity", "chosen": rates[0], "grid": grid}
+        made[-1]["config"]["rate_budget"] = {"seed": 0}
+    (table,) = grids.tables(PLAN, made)
+    assert [row[2:5] for row in table.rows] == [["**0.1**", "0.2", "-"], ["-", "**0.2**", "0.4"]]

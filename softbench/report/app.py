@@ -43,14 +43,16 @@ def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
     return [name for name in names if name not in files]
 
 
-def _notes(results: Path, pages: list, front: bool) -> tuple[dict[str, str], list[str]]:
+def _notes(
+    results: Path, pages: list, front: bool, verdicts: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
     """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
     from softbench.report import numbers
 
     texts, found = {}, []
     path = results / NOTES
     if front and path.is_file():
-        texts[NOTES] = numbers.filled(path.read_text(), results)
+        texts[NOTES] = numbers.filled(path.read_text(), results, verdicts=verdicts)
         records = [record for page in pages for record in page.records]
         unknown = numbers.unmarked(texts[NOTES], records, {})
         found += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
@@ -123,11 +125,13 @@ def main(argv: list[str]) -> int:
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
-    notes, unmarked = _notes(results, pages, front)
-    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""))
+    found = front_page.verdicts(pages) if front else {}
+    verdicts = {name: str(verdict) for name, verdict in found.items()}
+    notes, unmarked = _notes(results, pages, front, verdicts)
+    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""), found)
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
-        text = numbers.filled(readme.read_text(), results)
+        text = numbers.filled(readme.read_text(), results, verdicts=verdicts)
         texts |= {"../README.md": text} if options.readme or options.check else {}
     summary = evidence.path_beside(results) if front and not options.html else None
     if summary:

@@ -4,6 +4,7 @@ A family of methods has one colour (Okabe and Ito 2008, which the colour-blind t
 a marker of its own within it. Filled markers go with solid lines, open ones with dashed lines.
 """
 
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 GREY = "#767680"
 SHAPES = "osD^vPX<>p"
 _DASHED = (0, (5, 1.5))
-# {colour: families, by how names of methods begin, and before a colon those on several pages, each
-# with the marker of its place}.
+# {family: (colour, methods in the order of their markers)}. A name that begins with a method's has
+# the colour of its family too.
 _FAMILIES = {
     "exact": ("#0072b2", "full exp exact optimal product exp_product exp_shared"),
     "uniform": (GREY, "uniform uniform_r1000 uniform_256"),
@@ -57,15 +58,17 @@ def styles(labels: Iterable[str], of: Mapping[str, str] | None = None) -> dict[s
     # Methods that the table names come first, then rows of them that say more, then all others.
     order = sorted(labels, key=lambda own: (names[own] not in _FIXED, own != names[own]))
     for label in order:
-        wanted = _wanted(names[label], len(found) if len(labels) > 1 else 0)
-        tries = [(wanted[0], (wanted[1] + step) % _PLACES) for step in range(_PLACES)]
+        wanted = _wanted(names[label], len(found))
+        places = [(wanted[1] + step) % _PLACES for step in range(_PLACES)]
+        # A family with more lines than there are markers borrows the others' colours.
+        tries = itertools.product((wanted[0], *COLOURS), places)
         found[label] = next((pair for pair in tries if pair not in taken), wanted)
         taken.add(found[label])
     return {label: style(*found[label]) for label in labels}
 
 
 def _wanted(name: str, index: int) -> tuple[str, int]:
-    """Colour and place of a method, or of the so-manieth line that is none."""
+    """Colour and place of a method, or of a line that is none, by its index."""
     if name in _FIXED:
         return _FIXED[name]
     family = colour(name)

@@ -1,5 +1,6 @@
 """The learning rates that rows of training were chosen among. Needs no Keras."""
 
+import json
 from collections.abc import Mapping
 
 import pandas as pd
@@ -21,15 +22,17 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
         if record.get("rates"):
             config = record["config"]
             group = "-".join(frame.label(config[part]) for part in ("dataset", "model"))
-            key = (next(iter(config["methods"])), config["backend"])
+            grid = json.dumps(record["rates"], sort_keys=True)  # the same for all seeds
+            key = (next(iter(config["methods"])), config["backend"], grid)
             found.setdefault(group, {}).setdefault(key, record)
     return [_table(plan, group, rows) for group, rows in found.items()]
 
 
 def _table(plan: Mapping, group: str, rows: Mapping[tuple, dict]) -> Table:
-    order = ordered(plan, [method for method, _ in rows])
+    order = ordered(plan, [method for method, *_ in rows])
     lines, data = [], []
-    for (method, backend), record in sorted(rows.items(), key=lambda row: order.index(row[0][0])):
+    in_order = sorted(rows.items(), key=lambda row: order.index(row[0][0]))
+    for (method, backend, _), record in in_order:
         rates = record["rates"]
         line = {"method": method, "backend": backend}
         for tried in rates["grid"]:

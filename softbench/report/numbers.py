@@ -15,6 +15,10 @@ this one; `seed=mean` is the mean over seeds.
 
 is a table of a page, by the beginning of its title, with some of its columns.
 
+    <!--= verdict normalised -->not decided<!--/-->
+
+is what the records say of a claim of a paper, see `softbench.report.verdicts`.
+
     <!--= said: measured apart, not kept -->...<!--/-->
 
 is a text whose numbers are in no record, with the reason. In the notes of an experiment every other
@@ -23,7 +27,7 @@ number must be one of its config. Needs no Keras.
 
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
@@ -69,30 +73,41 @@ def _numbers(value: object) -> Iterator[float]:
         yield float(value)
 
 
-def filled(text: str, results: Path, own: str = "") -> str:
+def filled(
+    text: str, results: Path, own: str = "", verdicts: Mapping[str, str] | None = None
+) -> str:
     """Returns the text with the number that each marker asks for.
 
     Args:
         text: a page with markers.
         results: folder of the experiments' folders.
         own: name of the experiment whose notes it is.
+        verdicts: {name of a claim: what the records say of it}, for the front page and its notes.
 
     Raises:
         ConfigError: for a marker that names no record, or no number in it.
     """
     known: dict[str, list[dict]] = {}
 
+    def read(experiment: str) -> list[dict]:
+        experiment = own if experiment == "." else experiment
+        if experiment not in known:
+            known[experiment] = records_lib.read_all(results / experiment)
+        return known[experiment]
+
     def shown(what: str) -> str:
         if what.startswith("table "):
             return "\n" + _table(*what.split()[1:], results) + "\n"
+        if what.startswith("verdict "):
+            return (verdicts or {})[what.removeprefix("verdict ")]
         addresses, _, form = what.partition(" as ")
         first, sign, second = re.fullmatch(r"(.*?)(?: ([/%]) (.*))?", addresses).groups()
-        values = _values(first, results, own, known)
-        others = _values(second, results, own, known) if sign else {}
+        found_values = values(first, read)
+        others = values(second, read) if sign else {}
         if form.strip() == "change":
-            found = intervals.change(values, others)
+            found = intervals.change(found_values, others)
             return found.percent() + (", single seed" if found.count == 1 else "")
-        value = _mean(values, first)
+        value = _mean(found_values, first)
         if sign:
             value = value / _mean(others, second) - (sign == "%")
         if form.endswith(" %"):
@@ -126,23 +141,29 @@ def _mean(values: Mapping[int, float], address: str) -> float:
     return statistics.mean(values.values())
 
 
-def _values(address: str, results: Path, own: str, known: dict[str, list[dict]]) -> dict:
-    """Returns {seed: number} of an address."""
+def values(address: str, read: Callable[[str], list[dict]]) -> dict[int, float]:
+    """Returns {seed: number} of an address.
+
+    Args:
+        address: experiment, fields of its records, place in them.
+        read: experiment -> its records.
+
+    Raises:
+        LookupError: where no record, or several of one seed, are meant, or they lack the place.
+        TypeError: where it holds no number.
+    """
     experiment, wanted, place = address.split()
-    experiment = own if experiment == "." else experiment
-    if experiment not in known:
-        known[experiment] = records_lib.read_all(results / experiment)
     filters = dict(part.split("=") for part in wanted.split(",") if part != "seed=mean")
     among = filters.pop("among", None)
-    found = [r for r in known[experiment] if filters.items() <= _fields(r).items()]
+    found = [r for r in read(experiment) if filters.items() <= _fields(r).items()]
     found = [r for r in found if among is None or among in r["config"]["methods"]]
     found = [r for r in found if r["status"] == "ok"]
-    values = {record["config"]["seed"]: _at(record, place) for record in found}
-    if not found or len(values) < len(found):
+    numbers = {record["config"]["seed"]: _at(record, place) for record in found}
+    if not found or len(numbers) < len(found):
         raise LookupError(f"{len(found)} records are {wanted}")
-    if not all(isinstance(value, (int, float)) for value in values.values()):
-        raise TypeError(f"{place} is {next(iter(values.values()))!r}")
-    return values
+    if not all(isinstance(value, (int, float)) for value in numbers.values()):
+        raise TypeError(f"{place} is {next(iter(numbers.values()))!r}")
+    return numbers
 
 
 def _fields(record: Mapping) -> dict[str, str]:
@@ -152,6 +173,7 @@ def _fields(record: Mapping) -> dict[str, str]:
     fields |= {"n": record.get("num_classes"), "method": "+".join(config["methods"])}
     fields |= {part: _label(config[part]) for part in ("dataset", "model")}
     fields["budget"] = config.get("max_train_seconds", 0)
+    fields["preset"] = config["model"].get("preset", "")
     return {name: str(value) for name, value in fields.items()}
 
 

@@ -1,5 +1,7 @@
 """The papers' tables and figures, and the experiment that stands for each."""
 
+import collections
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -20,6 +22,7 @@ class Item(NamedTuple):
         methods: the rows that it consists of; empty: every row of the paper in the experiment's
             plan, or all there is.
         datasets: the paper's data sets; empty: any.
+        available: whether the data were where the experiments ran.
     """
 
     name: str
@@ -28,8 +31,10 @@ class Item(NamedTuple):
     flags: str = ""
     methods: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
+    available: bool = True
 
 
+NOT_HERE = "the paper's data are not available here"
 XMC = ("amazoncat-13k", "delicious-200k", "wikilshtc-325k")
 EXTREME = ("wikipedia-500k", "amazon-670k")
 PAPER_SIZES = " --config.preset=paper"
@@ -40,7 +45,14 @@ PAPERS: dict[str, tuple[Item, ...]] = {
     "Rawat et al. 2019, Sampled softmax with random Fourier features": (
         Item("Table 1", "error of feature maps", "kernel_mse"),
         Item("Table 2", "wall time of the sampled softmax loss", "wall_time"),
-        Item("Table 3", "extreme classification", "xmc", ":" + ",".join(XMC), datasets=XMC),
+        Item(
+            "Table 3",
+            "extreme classification",
+            "xmc",
+            ":" + ",".join(XMC),
+            datasets=XMC,
+            available=False,
+        ),
         Item("Figure 1", "Penn Treebank, T", "ptb_rff", f" --config.methods={','.join(NUS)}", NUS),
         Item(
             "Figure 2",
@@ -55,7 +67,7 @@ PAPERS: dict[str, tuple[Item, ...]] = {
             "ptb_rff",
             methods=("full", "exp", "uniform", "quadratic", "rff"),
         ),
-        Item("Figure 4", "BNEWS, methods", "bnews"),
+        Item("Figure 4", "BNEWS, methods", "bnews", available=False),
         Item("Theorems 1 and 2", "bias of the gradient", "gradient_bias"),
     ),
     "Ma & Collins 2018, Noise contrastive estimation for conditional models": (
@@ -68,10 +80,13 @@ PAPERS: dict[str, tuple[Item, ...]] = {
         Item("Section 4.4", "statistical efficiency", "nce_efficiency"),
     ),
     "Bamler & Mandt 2020, Extreme classification via adversarial softmax approximation": (
-        Item(
-            "Table 1", "data sets and learning rates", "adversarial", PAPER_SIZES, datasets=EXTREME
+        *(
+            Item(name, what, "adversarial", PAPER_SIZES, datasets=EXTREME, available=False)
+            for name, what in (
+                ("Table 1", "data sets and learning rates"),
+                ("Figure 1", "learning curves"),
+            )
         ),
-        Item("Figure 1", "learning curves", "adversarial", PAPER_SIZES, datasets=EXTREME),
         Item("Theorem 2", "signal-to-noise ratio", "signal_to_noise"),
         Item("Section 3", "fitting the tree", "tree_fit"),
     ),
@@ -103,25 +118,62 @@ def _row(item: Item, page: Page | None) -> list[str]:
     command = code(f"softbench --config=configs/{item.experiment}.py{item.flags}")
     what = Markdown(item.what)
     if page is None:
-        return [item.name, what, code(item.experiment), "not run", command]
+        return [item.name, what, code(item.experiment), _not_run(item), command]
     return [item.name, what, page.link, _state(item, page), command]
 
 
+def items(experiment: str) -> list[Item]:
+    """Returns the tables and figures that an experiment stands for."""
+    return [item for own in PAPERS.values() for item in own if item.experiment == experiment]
+
+
+def _not_run(item: Item) -> str:
+    if not item.available:
+        return f"not run: {NOT_HERE}"
+    return "not run on the paper's data" if item.datasets else "not run"
+
+
 def _state(item: Item, page: Page) -> str:
-    """`3 of 5 rows, 2 of them shorter runs`; `run` where no rows are listed; or `not run`."""
+    """`3 of 5 rows: 13 of 13 epochs (1), 5 of 13 epochs (2); single seed`, or whether it ran."""
     runs = page.cells[page.cells["status"] == "ok"]
     if item.datasets:
         runs = runs[runs["corpus"].isin(item.datasets)]
-        if runs.empty:
-            return "not run on the paper's data"
     paper = page.plan["paper"]
     wanted = item.methods or tuple(paper)
-    if not wanted:
-        return "not run" if runs.empty else "run"
     names = runs["method"] if item.methods else runs["group"] + "-" + runs["method"]
-    epochs = names.map(lambda name: paper.get(name, {}).get("epochs", 0))
-    shorter = (runs["cut"] | (runs["epochs"] < epochs)).groupby(names).all()
-    have = [name for name in wanted if name in shorter.index]
-    short = int(shorter[have].sum())
-    state = f"{len(have)} of {len(wanted)} rows" if have else "not run"
-    return f"{state}, {short} of them shorter runs" if short else state
+    runs = runs.assign(name=names)
+    if wanted:
+        runs = runs[runs["name"].isin(wanted)]
+    if runs.empty:
+        return _not_run(item)
+    rows = [_row_state(page, own, paper) for _, own in runs.groupby("name", sort=False)]
+    state = f"{len(rows)} of {len(wanted)} rows" if wanted else "run"
+    lengths = collections.Counter(length for length, _ in rows if length and wanted)
+    shown = [f"{length} ({n})" if len(lengths) > 1 else length for length, n in lengths.items()]
+    state += f": {', '.join(shown)}" if shown else ""
+    least, most = min(seeds for _, seeds in rows), max(seeds for _, seeds in rows)
+    if most == 1:
+        return f"{state}; single seed" if shown else state
+    return f"{state}; {least if least == most else f'{least} to {most}'} seeds"
+
+
+def _row_state(page: Page, runs: pd.DataFrame, paper: Mapping) -> tuple[str, int]:
+    """How long the longest runs of a row of training are, "" of other tasks; and their seeds."""
+    train = runs[runs["task"] == "train"]
+    if train.empty:
+        return "", runs["seed"].nunique()
+    lengths = []
+    for place in train["record"]:
+        config = page.records[place]["config"]
+        steps = config.get("steps_per_epoch") or 0
+        lengths.append((not steps, config["epochs"] * max(1, steps)))
+    whole, count = longest = max(lengths)
+    seeds = train["seed"][[length == longest for length in lengths]].nunique()
+    if not whole:
+        return f"{count:,} steps", seeds
+    epochs = paper.get(runs["name"].iloc[0], {}).get("epochs")
+    return (f"{count} of {epochs} epochs" if epochs else _epochs(count)), seeds
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' * (count != 1)}"

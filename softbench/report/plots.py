@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 from collections.abc import Mapping
 
@@ -10,8 +11,8 @@ from softbench.report.markdown import one_line
 
 VERSION = 3  # raise it when a plot comes to look otherwise: committed ones are then out of date
 FORMATS = ("svg", "png")
-# Inks that the HTML report replaces by those of its light or dark page.
 BOUNDS = ("oracle", "class frequencies")  # names of `levels` that all lines lie between
+# Inks that the HTML report replaces by those of its light or dark page.
 INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
 _RC = {
     "axes.edgecolor": INK,
@@ -116,7 +117,8 @@ def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
     is_log = axes.get_yscale() == "log"
     reach = high / low if is_log else high - low
     outer = (low / reach, high * reach) if is_log else (low - reach, high + reach)
-    for (name, value), dashes in zip(levels.items(), ((0, (3, 2)), (0, (1, 1.5))), strict=False):
+    dashes = itertools.cycle(((0, (3, 2)), (0, (1, 1.5))))
+    for name, value in levels.items():
         inside = outer[0] <= value <= outer[1]
         label = _plain(f"{name}: {value:.4g}" + ("" if inside else ", outside"))
         axes.plot(
@@ -124,7 +126,7 @@ def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
             [value] * 2,
             transform=axes.get_yaxis_transform(),
             color=INK,
-            linestyle=dashes,
+            linestyle=next(dashes),
             linewidth=1.1,
             label=label,
             zorder=1.5,

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -18,27 +18,40 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)} of rows that differ in one number alone.
 
     Quality is the first measure of the columns that learning curves have, at the last step that
-    all of them have reached; that of the reference at this step is a level.
+    all of them have reached; that of the reference at this step is a level. Of several settings of
+    one data set and model the one with the most rows.
     """
-    points = frame.points([record for record in records if record["status"] == "ok"])
+    records = [record for record in records if record["status"] == "ok"]
+    points = frame.points(records)
     key = next(filter(None, map(measures.on_curve, plan["columns"])), None)
-    found = {}
+    found: dict[str, tuple[str, dict]] = {}
     if key not in points:
         return found
-    methods = {name: row for record in records for name, row in record["config"]["methods"].items()}
+    sizes: dict[str, int] = {}
     for (group, _), own in points.dropna(subset=key).groupby(["group", "setting"]):
+        methods = _methods(records[place] for place in own["record"].unique())
         for argument, words in _NUMBERS.items():
-            rows = _rows({name: methods[name] for name in own["method"].unique()}, argument)
+            rows, place = _rows(methods, argument), f"{group}-{argument}"
             names = [name for line in rows.values() for name in line]
             steps = [own.loc[own["method"] == name, "step"] for name in names]
             common = set.intersection(*map(set, steps)) if steps else set()
-            if len(names) < _FEWEST or not common:
+            if len(names) < max(_FEWEST, sizes.get(place, 0) + 1) or not common:
                 continue
+            sizes[place] = len(names)
             there = own[own["step"] == max(common)].groupby("method")[key].agg(list)
             data = _data(rows, there, words, measures.drawn()[key].words)
             caption = f"{group}: {data['y']} after {max(common):,} steps against {words}"
-            found[f"{group}-{argument}"] = (caption, data)
+            found[place] = (caption, data)
     return found
+
+
+def _methods(records: Iterable[Mapping]) -> dict[str, dict]:
+    """Returns {name: method}; a name that stands for several methods is left out."""
+    found: dict[str, list[dict]] = {}
+    for record in records:
+        for name, method in record["config"]["methods"].items():
+            found.setdefault(name, []).append(method)
+    return {name: own[0] for name, own in found.items() if all(one == own[0] for one in own)}
 
 
 def _rows(methods: Mapping[str, dict], argument: str) -> dict[str, dict[str, float]]:
@@ -50,11 +63,20 @@ def _rows(methods: Mapping[str, dict], argument: str) -> dict[str, dict[str, flo
         config = sampler.get("config", {}) if isinstance(sampler, dict) else {}
         number = {**config, **kwargs}.get(argument)
         if isinstance(number, int | float):
-            rest = json.dumps([method, sampler], sort_keys=True)
-            rest = rest.replace(f'"{argument}": {json.dumps(number)}', "")
-            alike.setdefault(rest, {})[name] = number
-    lines = [line for line in alike.values() if len(set(line.values())) > 1]
-    return {_in_common(list(line)): line for line in lines}
+            own = _without(kwargs, argument)
+            own["sampler"] = sampler["class_name"] if config else sampler
+            rest = {**method, "kwargs": own, "config": _without(config, argument)}
+            alike.setdefault(json.dumps(rest, sort_keys=True), {})[name] = number
+    found: dict[str, dict[str, float]] = {}
+    for line in alike.values():
+        if len(set(line.values())) > 1:
+            name = _in_common(list(line))
+            found[name if name and name not in found else ", ".join(line)] = line
+    return found
+
+
+def _without(values: Mapping, name: str) -> dict:
+    return {key: value for key, value in values.items() if key != name}
 
 
 def _in_common(names: list[str]) -> str:

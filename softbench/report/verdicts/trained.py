@@ -1,0 +1,128 @@
+"""Ratios of two rows of training. Needs no Keras."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pandas as pd
+
+from softbench.report import measures
+from softbench.report.verdicts.ratios import Ratio, Records, none, over_seeds
+
+
+class Trained(NamedTuple):
+    """A measure of two rows of training, seed by seed.
+
+    After the last point of the learning curve that both have; where they trained for equal times,
+    the best point of each. Of several settings the one with the most common seeds, of these the
+    longest.
+
+    Attributes:
+        experiment, group: where; the group is `dataset-model`.
+        left, right: names of the methods.
+        metric: key of the learning curve.
+    """
+
+    experiment: str
+    group: str
+    left: str
+    right: str
+    metric: str = "valid_perplexity"
+
+    @property
+    def experiments(self) -> list[str]:
+        """Name of the experiment."""
+        return [self.experiment]
+
+    @property
+    def words(self) -> str:
+        """What is divided by what."""
+        return f"validation {measures.name(self.metric)} of `{self.left}` / `{self.right}`"
+
+    def ratio(self, records: Records) -> Ratio:
+        """Returns the ratio."""
+        return _longest(self, records, _at_common_point)
+
+
+class Sooner(NamedTuple):
+    """Seconds until a row has the value that another one ends with, over the other one's own.
+
+    A row that does not come to it counts with all its seconds.
+
+    Attributes:
+        experiment, group: where; the group is `dataset-model`.
+        left, right: names of the methods; what the latter ends with is the goal.
+        metric: key of the learning curve, of which more is better.
+    """
+
+    experiment: str
+    group: str
+    left: str
+    right: str
+    metric: str = "valid_accuracy"
+
+    @property
+    def experiments(self) -> list[str]:
+        """Name of the experiment."""
+        return [self.experiment]
+
+    @property
+    def words(self) -> str:
+        """What is divided by what."""
+        return f"seconds of `{self.left}` / `{self.right}` to the latter's last value"
+
+    def ratio(self, records: Records) -> Ratio:
+        """Returns the ratio."""
+        return _longest(self, records, _seconds)
+
+
+def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> Ratio:
+    """Returns the ratio in the setting with the most common seeds, of these the longest."""
+    points = records.points(source.experiment)
+    points = points[points["group"] == source.group]
+    lacking = [name for name in (source.left, source.right) if name not in set(points["method"])]
+    if lacking or source.metric not in points:
+        what = ", ".join(f"`{name}`" for name in lacking) or source.metric
+        return none(f"no result of {what} on {source.experiment}")
+    found = []
+    for _, own in points.groupby("setting", sort=False):
+        sides = [_curves(own, name) for name in (source.left, source.right)]
+        pairs = [(sides[0][seed], sides[1][seed]) for seed in sides[0] if seed in sides[1]]
+        if pairs:
+            steps, values, after = compare(pairs, source.metric)
+            found.append((len(pairs), steps, values, after))
+    if not found:
+        return none(f"`{source.left}` and `{source.right}` have no setting and seed in common")
+    _, _, values, after = max(found, key=lambda item: item[:2])
+    return over_seeds(values, after)
+
+
+def _curves(points: pd.DataFrame, method: str) -> dict[int, pd.DataFrame]:
+    """{seed: the longest learning curve} of a method."""
+    own = points[points["method"] == method]
+    curves = [curve for _, curve in own.groupby("record")]
+    return {curve["seed"].iloc[0]: curve for curve in sorted(curves, key=len)}
+
+
+def _at_common_point(pairs: list, metric: str) -> tuple[int, list[float], str]:
+    """Steps, ratios and the point in words."""
+    budget = pairs[0][0]["budget"].iloc[0]
+    if budget:
+        best = "min" if measures.lower_is_better(metric) else "max"
+        ratios = [left[metric].agg(best) / right[metric].agg(best) for left, right in pairs]
+        return int(budget), ratios, f"best within {budget:,.0f} s"
+    place = min(len(curve) for pair in pairs for curve in pair) - 1
+    steps = int(pairs[0][0]["step"].iloc[place])
+    ratios = [left[metric].iloc[place] / right[metric].iloc[place] for left, right in pairs]
+    return steps, ratios, f"after {steps:,} steps"
+
+
+def _seconds(pairs: list, metric: str) -> tuple[int, list[float], str]:
+    """Steps, ratios of the seconds and how many reached the goal in words."""
+    ratios, missed = [], 0
+    for left, right in pairs:
+        goal = right[metric].iloc[-1]
+        reached = left["seconds"][left[metric] >= goal]
+        missed += reached.empty
+        own = left["seconds"].iloc[-1] if reached.empty else reached.iloc[0]
+        ratios.append(own / right["seconds"][right[metric] >= goal].min())
+    return 0, ratios, f"not reached by {missed} of {len(pairs)}" if missed else ""
