@@ -38,7 +38,7 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 # Names of shipped configs that, with a data set of the user's own, stand for another.
 OWN = {"xmc": "own_xmc", "sequences": "interactions"}
 # The same where the path is a pattern, "folder/*.parquet".
-STREAMED = {"interactions": "interaction_shards"}
+STREAMED = {"interactions": "interaction_shards", "xmc": "xmc_shards", "own_xmc": "xmc_shards"}
 OUT_OF_TIME = 3  # exit status when `--minutes` are over and cells are left
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
