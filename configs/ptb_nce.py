@@ -16,10 +16,15 @@ The NCE rows draw K classes from the unigram distribution once per batch: all it
 `binary_<K>_per_example`, at B * T * K gathered rows a step. `exp` draws from the model's softmax
 per token, `exp_shared` from its mixture over the batch. The unigram rows of sampled softmax use
 counts ** 0.75.
+
+`--config.preset=accelerator`, JAX on one GPU: five rows with the small and with the medium model,
+in the paper's batches and epochs, which its schedule is for. It needs the folder `ptb/` (6 MB).
+Memory is no question: the medium model's class table is 26 MB, the scores of a batch of `full` 28.
 """
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
+    ACCELERATOR,
     FLAT_COUNTS,
     LANGUAGE_COLUMNS,
     SMALL_LANGUAGE,
@@ -119,6 +124,14 @@ def get_config():
                     for preset, epochs in EPOCHS.items()
                 },
                 "cell_timeout_s": 7 * 86_400.0,
+            },
+            "accelerator": {
+                **ACCELERATOR,
+                "methods": "full,unigram_shared,exp_shared,ranking_800,binary_800",
+                "problems": {
+                    preset: {"model": {"name": "lstm", "preset": preset}, "epochs": EPOCHS[preset]}
+                    for preset in ("small", "medium")
+                },
             },
         },
     )

@@ -14,12 +14,26 @@ by 82x on TensorFlow and 125x on JAX.
 `peer_*` exist on TensorFlow: `tf.nn.sampled_softmax_loss` with its default log-uniform draws,
 then `tf.raw_ops.ResourceSparseApplyAdagradV2` on the touched rows, duplicates added up before
 (`peer_tf`) or not (`peer_tf_raw`, cheaper, and another update where ids repeat).
+
+`--config.preset=accelerator`, JAX on one GPU of 80 GB: batch 4,096, n to 10,000,000. A table with
+biases and Adagrad's sums has 1,032 bytes a class, 10.3 GB at the largest n, where three methods at
+most share a process: 31 GB, or 26 GB beside Keras' Adagrad and its dense gradient. `full` ends at n
+= 1,000,000: its scores and their gradient are 33 GB there, and would be 328 GB.
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import adagrad, full, sampled
+from softbench.bench.methods import ACCELERATOR, adagrad, full, sampled
 
 ADAGRAD = adagrad(0.05)
+# The rows of row updates that run at every n on an accelerator.
+ROWS = (
+    "rows_uniform_shared",
+    "rows_log_uniform_shared",
+    "rows_codebook_shared",
+    "rows_uniform_per_example",
+    "rows_log_uniform_per_example",
+    "rows_codebook_per_example",
+)
 
 
 def drawn(name, share_draws, row_optimizer=ADAGRAD, **config):
@@ -40,6 +54,19 @@ def problems(*sizes):
         }
         for units in sizes
     }
+
+
+def on_accelerator(rows):
+    """Problems for one GPU; at the largest n the methods are divided over processes."""
+    shared, each = ([name for name in rows if name.endswith(end)] for end in ("shared", "example"))
+    twins = ["rows_log_uniform_shared", "keras_log_uniform_shared"]
+    parts = {"a": shared, "b": each, "c": twins}
+    sizes = problems(10_000, 100_000, 1_000_000)
+    found = {n: {**sizes[n], "methods": ",".join([*rows, twins[1], "full"])} for n in sizes}
+    for part, names in parts.items():
+        dataset = {"name": "random", "label": f"random10000000{part}", "num_classes": 10_000_000}
+        found[f"n10000000{part}"] = {"dataset": dataset, "methods": ",".join(names)}
+    return found
 
 
 def get_config():
@@ -72,5 +99,10 @@ def get_config():
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
             "paper": {},
+            "accelerator": {
+                **ACCELERATOR,
+                "problems": on_accelerator(ROWS),
+                "model": {"name": "dense", "dim": 128, "batch_size": 4096},
+            },
         },
     )

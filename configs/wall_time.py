@@ -15,10 +15,16 @@ About 12 minutes a backend on the two hardware threads of one core, 12 GB of mem
 at n = 500,000, loss of exp over that of the method: RFF with D = 50 57x on JAX and 27x on
 TensorFlow (paper: 20x), D = 1000 9.5x and 8.1x (13.5x), with exact shares in blocks of 32 classes
 18x and 12x; quadratic 24x and 9.5x (3.9x).
+
+`--config.preset=accelerator`, JAX on one GPU of 80 GB: n to 10,000,000, and a batch of 4,096 that
+shares 100 draws. Bytes at n = 10,000,000: the table 2.6 GB; sums of `quadratic` 1.7 GB, `rff_50`
+4.3, `rff_200` 8.5, `rff_1000` 13.3; `codebook` 0.3. A cell keeps at most 22 GB, and as much again
+as its largest sums while these are computed. `exp` for a batch of 10 holds scores of 0.4 GB,
+several times; for one of 4,096 they would be 164 GB, so it is not there.
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import sampler
+from softbench.bench.methods import ACCELERATOR, sampler
 
 FEATURES = (50, 200, 500, 1000)
 # (D, classes in a block) of the rows whose share within a block is the softmax's own.
@@ -44,6 +50,21 @@ def problem(units, methods, batch_size=10, num_sampled=10, part=""):
 def timed(name, **config):
     """A row of the table."""
     return {"sampler": sampler(name, **config)}
+
+
+def on_accelerator(exact, kernels, shared):
+    """Problems for one GPU, largest last; see above for what fits beside what."""
+    large, batch = 10_000_000, {"batch_size": 4096, "num_sampled": 100}
+    few = ["quadratic_shared", "rff_50_shared", "rff_1000_shared", "codebook_shared"]
+    return {
+        "1_n10000": problem(10_000, exact + kernels),
+        "2_n500000": problem(500_000, [*exact, *kernels, "codebook"]),
+        "3_n10000000a": problem(large, ["exp", "quadratic", "rff_50", "rff_200"], part="a"),
+        "4_n10000000b": problem(large, ["exp", "rff_1000", "codebook"], part="b"),
+        "5_batch": problem(100_000, [*exact, *shared, "codebook_shared"], **batch),
+        "6_batch": problem(large, few, **batch),
+        "7_n1000000": problem(1_000_000, exact + kernels),
+    }
 
 
 def get_config():
@@ -109,6 +130,11 @@ def get_config():
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
             "paper": {},
+            "accelerator": {
+                **ACCELERATOR,
+                "problems": on_accelerator(exact, kernels, shared),
+                "timing": {"rounds": 20, "block": 10, "max_seconds": 2.0},
+            },
         },
         paper={
             f"random{units}-b10_m10-{method}": {"loss_ms": value}

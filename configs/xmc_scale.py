@@ -11,10 +11,19 @@ of rows, of the table and of these sums, that a batch touches.
 draw 100 classes for every row, `rff_shared` 1,000 for the batch, of 128 rows and of 1,024: its
 draws cost the same for both. `memory_mb` is the peak of the whole process: generating the data,
 training, evaluating.
+
+`--config.preset=accelerator`, JAX on one GPU of 80 GB: batches of 1,024 and 4,096 at the shapes of
+WikiLSHTC-325K and Amazon-3M (2,812,281 labels, 337,067 features), and of as many features with
+10,000,000 labels. Bytes there: a class with Adagrad's sum 1,024, 10.2 GB at the largest n; a
+feature as many, 0.35 GB; a step's 100 drawn rows per example 0.2 GB, and as much for their
+gradients. The sums of `rff` are 7.7 GB for Amazon-3M, and would be 27 GB for 10,000,000 labels:
+beside the table 38 GB, which fit, but are written as a checkpoint after the epoch; so it is not
+there.
 """
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
+    ACCELERATOR,
     HUGE_PAGES,
     NORMALISED,
     SMALL_LABELS,
@@ -23,6 +32,7 @@ from softbench.bench.methods import (
     sampled,
 )
 
+COLUMNS = ("step_ms", "head_ms", "examples/s", "compile_s", "memory_mb")
 ROWS = adagrad(0.1, accumulator=1e-8)
 HEAD = {**NORMALISED, "row_optimizer": ROWS}
 BAG = {
@@ -39,11 +49,13 @@ WIKILSHTC = {
     "num_classes": 325_056,
     "num_features": 1_617_899,
 }
+AMAZON = {"label": "amazon-3m-shape", "num_classes": 2_812_281, "num_features": 337_067}
+LARGEST = {"label": "n10000000", "num_classes": 10_000_000, "num_features": 337_067}
 
 
-def problem(sizes, batch_size, methods=""):
+def problem(sizes, batch_size, methods="", num_train=20_000):
     """Generated rows in the shape of a set, in batches of a size."""
-    rows = {"num_train": 20_000, "num_valid": 512, "num_test": 512}
+    rows = {"num_train": num_train, "num_valid": 512, "num_test": 512}
     return {
         "dataset": {"name": "synthetic_xmc", **sizes, **rows},
         "model": {**BAG, "batch_size": batch_size, "label": f"batch{batch_size}"},
@@ -53,7 +65,7 @@ def problem(sizes, batch_size, methods=""):
 
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
-    features = {"num_features": 1024, "nu": 4.0}
+    features, shared = {"num_features": 1024, "nu": 4.0}, "uniform,codebook,rff_shared"
     return experiment(
         "xmc_scale",
         title="Extreme classification: cost of a row against the shape of the data",
@@ -75,7 +87,7 @@ def get_config():
         steps_per_epoch=60,
         # Huge pages: tables and sums of up to a GB are read and written at random rows.
         environment=HUGE_PAGES,
-        columns=("step_ms", "head_ms", "examples/s", "compile_s", "memory_mb"),
+        columns=COLUMNS,
         presets={
             "smoke": {
                 "problems": {"small": {}},
@@ -86,5 +98,15 @@ def get_config():
                 "timing": SMALL_TIMING,
             },
             "paper": {},
+            "accelerator": {
+                **ACCELERATOR,
+                "problems": {
+                    "1_wikilshtc-325k": problem(WIKILSHTC, 1024, "", 250_000),
+                    "2_wikilshtc-325k": problem(WIKILSHTC, 4096, shared, 250_000),
+                    "3_amazon-3m": problem(AMAZON, 4096, shared, 250_000),
+                    "4_n10000000": problem(LARGEST, 4096, "uniform,codebook", 250_000),
+                },
+                "columns": (*COLUMNS, "device_memory_mb"),
+            },
         },
     )

@@ -22,6 +22,9 @@ from softbench.distribution import collective_bytes, collectives
 from softbench.heads import exact, scalable_cross_entropy
 from softbench.ops.steps import compile_divided
 
+# On two cores the devices of two steps under way can wait for each other, without an end.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 N, D, WIDTH, BATCH, M, K = 1024, 32, 6, 8, 8, 5
 COUNTS = np.maximum(1000 // np.arange(1, N + 1), 1).tolist()
 exact.DENSE_CLASSES = scalable_cross_entropy.DENSE_CLASSES = 48  # so that passes have chunks
@@ -183,6 +186,27 @@ def run(name, steps=5):
     return {**found, "share": share(head.variables)}
 
 
+def classified():
+    """Losses and measures of `Classifier.fit` and `evaluate` on one device, then on four."""
+    rng, found = np.random.default_rng(5), {"case": "classifier"}
+    x = rng.normal(size=(4 * BATCH, WIDTH)).astype("float32")
+    y = np.abs(x).argmax(-1).astype("int32")
+    for place in ("none", "2x2"):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        keras.distribution.set_distribution(DISTRIBUTIONS[place]())
+        encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(D)])
+        head = HEADS["in_batch"](row_optimizer=ROWS["adagrad"](0.1))
+        model = softbench.Classifier(encoder, head)
+        model.compile(keras.optimizers.Adam(0.05))
+        options = {"batch_size": BATCH, "verbose": 0}
+        losses = model.fit(x, y, epochs=3, shuffle=False, **options).history["loss"]
+        scores = model.evaluate(x, y, return_dict=True, **options)
+        found[place] = {"losses": losses, "scores": scores}
+        found[f"share {place}"] = share([head.table.kernel])
+    return found
+
+
 def saved(folder):
     """Losses of a head that four devices train and one, two and four go on with."""
     keras.utils.set_random_seed(1)
@@ -202,5 +226,6 @@ def saved(folder):
 
 if __name__ == "__main__":
     for case in sys.argv[2:]:
-        line = saved(sys.argv[1]) if case == "saved" else run(case)
+        others = {"saved": lambda: saved(sys.argv[1]), "classifier": classified}
+        line = others[case]() if case in others else run(case)
         print(json.dumps(line), flush=True)

@@ -21,7 +21,8 @@ needs_jax = pytest.mark.skipif(not JAX, reason="`keras.distribution` works on JA
 N, D = 1024, 32  # of sharding_worker.py
 WHOLE = {"starts", "level_0", "bounds", "edges"}  # of n / 8 rows or more, and on every device
 
-FAST = ("in_batch:adagrad@2x2", "full chunked@4", "saved")  # seconds each; all others are slow
+# Seconds each; all others are slow.
+FAST = ("in_batch:adagrad@2x2", "full chunked@4", "saved", "classifier")
 SAMPLED = "uniform log_uniform unigram in_batch exp quadratic rff sorf positive maclaurin codebook"
 SAMPLED = [*SAMPLED.split(), "top_and_tail", "mixed"]
 OTHERS = ["nce", "negative", "one vs each", "hinge", "buckets", "augment reduce"]
@@ -82,7 +83,7 @@ def check(found):
 
 
 @needs_jax
-@pytest.mark.parametrize("name", FAST[:-1])
+@pytest.mark.parametrize("name", FAST[:2])
 def test_four_devices_train_as_one(fast, name):
     check(fast[name])
 
@@ -93,6 +94,16 @@ def test_a_saved_model_goes_on_with_other_devices(fast):
     for place in ("1", "2"):
         np.testing.assert_allclose(found[place], found["4"], rtol=1e-4)
         assert list(found[f"share {place}"].values()) == [1 / int(place)]
+
+
+@needs_jax
+def test_a_classifier_fits_and_evaluates_on_four_devices(fast):
+    found = fast["classifier"]
+    one = found["none"]
+    assert one["losses"][-1] < one["losses"][0]
+    np.testing.assert_allclose(found["2x2"]["losses"], one["losses"], rtol=1e-4)
+    assert found["2x2"]["scores"] == pytest.approx(one["scores"], rel=1e-4)
+    assert list(found["share 2x2"].values()) == [1 / 2]
 
 
 @needs_jax

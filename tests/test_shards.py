@@ -194,3 +194,68 @@ def test_the_benchmark_trains_on_a_pattern_of_files(tmp_path):
     assert record["config"]["dataset"]["name"] == "interaction_shards"
     assert record["steps_per_epoch"] == 9 and record["num_classes"] == 10
     assert 0 < record["final"]["test_ndcg_at_5"] < 1
+
+
+def bags(folder, sizes=(120, 80), **options):
+    """200 rows in two files, row r of features r % 9 to 9 or so, and one or two labels of 12."""
+    columns = {
+        "features": [[r % 9, 9 + r % 3][: 1 + r % 2] for r in range(200)],
+        "values": [[1.0, 0.5][: 1 + r % 2] for r in range(200)],
+        "labels": [[r % 9, 9 + r % 3][: 1 + (r % 5 == 0)] for r in range(200)],
+    }
+    options = {"valid_fraction": 0.2, "test_fraction": 0.1, **options}
+    return columns, write(folder, columns, sizes), options
+
+
+@pytest.mark.parametrize("most", [100, 5])
+def test_rows_of_labels_are_split_by_row_groups(tmp_path, most):
+    """13 groups of 16 rows, as above: 136 rows train, 48 and 16 are held out."""
+    columns, path, options = bags(tmp_path, held_out_rows=most)
+    datasets.prepare("xmc_shards", path, tmp_path / "out", **options)
+    data = datasets.load("xmc_shards", data_dir=tmp_path / "out", **options)
+    labels = np.concatenate(columns["labels"][:136])
+    assert np.array_equal(data.counts, np.bincount(labels, minlength=12))
+    assert (data.num_classes, data.num_features) == (12, 12)
+    assert data.train_features.shape[0] == 0
+    for split, (start, end) in {"valid": (136, 184), "test": (184, 200)}.items():
+        kept = data.split(split)
+        assert kept.features.shape == (min(most, end - start), 12)
+        rows = [
+            (tuple(f.indices), tuple(f.data), tuple(y.indices))
+            for f, y in zip(kept.features, kept.labels, strict=True)
+        ]
+        known = list(zip(*(map(tuple, own[start:end]) for own in columns.values()), strict=True))
+        places = [known.index(row) for row in rows]
+        assert most < 100 or rows == known
+        assert len(places) == len(rows)
+    ids = np.concatenate([y for _, y in data.stream(8, seed=1)])
+    assert len(ids) == 136 and set(ids.tolist()) <= set(labels.tolist())
+    assert data.stream(8)[0][0][0].shape == (8, 2)  # the longest row
+
+
+def test_a_row_without_a_label_is_found_before_training(tmp_path):
+    columns, _, options = bags(tmp_path)
+    columns["labels"][3] = []
+    path = write(tmp_path, columns, (120, 80))
+    with pytest.raises(ValueError, match="every row must have one of 'labels'"):
+        datasets.prepare("xmc_shards", path, tmp_path / "out", **options)
+    with pytest.raises(ValueError, match=r"`columns` must name those of features, values and"):
+        datasets.prepare("xmc_shards", path, tmp_path / "out", columns="labels")
+
+
+def test_the_benchmark_trains_on_streamed_rows_of_labels(tmp_path, capsys):
+    _, path, options = bags(tmp_path)
+    line = ["softbench", "--config=own_xmc", f"--config.dataset.path={path}"]
+    line += [f"--config.dataset.{key}={value}" for key, value in options.items()]
+    line += ["--config.model.batch_size=16", "--config.model.dim=8", "--config.methods=in_batch"]
+    line += [f"--workdir={tmp_path / 'out'}", f"--backend={keras.backend.backend()}"]
+    line += ["--config.timing.head_repetitions=0", "--config.epochs=8"]
+    assert command.main(line) == 0
+    (path,) = (tmp_path / "out" / "runs").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["config"]["dataset"]["name"] == "xmc_shards"
+    assert record["steps_per_epoch"] == 9 and record["num_classes"] == 12
+    # Features tell the label of most rows; the most frequent labels are a ninth each.
+    assert record["final"]["test_precision_at_1"] > 0.8
+    assert "accuracy" not in str(record["final"])
+    assert "136 train" in capsys.readouterr().out

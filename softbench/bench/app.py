@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
@@ -36,7 +37,9 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 
 # Names of shipped configs that, with a data set of the user's own, stand for another.
 OWN = {"xmc": "own_xmc", "sequences": "interactions"}
-STREAMED = {"interactions": "interaction_shards"}  # where the path is a pattern, "folder/*.parquet"
+# The same where the path is a pattern, "folder/*.parquet".
+STREAMED = {"interactions": "interaction_shards", "xmc": "xmc_shards", "own_xmc": "xmc_shards"}
+OUT_OF_TIME = 3  # exit status when `--minutes` are over and cells are left
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -56,6 +59,8 @@ def _define(argv: list[str]) -> flags.FlagValues:
         flags.DEFINE_string(name, None, text, flag_values=values)
     text = "Between two checkpoints within an epoch."
     flags.DEFINE_float("checkpoint_minutes", 10.0, text, 0.0, flag_values=values)
+    text = "Ends after so many minutes; the same command goes on. 0: when all cells have run."
+    flags.DEFINE_float("minutes", 0.0, text, 0.0, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
     return values
@@ -163,8 +168,9 @@ def read_config(values: flags.FlagValues) -> dict:
 
 def default_workdir(config: Mapping) -> Path:
     """Returns where results go without `--workdir`; those of smoke runs are not kept."""
-    smoke = config["preset"] == "smoke"
-    return Path("smoke_results" if smoke else "results") / config["experiment"]
+    smoke, own = config["preset"] == "smoke", config["preset"] == "accelerator"
+    name = config["experiment"] + "_accelerator" * own
+    return Path("smoke_results" if smoke else "results") / name
 
 
 def main(argv: list[str], show: Callable[[Path], None]) -> int:
@@ -181,16 +187,16 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = own_data.named(read_config(values))
     config_lib.check(config)
-    launchers.get(values.launcher or "local", config["cluster"])  # its errors come first
+    launcher = launchers.get(values.launcher or "local", config["cluster"], values.minutes)
     cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
     if config["rates"]:
-        return _with_rates(config, cells, workdir, values, argv, show)
-    cells = _shard(cells, values.shard)
+        return _with_rates(config, cells, workdir, values, argv, show, launcher)
+    cells = matrix.shard(cells, values.shard)
     if values.list:
         listing.show(cells, workdir)
         return 0
-    return _run(config, cells, workdir, values, argv, show)
+    return _run(config, cells, workdir, values, argv, show, launcher)
 
 
 def _with_rates(
@@ -200,6 +206,7 @@ def _with_rates(
     values: flags.FlagValues,
     argv: list[str],
     show: Callable[[Path], None],
+    launcher: Any,
 ) -> int:
     """Runs the grid of rates, then the cells with the best of each."""
     if values.shard:
@@ -212,11 +219,13 @@ def _with_rates(
     if values.list:
         listing.show(trials, place)
         return 0
-    _run(config, trials, place, values, argv, lambda folder: None)
+    if _run(config, trials, place, values, argv, lambda folder: None, launcher) == OUT_OF_TIME:
+        return OUT_OF_TIME
     best, failed = rates.chosen(cells, workdir, config_lib.judge(config))
     for name in failed:
         print(f"softbench: {place}: no rate of {name} has a result; it is left out", flush=True)
-    return max(bool(failed), _run(config, best, workdir, values, argv, show) if best else 1)
+    status = _run(config, best, workdir, values, argv, show, launcher) if best else 1
+    return max(bool(failed), status)
 
 
 def _run(
@@ -226,9 +235,9 @@ def _run(
     values: flags.FlagValues,
     argv: list[str],
     show: Callable[[Path], None],
+    launcher: Any,
 ) -> int:
     """Runs cells and shows what came of them; returns the exit status."""
-    launcher = launchers.get(values.launcher or "local", config["cluster"])
     data_dir = _data_dir(values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)
@@ -246,6 +255,9 @@ def _run(
     for name, why in damaged.items():
         print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
     show(workdir)
+    if left := statuses.count(runner.LEFT):
+        print(f"softbench: the time is over; cells left for the same command: {left}", flush=True)
+        return OUT_OF_TIME
     return 0 if not damaged and all(status == "ok" for status in statuses) else 1
 
 
@@ -254,19 +266,6 @@ def _data_dir(value: str | None) -> str | None:
     if value is not None and not Path(value).is_dir():
         raise ConfigError(f"--data_dir must be an existing folder. Received: {value}")
     return str(Path(value).resolve()) if value else None
-
-
-def _shard(cells: list[matrix.Cell], shard: str | None) -> list[matrix.Cell]:
-    """The cells of `--shard`, all without it."""
-    if shard is None:
-        return cells
-    found = re.fullmatch(r"(\d+)/(\d+)", shard)
-    first, step = map(int, found.groups()) if found else (0, 0)
-    if not 1 <= first <= step:
-        raise ConfigError(
-            f"--shard must be i/k with whole numbers 1 <= i <= k. Received: {shard!r}"
-        )
-    return cells[first - 1 :: step]
 
 
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
@@ -284,7 +283,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 def _command(argv: list[str]) -> str:
     """Returns a `resolved` command line without what names a place on this machine."""
     hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
-    hidden += ("checkpoint_minutes", "launcher")
+    hidden += ("checkpoint_minutes", "launcher", "minutes")
     kept = []
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")

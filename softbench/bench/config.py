@@ -79,10 +79,10 @@ _DEFAULTS = {
     "preset": "",
     # {preset: {field: value}}: the preset overrides the fields above. `smoke` runs the same code in
     # seconds on generated data; `paper` has the paper's own sizes, and overrides nothing where the
-    # config already has them or follows no paper.
+    # config already has them or follows no paper; `accelerator` has sizes for one GPU of 80 GB.
     "presets": {},
 }
-PRESETS = ("smoke", "paper")
+PRESETS = ("smoke", "paper", "accelerator")
 LOWER = ("nll", "perplexity", "ece")  # how measures begin of which less is better
 # What a problem may override, and what a preset may.
 _PROBLEM_FIELDS = (
@@ -98,6 +98,7 @@ _PROBLEM_FIELDS = (
 _LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
 _WHERE_USED = ("max_train_seconds", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
+_PRESET_FIELDS += ("backend", "environment", "columns")
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:

@@ -81,6 +81,22 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     return Cell(own, cell, float(config["cell_timeout_s"]), place)
 
 
+def shard(cells: list[Cell], text: str | None) -> list[Cell]:
+    """Returns the cells of `--shard`, all without it.
+
+    Raises:
+        ConfigError: unless it is i/k, the i-th and every k-th after it.
+    """
+    if text is None:
+        return cells
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    first, step = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= first <= step:
+        rule = "--shard must be i/k with whole numbers 1 <= i <= k"
+        raise config_lib.ConfigError(f"{rule}. Received: {text!r}")
+    return cells[first - 1 :: step]
+
+
 def cell_id(config: Mapping) -> str:
     """Returns the id of a cell: readable names, and a hash of all that decides its result.
 

@@ -13,6 +13,7 @@ from softbench.bench.launchers import Ended
 from softbench.bench.matrix import Cell
 
 FAILED = ("crashed", "timed_out", "nan")
+LEFT = "left"  # of a cell for which there was no time
 _LOOK_AGAIN = 0.5  # seconds between two looks at cells that other drivers run
 
 
@@ -57,10 +58,11 @@ def run_cells(
 ) -> list[str]:
     """Runs every cell that is pending and prints one line for each; returns their statuses.
 
-    A cell that another driver runs is left to it, and waited for when all others are done.
-    `command` is the command line that records and report show; `checkpoint_minutes` is between two
-    checkpoints of a cell within an epoch; `launcher` is of `launchers.get`, None is "local". The
-    first cell looks for mistakes in those of all others before it runs.
+    After the launcher's deadline those without a record are `LEFT`. A cell that another driver runs
+    is left to it, and waited for when all others are done. `command` is the command line that
+    records and report show; `checkpoint_minutes` is between two checkpoints of a cell within an
+    epoch; `launcher` is of `launchers.get`, None is "local". The first cell looks for mistakes in
+    those of all others before it runs.
 
     Raises:
         ConfigError: for a mistake in a method, a model or an optimizer, one line each.
@@ -85,6 +87,8 @@ def run_cells(
             if statuses[index] in FAILED:
                 lines.append(_what_to_do(_path(cell, workdir)))
             _print(lines)
+        elif time.monotonic() >= launcher.deadline.last:
+            statuses[index] = LEFT
         elif index not in elsewhere:
             elsewhere.add(index)
             _print([f"{name}: another run has it"])
@@ -127,13 +131,16 @@ def _run_if_free(
     retry_failed: bool,
     launcher: Any,
 ) -> str | None:
-    """Runs a pending cell; returns where its record is from, None while another driver has it.
+    """Runs a pending cell; returns where its record is from.
 
-    The title, if it has one, is printed when it starts. A record that was not there `before` is of
-    another driver: it counts, even to retry.
+    None while another driver has it, or if the deadline leaves no time. The title, if it has one,
+    is printed when it starts. A record that was not there `before` is of another driver: it counts,
+    even to retry.
     """
     if not is_pending(cell, workdir, retry_failed):
         return "kept"
+    if time.monotonic() >= launcher.deadline.last:
+        return None
     claim = claims.claim(workdir / "partial" / f"{cell.id}.claim")
     if claim is None:
         return None
@@ -152,7 +159,7 @@ def _run_if_free(
 def _run_cell(
     cell: Cell, workdir: Path, job: dict, claim: claims.Claim, launcher: Any
 ) -> Ended | None:
-    """Runs a cell until it has a record; None if another driver has taken it over."""
+    """Runs a cell until it has a record; None if it is another driver's now, or time is over."""
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
@@ -170,6 +177,8 @@ def _run_cell(
             left.unlink(missing_ok=True)
         raise ConfigError(text)
     if not path.exists():
+        if code is None and time.monotonic() >= launcher.deadline.end:
+            return None
         record = new_record(job)
         if code in (None, -signal.SIGALRM):
             record |= {"status": "timed_out", "error": f"Stopped after {cell.timeout_s:g} s."}

@@ -73,6 +73,8 @@ class MultiLabelData(NamedTuple):
         truth: see `Truth`; p(y | x) is that y is a label drawn uniformly from those of the row.
             None where it is not known.
         valid_truth: the same of the validation rows.
+        stream: None, or of data that do not fit in memory: (batch_size, seed=) -> the training
+            batches, `BagShards`; there are no training rows then.
     """
 
     name: str
@@ -87,6 +89,7 @@ class MultiLabelData(NamedTuple):
     counts: np.ndarray
     truth: Truth | None = None
     valid_truth: Truth | None = None
+    stream: Callable[..., Any] | None = None
 
     def split(self, name: str) -> Labelled:
         """The rows of "train", "valid" or "test"."""

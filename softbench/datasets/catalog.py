@@ -5,7 +5,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softbench.datasets import corpus, interaction_shards, interactions, ptb, triples, xmc
+from softbench.datasets import (
+    corpus,
+    interaction_shards,
+    interactions,
+    ptb,
+    triples,
+    xmc,
+    xmc_shards,
+)
 from softbench.datasets.base import SPLITS
 from softbench.datasets.own_files import ABOUT, own_files
 
@@ -44,6 +52,7 @@ class Entry(NamedTuple):
 
 KINDS = {
     "multi_label": Kind(xmc.write_xmc, xmc.load_xmc),
+    "xmc_shards": Kind(xmc_shards.write_xmc_shards, xmc_shards.load_xmc_shards),
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
@@ -103,6 +112,7 @@ ENTRIES = {
     ),
     "interactions": Entry("histories", {}, {}, ABOUT["interactions"]),
     "interaction_shards": Entry("interaction_shards", {}, {}, ABOUT["interaction_shards"]),
+    "xmc_shards": Entry("xmc_shards", {}, {}, ABOUT["xmc_shards"]),
     "triples": Entry("triples", {}, {}, ABOUT["triples"]),
     "xmc": Entry("multi_label", {}, {"exact_split": True}, ABOUT["xmc"]),
     "wd50k": Entry(

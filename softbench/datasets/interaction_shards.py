@@ -14,8 +14,9 @@ import numpy as np
 
 from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
+from softbench.datasets.columns import ids
 from softbench.datasets.draws import random_generator
-from softbench.datasets.shards import InteractionShards, RowGroups, ids, row_groups
+from softbench.datasets.shards import InteractionShards, RowGroups, row_groups
 
 Pairs = tuple[np.ndarray, np.ndarray]  # users and items, each int32 (R,)
 

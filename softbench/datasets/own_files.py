@@ -14,14 +14,16 @@ ABOUT = {
     "(CSV, Parquet), or with a user and all of the user's items in a line",
     "interaction_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with "
     "columns of the numbers of users and of items",
+    "xmc_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with columns of lists: "
+    "of features' ids, of their values, and of labels",
     "xmc": "your own rows in the format of the XMC repository: a file, or a folder with train.txt "
     "and test.txt (and valid.txt, if there is one)",
     "triples": "your own triples, `head,relation,tail` in a line: a file, or a folder with "
     "train.txt and test.txt (and valid.txt, if there is one)",
 }
-_SHARDS = "interaction_shards"
-_ONE_FILE = ("interactions", _SHARDS)
-KNOWN = ", ".join(sorted(set(ABOUT) - {_SHARDS}))  # which is `interactions` with a pattern
+_SHARDS = ("interaction_shards", "xmc_shards")  # `interactions` and `xmc` with a pattern
+_ONE_FILE = ("interactions", *_SHARDS)
+KNOWN = ", ".join(sorted(set(ABOUT) - set(_SHARDS)))
 
 
 def own_files(name: str, path: Path) -> dict[str, Path]:
@@ -38,7 +40,7 @@ def own_files(name: str, path: Path) -> dict[str, Path]:
     Raises:
         FileNotFoundError: naming what the path must be.
     """
-    if name == _SHARDS and (found := sorted(path.parent.glob(path.name))):
+    if name in _SHARDS and (found := sorted(path.parent.glob(path.name))):
         return {f"{number:06}": file for number, file in enumerate(found)}
     if path.is_file():
         return {"all": path}

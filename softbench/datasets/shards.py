@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softbench.common import check_positive
+from softbench.datasets.base import Labelled
+from softbench.datasets.columns import ids, sparse_rows
 from softbench.datasets.draws import random_generator
 from softbench.datasets.shuffled import EpochBatches
 
@@ -94,32 +96,6 @@ def count(rows: RowGroups, column: str) -> np.ndarray:
         own[: len(found)] += found
         found = own
     return found
-
-
-def ids(table: Any, column: str, dtype: type = np.int32) -> tuple[np.ndarray, np.ndarray]:
-    """The values of a column, and int64 `(R + 1,)` where each row's end: of a list it has several.
-
-    Raises:
-        ValueError: for missing values, or ids that are no whole numbers in [0, 2^31).
-    """
-    array = table.column(column).combine_chunks()
-    ends = np.arange(len(array) + 1)
-    missing = array.null_count
-    if hasattr(array, "flatten") and hasattr(array, "offsets"):
-        ends = array.offsets.to_numpy().astype(np.int64)
-        ends, array = ends - ends[0], array.flatten()
-        missing += array.null_count
-    if missing:
-        raise ValueError(f"`path`: {column!r} must have all values. Received: {missing} missing")
-    values = array.to_numpy(zero_copy_only=False)
-    if dtype is np.int32 and len(values):
-        low, high = values.min(), values.max()
-        if values.dtype.kind not in "iu" or low < 0 or high >= 2**31:
-            raise ValueError(
-                f"`path`: {column!r} must hold whole numbers from 0 to 2^31 - 1. "
-                f"Received: {values.dtype} from {low} to {high}"
-            )
-    return values.astype(dtype, copy=False), ends
 
 
 class ShardBatches(EpochBatches):
@@ -267,18 +243,14 @@ class BagShards(ShardBatches):
         self.max_features = max_features
         super().__init__(rows, columns, batch_size, **options)
 
-    def _arrays(self, table: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-        types = (np.int32, np.float32, np.int32)
-        return [ids(table, *pair) for pair in zip(self.columns, types, strict=True)]
+    def _arrays(self, table: Any) -> Labelled:
+        return sparse_rows(table, self.columns)
 
-    def _made(self, arrays: list, rows: slice, index: int) -> tuple:
-        (features, ends), (weights, others), (labels, label_ends) = arrays
+    def _made(self, arrays: Labelled, rows: slice, index: int) -> tuple:
+        features, ends, weights = arrays[0].indices, arrays[0].indptr, arrays[0].data
+        labels, label_ends = arrays[1].indices, arrays[1].indptr
         starts, sizes = ends[:-1][rows], np.diff(ends)[rows]
-        if not np.array_equal(sizes, np.diff(others)[rows]):
-            raise ValueError(f"`path`: {self.columns[1]!r} must be as long as {self.columns[0]!r}")
         counts = np.diff(label_ends)[rows]
-        if not counts.all():
-            raise ValueError(f"`path`: every row must have one of {self.columns[2]!r}")
         filled = np.arange(self.max_features) < sizes[:, None]
         places = (starts[:, None] + np.arange(self.max_features))[filled]
         x = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)

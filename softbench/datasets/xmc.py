@@ -66,7 +66,7 @@ def write_xmc(
     rows, ends, repairs = dict.fromkeys(SPLITS, 0), {}, Counter()
     counts = np.zeros(first.num_labels, np.int64)
     for split, part in _by_split(opened, splits):
-        _append(store, split, part, ends)
+        append_rows(store, split, part, ends)
         rows[split] += part.labels.shape[0]
         if split == "train":
             counts += np.bincount(part.labels.indices, minlength=len(counts))
@@ -96,7 +96,7 @@ def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[s
             start += size
 
 
-def _append(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> None:
+def append_rows(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> None:
     """Appends rows to the arrays of a split; `ends` is where those written before end."""
     for what, part in rows._asdict().items():
         name = f"{split}_{what}"
@@ -104,9 +104,9 @@ def _append(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> Non
             store.append(f"{name}_indptr", np.zeros(1, np.int64))
             ends[name] = 0
         store.append(f"{name}_indptr", ends[name] + part.indptr[1:].astype(np.int64))
-        store.append(f"{name}_indices", part.indices)
+        store.append(f"{name}_indices", part.indices.astype(np.int32, copy=False))
         ends[name] += part.nnz
-    store.append(f"{split}_features_values", rows.features.data)
+    store.append(f"{split}_features_values", rows.features.data.astype(np.float32, copy=False))
 
 
 def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False) -> MultiLabelData:

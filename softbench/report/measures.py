@@ -48,6 +48,11 @@ def _cost(name: str, of: Callable[[Mapping], object], lower: bool | None = True)
     return Measure(name, lower, True, lambda record: {name: of(record)}, "")
 
 
+def peak_mb(record: Mapping, where: str) -> float | None:
+    """Returns the peak memory of a record's process on its "host" or "device", in MiB."""
+    return (record.get("peak_memory_mb") or {}).get(where)
+
+
 MEASURES: dict[str, Measure] = {
     "perplexity": Measure("perplexity", lower=True, log=True),
     "precision_at_1": Measure("precision@1"),
@@ -85,9 +90,8 @@ MEASURES: dict[str, Measure] = {
     "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),
     "tokens/s": _cost("tokens/s", lambda record: record.get("examples_per_second"), False),
     "compile_s": _cost("compile_s", lambda record: record.get("compile_seconds")),
-    "memory_mb": _cost(
-        "memory_mb", lambda record: (record.get("peak_memory_mb") or {}).get("host")
-    ),
+    "memory_mb": _cost("memory_mb", lambda record: peak_mb(record, "host")),
+    "device_memory_mb": _cost("device_memory_mb", lambda record: peak_mb(record, "device")),
     "head_mb": _cost("head_mb", lambda record: record.get("head_mb")),
 }
 

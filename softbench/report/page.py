@@ -175,6 +175,7 @@ def _provenance(cells: pd.DataFrame, seeds: list[str]) -> list[str]:
         "",
         f"* Date: {md.literal(first if first == last else f'{first} to {last}')}",
         f"* Device: {md.literal('; '.join(known['hardware']) or 'unknown')}",
+        *_device_memory(cells),
         f"* Software: {md.literal('; '.join(known['software']))}",
         f"* Commit: {md.literal(', '.join(known['commit']))}",
         *seeds,
@@ -182,6 +183,15 @@ def _provenance(cells: pd.DataFrame, seeds: list[str]) -> list[str]:
         *(line for name, own in cells.groupby("corpus") for line in _versions(name, own["data"])),
         "",
     ]
+
+
+def _device_memory(cells: pd.DataFrame) -> list[str]:
+    """A line that names the cell which held most on its device; none where no record says so."""
+    used = cells["device_memory_mb"].astype(float).dropna()
+    if not len(used):
+        return []
+    most = md.code(cells.loc[used.idxmax(), "cell"])
+    return [f"* Memory of the device: {used.max() / 1024:.1f} GiB at most, by {most}."]
 
 
 def _seeds(cells: pd.DataFrame) -> list[str]:

@@ -6,9 +6,12 @@ A module has a class `Launcher(cluster)`, a context manager that is open while c
 * `run(cell, job, claim)` runs a cell's process to its end. Then `partial/<id>.*` and, unless the
   process died, the record are in `job["workdir"]`.
 * `is_parallel`: whether cells run side by side, so that none of them may print what it does.
+* `deadline`: a `Deadline`.
 """
 
 import importlib
+import math
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -34,11 +37,29 @@ class Ended(NamedTuple):
     note: str = ""
 
 
-def get(name: str, cluster: Mapping[str, Any] | None = None) -> Any:
+class Deadline(NamedTuple):
+    """When a run is to end, by `time.monotonic()`.
+
+    Attributes:
+        last: after which no cell begins.
+        end: after which none runs.
+    """
+
+    last: float = math.inf
+    end: float = math.inf
+
+
+def get(name: str, cluster: Mapping[str, Any] | None = None, minutes: float = 0.0) -> Any:
     """Returns the launcher `name` for the field `cluster` of a config.
 
+    Args:
+        name: of `LAUNCHERS`.
+        cluster: the field of the config.
+        minutes: from now on, after which the run is to end; 0: when all cells have run. In the
+            last tenth of them no cell begins.
+
     Raises:
-        ConfigError: for an unknown name, or one whose library is missing.
+        ConfigError: for an unknown name, or one whose library is missing or that knows no end.
     """
     if name not in LAUNCHERS:
         known = ", ".join(LAUNCHERS)
@@ -52,4 +73,10 @@ def get(name: str, cluster: Mapping[str, Any] | None = None) -> Any:
             f"--launcher={name} must be installed: pip install 'softbench[{name}]'. "
             f"Received: no module {name} in this Python"
         ) from None
-    return module.Launcher(cluster or {})
+    launcher = module.Launcher(cluster or {})
+    if minutes and launcher.is_parallel:
+        raise ConfigError(f"--minutes is for --launcher=local. Received: --launcher={name}")
+    if minutes:
+        now = time.monotonic()
+        launcher.deadline = Deadline(now + 54 * minutes, now + 60 * minutes)
+    return launcher

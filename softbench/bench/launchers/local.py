@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from softbench.bench import claims, records
-from softbench.bench.launchers import Ended
+from softbench.bench.launchers import Deadline, Ended
 from softbench.bench.matrix import Cell
 
 
 class Launcher:
     """See `softbench.bench.launchers`; `cluster` says nothing to it."""
 
-    is_parallel = False
+    is_parallel, deadline = False, Deadline()
 
     def __init__(self, cluster: Mapping[str, Any]) -> None:
         pass
@@ -35,7 +35,9 @@ class Launcher:
             function(item)
 
     def run(self, cell: Cell, job: dict, claim: claims.Claim) -> Ended:
-        """Runs a cell's process here."""
+        """Runs a cell's process here, until the deadline at most."""
+        left = self.deadline.end - time.monotonic()
+        cell = cell._replace(timeout_s=min(cell.timeout_s, left))
         return run_here(cell, job, Path(job["workdir"]) / "partial", claim.is_held)
 
 

@@ -19,7 +19,7 @@ import ray
 
 from softbench.bench import checkpoints, claims, environment, records
 from softbench.bench.cell import MISTAKEN
-from softbench.bench.launchers import Ended
+from softbench.bench.launchers import Deadline, Ended
 from softbench.bench.launchers.local import run_here
 from softbench.bench.matrix import Cell
 
@@ -35,7 +35,7 @@ class Launcher:
         cluster: `num_cpus` and `num_gpus` of a cell, and `max_retries` after a lost worker.
     """
 
-    is_parallel = True
+    is_parallel, deadline = True, Deadline()
 
     def __init__(self, cluster: Mapping[str, Any]) -> None:
         self._options, self._stopped = dict(cluster), threading.Event()

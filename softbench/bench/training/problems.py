@@ -151,14 +151,13 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     options = {"max_features": model.get("max_features") or None, "dense": dense}
     rows = config.get("methods", {}).values()
     several = any(row.get("kwargs", {}).get("multi_label") for row in rows)
-    train = datasets.BagBatches(
-        data,
-        "train",
-        batch,
-        seed=config["seed"],
-        max_labels=MOST_LABELS if several else None,
-        **options,
-    )
+    if data.stream is None:
+        limit = MOST_LABELS if several else None
+        given = {"seed": config["seed"], "max_labels": limit, **options}
+        train = datasets.BagBatches(data, "train", batch, **given)
+    else:
+        train = _streamed_bags(data, config, several or dense)
+        options["max_features"] = train.max_features
     encoder = own_model.encoder(data, config)
     if encoder is None and dense:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
@@ -173,16 +172,31 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     )
     labels = [data.split(name).labels for name in datasets.SPLITS]
     single = max(np.diff(part.indptr).max(initial=0) for part in labels) == 1
+    single &= data.stream is None or data.counts.sum() == train.num_rows
     return _independent_rows(
         data,
         config,
         encoder,
         train,
         lambda split: datasets.BagBatches(data, split, batch, training=False, **options),
-        tree=side_inputs.bag_inputs(data, dense),
+        tree=side_inputs.bag_inputs(data, dense) if data.stream is None else None,
         inverse_propensity=inverse_propensity,
         single=single,
     )
+
+
+def _streamed_bags(data: datasets.MultiLabelData, config: dict, other: bool) -> Any:
+    """The training batches of streamed rows; `other`: what they cannot be is asked for."""
+    if other or side_inputs.is_numbered(config.get("methods", {})):
+        raise ValueError(
+            "Rows that are streamed have features in lists, one label at each visit, and no "
+            "numbers: `multi_label`, `AugmentReduce` and a model of dense inputs need rows in "
+            f"memory. Received: methods {', '.join(config.get('methods', {}))}, "
+            f"model {config['model']['name']!r}"
+        )
+    limit = config["model"].get("max_features") or None
+    options = {"seed": config["seed"]} | ({"max_features": limit} if limit else {})
+    return data.stream(config["model"]["batch_size"], **options)
 
 
 def _triples(data: datasets.TripleData, config: dict) -> Problem:
@@ -263,7 +277,7 @@ def _independent_rows(
         evaluate=score,
         probe=probe,
         tree=tree,
-        num_rows=train.num_numbers,
+        num_rows=getattr(train, "num_numbers", None),
     )
 
 

@@ -93,8 +93,8 @@ def fit_tree(
         return None, 0.0
     if inputs is None:
         raise ValueError(
-            "`sampler` 'adversarial' needs a data set whose inputs are fixed features. "
-            "Received: a language"
+            "`sampler` 'adversarial' needs a data set in memory whose inputs are fixed features. "
+            "Received: a language, or rows that are streamed"
         )
     start = time.perf_counter()
     tree = AdversarialTree(seed=seed, **sampler.get("config", {}))
