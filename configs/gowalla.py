@@ -5,7 +5,7 @@
 The split of the LightGCN paper, of which 2 % of the training interactions are held out for the
 learning curve; all items are ranked but those that the user has had. A user is a row of 64 numbers
 and so is an item; a score is a cosine over a temperature of 0.1 plus the bias of the item, and all
-take row updates with lazy Adam. Each interaction is a training example. All rows make the same 80
+take row updates with lazy Adam. Each interaction is a training example. All rows make the same 50
 passes, the rate falling to a fiftieth over them; it was chosen on `uniform`.
 
 The bias matters most: of a prototype with 1,024 draws, after 6 of 12 passes at a falling rate,
@@ -29,7 +29,7 @@ from softbench.bench.methods import (
     with_row_updates,
 )
 
-EPOCHS, BATCH = 80, 4096
+EPOCHS, BATCH = 50, 4096
 # Of 810,128 interactions less 2 %; the last steps are at 2 % of the rate.
 FALLING = {"initial_learning_rate": 1e-2, "end_learning_rate": 2e-4, "decay_steps": 194 * EPOCHS}
 ROWS = {
@@ -44,7 +44,7 @@ MODEL = {
     "valid_users": 4096,
 }
 COSINE = {"normalize": True, "temperature": 0.1}
-M = 2048
+M = 1024
 COLUMNS = (*ranking_columns(20), "epochs", "step_ms", "memory_mb")
 
 
