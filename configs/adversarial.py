@@ -122,7 +122,7 @@ def method_table(name):
     table |= {f"{m}_r{round(1000 * r)}": make(m, ridge, r) for m in names for r in GRID}
     for m, rate in zip(METHODS[:3], rates[:3], strict=True) if name == "eltec" else ():
         for strength in GRID_OF_LAMBDAS:
-            table[f"{m}_l{strength:g}"] = on_states(m, ridge, rate, strength)
+            table[f"{m}_l{round(1e6 * strength)}"] = on_states(m, ridge, rate, strength)
     return table
 
 

@@ -81,7 +81,7 @@ def test_states_are_written_read_and_trained_on(tmp_path, monkeypatch):
     assert data.train_features.shape == (300, 6) and data.test_features.shape == (50, 6)
     np.testing.assert_array_equal(data.counts, np.bincount(data.train_labels.indices, minlength=40))
 
-    method = {"head": "NegativeSampling", "kwargs": {"sampler": TREE, "regularizer_lambda": 1e-3}}
+    method = {"head": "SampledSoftmax", "kwargs": {"sampler": TREE, "num_sampled": 8}}
     given = config("train", {"name": NAME}, {"name": "linear", "batch_size": 32}, method, epochs=2)
     found = Job(given, str(tmp_path), {}, lambda point: None)
     train.run(found)

@@ -154,8 +154,7 @@ def check(name: str, *, data_dir: str | Path | None = None, **options: Any) -> P
     if data_dir is None:
         if name != "ptb":  # which can be downloaded
             raise FileNotFoundError(
-                f"`data_dir` must be given for {name!r}: {entry.about}. "
-                "Received: None"
+                f"`data_dir` must be given for {name!r}: {entry.about}. Received: None"
             )
         return None
     folder = prepared.find_prepared(name, Path(data_dir))
