@@ -86,7 +86,7 @@ def test_tree_gets_the_features_that_it_was_fitted_to(kind, folder):
         np.testing.assert_allclose(features, raw, atol=1e-6)
     else:
         np.testing.assert_allclose(features, (raw - mean) @ components, atol=1e-5)
-    points, labels = problem.tree.points()
+    points, labels = problem.tree.points("train")
     assert points.shape == (len(labels), raw.shape[1]) and seconds > 0
     counts = np.bincount(labels, minlength=problem.num_classes)
     np.testing.assert_array_equal(counts, problem.counts)

@@ -84,6 +84,7 @@ def _end_with_driver(claim: Path) -> None:
 def new_record(job: dict) -> dict:
     """Returns a record with the fields that are known before the cell of a job file runs."""
     cell, config = job["cell"], job["cell"]["config"]
+    encoder = provenance.encoder(config, job["data_dir"])
     return {
         "schema_version": records.SCHEMA_VERSION,
         "cell": cell["id"],
@@ -97,6 +98,7 @@ def new_record(job: dict) -> dict:
         "git": environment.git_state(),
         "code": environment.code(),
         "data": provenance.data(config, job["data_dir"]),
+        **({"encoder": encoder} if encoder else {}),
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": "crashed",
         "error": None,

@@ -7,17 +7,29 @@ from softbench import datasets
 from softbench.bench import environment, records
 from softbench.bench.matrix import Cell
 from softbench.bench.tasks import TASKS
+from softbench.datasets import prepared
 
 
 def data(config: Mapping, data_dir: str | None) -> str | None:
     """Returns a digest of the prepared data set of a cell's config; None if none is found."""
     if "digest" in config["dataset"]:
         return config["dataset"]["digest"]
+    folder = _folder(config, data_dir)
+    return None if folder is None else datasets.fingerprint(folder)
+
+
+def encoder(config: Mapping, data_dir: str | None) -> dict | None:
+    """Returns of which encoder the data set of a cell's config holds the states, if it does."""
+    folder = _folder(config, data_dir)
+    return None if folder is None else prepared.read_manifest(folder)["facts"].get("encoder")
+
+
+def _folder(config: Mapping, data_dir: str | None) -> Path | None:
+    """The prepared folder of a cell's data set; None if none is found."""
     if data_dir is None or not TASKS[config["task"]].reads_data:
         return None
     try:
-        folder = datasets.check(**datasets.arguments(config["dataset"]), data_dir=data_dir)
-        return None if folder is None else datasets.fingerprint(folder)
+        return datasets.check(**datasets.arguments(config["dataset"]), data_dir=data_dir)
     except (ValueError, OSError):  # the task says what is wrong
         return None
 

@@ -38,6 +38,7 @@ TASKS = {
         timing=("warmup_steps", "head_repetitions"),
         reads_data=True,
     ),
+    "states": _experiment("states", reads_data=True),
     "step_time": _experiment("step_time", timing=_TURNS),
     "wall_time": _experiment("wall_time", timing=_TURNS),
     "gradient_bias": _experiment("gradient_bias", reads_data=True),

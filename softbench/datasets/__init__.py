@@ -99,7 +99,8 @@ def load(
 
     Args:
         name: of `GENERATED`: "synthetic_language", "synthetic_interactions", ...; or of
-            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...
+            `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...;
+            or "states/<name>", see `datasets.states`.
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
             `prepare`); of "text", "xmc", "triples" and "interactions" your own file or folder;
             generated ones ignore it.
@@ -119,7 +120,7 @@ def load(
     if data_dir is None:
         return load_ptb(None, **options)
     write, chosen = catalog.split_options(name, options)
-    kind = catalog.KINDS[catalog.ENTRIES[name].kind]
+    kind = catalog.KINDS[catalog.find(name).kind]
     store = MemoryStore()
     facts = kind.write(store, find_files(name, Path(data_dir)), **write)
     changed = {key: n for key, n in facts["repairs"].items() if key not in _HARMLESS}
@@ -145,15 +146,15 @@ def check(name: str, *, data_dir: str | Path | None = None, **options: Any) -> P
                 f"`sizes` of {name!r} must be among: {', '.join(known)}. Received: {unknown}"
             )
         return None
-    if name not in catalog.ENTRIES:
+    entry = catalog.find(name)
+    if entry is None:
         known = ", ".join(sorted([*GENERATED, *catalog.ENTRIES]))
         raise ValueError(f"`name` must be one of: {known}. Received: {name!r}")
     catalog.split_options(name, options)
     if data_dir is None:
         if name != "ptb":  # which can be downloaded
             raise FileNotFoundError(
-                f"`data_dir` must be given for {name!r}: {catalog.ENTRIES[name].about}. "
-                "Received: None"
+                f"`data_dir` must be given for {name!r}: {entry.about}. Received: None"
             )
         return None
     folder = prepared.find_prepared(name, Path(data_dir))

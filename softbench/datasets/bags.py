@@ -25,6 +25,13 @@ def padded_labels(labels: sp.csr_matrix, width: int | None = None) -> np.ndarray
     return padded
 
 
+def _sizes(features: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    """Features `(N,)` of each row."""
+    if isinstance(features, np.ndarray):
+        return np.full(len(features), features.shape[1])
+    return np.diff(features.indptr)
+
+
 def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, ...]:
     """Sizes `(B,)` of the rows, and column ids and values `(E,)` of their entries, in order.
 
@@ -69,7 +76,7 @@ class BagBatches(ShuffledBatches):
     memory maps.
 
     Args:
-        data: a `MultiLabelData`.
+        data: a `MultiLabelData`; features that are an array are given as they are.
         max_features: L; None takes the longest row of all three splits, so that they share one
             shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
         seed: of the order and of the targets.
@@ -94,14 +101,16 @@ class BagBatches(ShuffledBatches):
         self._features, self._labels = data.split(split)
         if max_features is None:
             parts = [data.split(name).features for name in SPLITS]
-            max_features = max(int(np.diff(part.indptr).max(initial=1)) for part in parts)
+            max_features = max(int(_sizes(part).max(initial=1)) for part in parts)
         check_positive(max_features=max_features)
         self.max_features, self.dense = max_features, dense
+        if isinstance(self._features, np.ndarray) and not dense:
+            raise ValueError("`dense` must be True for features that are an array. Received: False")
         if max_labels is not None:
             check_positive(max_labels=max_labels)
             max_labels = min(max_labels, int(np.diff(self._labels.indptr).max(initial=1)))
         self.max_labels = max_labels
-        sizes = np.diff(self._features.indptr)
+        sizes = _sizes(self._features)
         self.num_dropped_features = 0 if dense else int(np.maximum(sizes - max_features, 0).sum())
         no_label, no_feature = np.diff(self._labels.indptr) == 0, sizes == 0
         self.num_without_label = int(no_label.sum())
@@ -120,6 +129,8 @@ class BagBatches(ShuffledBatches):
         self._targets = self._labels.indices[chosen].astype(np.int32)
 
     def _inputs(self, rows: np.ndarray) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        if isinstance(self._features, np.ndarray):
+            return self._padded(self._features[rows])
         sizes, ids, weights = _entries(self._features, rows)
         if self.dense:
             x = np.zeros((self.batch_size, self._features.shape[1]), np.float32)

@@ -63,7 +63,7 @@ class MultiLabelData(NamedTuple):
 
     Attributes:
         name: registry name.
-        train_features: csr float32 `(N, v)`.
+        train_features: csr float32 `(N, v)`, or an array of dense features.
         train_labels: csr binary `(N, n)`.
         valid_features, valid_labels: of rows held out from the training set by the seed.
         test_features, test_labels: of the test set.

@@ -10,6 +10,7 @@ from softbench.datasets import (
     interaction_shards,
     interactions,
     ptb,
+    states,
     triples,
     xmc,
     xmc_shards,
@@ -58,6 +59,7 @@ KINDS = {
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
     "histories": Kind(interactions.write_histories, interactions.load_interactions),
     "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
+    "states": Kind(states.write_states, states.load_states),
     "interaction_shards": Kind(
         interaction_shards.write_interaction_shards, interaction_shards.load_interaction_shards
     ),
@@ -145,13 +147,20 @@ ENTRIES = {
 }
 
 
+def find(name: str) -> Entry | None:
+    """The data set of a name: of `ENTRIES`, or "states/..."; None of any other."""
+    if name.startswith(states.PREFIX):
+        return Entry("states", {"all": (f"{name}/manifest.json",)}, {}, states.ABOUT)
+    return ENTRIES.get(name)
+
+
 def split_options(name: str, options: Mapping) -> tuple[dict, dict]:
     """Returns the options of `write`, the entry's own ones included, and those of `load`.
 
     Raises:
         ValueError: for an option that neither has.
     """
-    entry = ENTRIES[name]
+    entry = find(name)
     known = [_keywords(part) for part in KINDS[entry.kind]]
     unknown = sorted(set(options) - set(known[0]) - set(known[1]))
     if unknown:
@@ -174,7 +183,7 @@ def find_files(name: str, data_dir: Path) -> dict[str, Path]:
     Raises:
         FileNotFoundError: naming what `data_dir` must hold.
     """
-    entry = ENTRIES[name]
+    entry = find(name)
     found = {}
     for role, places in entry.files.items():
         candidates = (data_dir / (place + suffix) for place in places for suffix in _SUFFIXES)

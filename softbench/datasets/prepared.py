@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,43 @@ def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) ->
             f"`options`: {', '.join(load)} is chosen when the set is loaded. Received: {load}"
         )
     files = catalog.find_files(name, Path(data_dir))
+    kind = catalog.ENTRIES[name].kind
+
+    def fill(store: FolderStore) -> dict:
+        return catalog.KINDS[kind].write(store, files, **write)
+
+    return write_folder(name, kind, out, fill, options=write, files=files)
+
+
+def new_folder(name: str, out: str | Path) -> Path:
+    """Returns `<out>/<name>`, or raises FileExistsError if it is there already."""
     target = Path(out) / name
     if target.exists():
         raise FileExistsError(f"`out` must not hold {name} yet. Received: {str(target)!r}")
-    entry = catalog.ENTRIES[name]
-    manifest = {"format": FORMAT, "dataset": name, "kind": entry.kind, "options": write}
-    with _all_or_nothing(target) as folder:
+    return target
+
+
+def write_folder(
+    name: str,
+    kind: str,
+    out: str | Path,
+    fill: Callable[[FolderStore], dict],
+    *,
+    options: Mapping,
+    files: Mapping[str, Path],
+) -> dict:
+    """Writes `<out>/<name>`, all of it or nothing, and returns its manifest.
+
+    Args:
+        name, out: of the folder.
+        kind: in `catalog.KINDS`.
+        fill: writes the arrays into a store and returns the facts.
+        options, files: what the arrays were made with, and of.
+    """
+    manifest = {"format": FORMAT, "dataset": name, "kind": kind, "options": dict(options)}
+    with _all_or_nothing(new_folder(name, out)) as folder:
         store = FolderStore(folder)
-        manifest["facts"] = catalog.KINDS[entry.kind].write(store, files, **write)
+        manifest["facts"] = fill(store)
         store.close()
         manifest["sources"] = {r: _described(corpus_files(path)) for r, path in files.items()}
         manifest["files"] = _described(sorted(folder.iterdir()))

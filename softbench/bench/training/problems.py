@@ -33,6 +33,8 @@ class Problem(NamedTuple):
         counts: (n,) occurrences of each class in the training data.
         encoder: model from inputs to hidden vectors (..., d).
         train: batches (x, y), in the order in which they are trained on.
+        held_out: "valid" or "test" -> batches (x, y, weight); None of recommenders, which are
+            asked for every user's next item.
         examples: labels per training step: tokens of a language, rows of a multi-label set.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
             `softbench.metrics.RankingTotals`; of the most frequent classes if the model is None.
@@ -63,6 +65,7 @@ class Problem(NamedTuple):
     num_rows: int | None = None
     tied: Callable[[keras.layers.Layer], keras.Model] | None = None
     oracle: Callable[[str], dict] | None = None
+    held_out: Callable[[str], Any] | None = None
 
 
 def load(config: dict, data_dir: str | None) -> Problem:
@@ -142,6 +145,7 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         head_kwargs={"kernel_initializer": uniform, "bias_initializer": uniform.clone()},
         callbacks=lambda: [models.CarryState()],
         optimizer=optimizer,
+        held_out=held_out.__getitem__,
     )
 
 
@@ -278,6 +282,7 @@ def _independent_rows(
         probe=probe,
         tree=tree,
         num_rows=getattr(train, "num_numbers", None),
+        held_out=held_out,
     )
 
 

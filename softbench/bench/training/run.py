@@ -36,6 +36,11 @@ class _Training(NamedTuple):
 
 def run(job: Job) -> None:
     """Trains the cell's method, evaluating after every epoch; fills `job.result`."""
+    trained(job)
+
+
+def trained(job: Job) -> tuple[keras.Model, Problem]:
+    """As `run`; returns the model, with its best weights where the config keeps them."""
     config, result = job.config, job.result
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
@@ -47,7 +52,7 @@ def run(job: Job) -> None:
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model, best = fit(job, method, problem, spec)
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
-    repetitions = config["timing"]["head_repetitions"]
+    repetitions = config.get("timing", {}).get("head_repetitions", 0)
     if repetitions and not isinstance(model.encoder.output, dict):
         result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
     if best.arrays:
@@ -55,6 +60,7 @@ def run(job: Job) -> None:
         point = result["curve"][best.place]
         result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
         result["best"] |= _final(point, problem.evaluate(model, "test"))
+    return model, problem
 
 
 def _by_split(scores: Mapping[str, Mapping]) -> dict:

@@ -24,36 +24,37 @@ class TreeInputs(NamedTuple):
     """How a problem's tree is fitted and fed.
 
     Attributes:
-        points: () -> features (N, v), NumPy or SciPy-sparse, and labels (N,), one for each point.
+        points: split -> features (N, v), NumPy or SciPy-sparse, and labels (N,), one for each
+            point.
         features: (fitted tree, inputs of the encoder) -> what the tree is asked with, symbolic
             (B, v) or (B, k).
     """
 
-    points: Callable[[], tuple[Any, np.ndarray]]
+    points: Callable[[str], tuple[Any, np.ndarray]]
     features: Callable[[AdversarialTree, list[Tensor]], Tensor]
 
 
 def bag_inputs(data: datasets.MultiLabelData, dense: bool) -> TreeInputs:
     """Of rows of features; a row with several labels is a point for each of them."""
 
-    def points() -> tuple[sp.csr_matrix, np.ndarray]:
-        sizes = np.diff(data.train_labels.indptr)
-        labels = np.asarray(data.train_labels.indices)
+    def points(split: str) -> tuple[Any, np.ndarray]:
+        features, own = data.split(split)
+        sizes, labels = np.diff(own.indptr), np.asarray(own.indices)
         if np.all(sizes == 1):  # no copy of the features, which may be all that memory holds
-            return data.train_features, labels
-        return data.train_features[np.repeat(np.arange(len(sizes)), sizes)], labels
+            return features, labels
+        return features[np.repeat(np.arange(len(sizes)), sizes)], labels
 
-    def features(tree: AdversarialTree, inputs: list[Tensor]) -> Tensor:
+    def asked(tree: AdversarialTree, inputs: list[Tensor]) -> Tensor:
         return inputs[0] if dense else _projected(tree, inputs)
 
-    return TreeInputs(points, features)
+    return TreeInputs(points, asked)
 
 
 def triple_inputs(data: datasets.TripleData) -> TreeInputs:
     """Of pairs (head, relation) as two ones among the entities and the relations."""
 
-    def points() -> tuple[sp.csr_matrix, np.ndarray]:
-        heads, relations, tails = np.asarray(data.train).T
+    def points(split: str) -> tuple[sp.csr_matrix, np.ndarray]:
+        heads, relations, tails = np.asarray(data.split(split)).T
         columns = np.stack([heads, data.num_classes + relations], axis=-1).ravel()
         ends = np.arange(0, len(columns) + 1, 2)
         shape = (len(tails), data.num_classes + data.num_relations)
@@ -98,18 +99,22 @@ def fit_tree(
         )
     start = time.perf_counter()
     tree = AdversarialTree(seed=seed, **sampler.get("config", {}))
-    tree.fit(*inputs.points(), num_classes, verbose=0)
+    tree.fit(*inputs.points("train"), num_classes, verbose=0)
     return tree, time.perf_counter() - start
 
 
 def tree_scores(tree: AdversarialTree, inputs: TreeInputs, counts: np.ndarray) -> dict[str, float]:
-    """Mean log p_n(y | x) of the training points, and that of the labels' frequencies."""
-    features, labels = inputs.points()
-    frequency = counts[labels] / counts.sum()
-    return {
-        "log_likelihood": tree.log_likelihood(features, labels),
-        "frequency_log_likelihood": float(np.log(frequency).mean()),
-    }
+    """Mean log p_n(y | x) of training and validation points, and of the labels' frequencies.
+
+    One is added to each count for the validation points, whose labels may be new.
+    """
+    found = {}
+    for prefix, split, own in (("", "train", counts), ("valid_", "valid", counts + 1)):
+        features, labels = inputs.points(split)
+        found[f"{prefix}log_likelihood"] = tree.log_likelihood(features, labels)
+        frequency = own[labels] / own.sum()
+        found[f"{prefix}frequency_log_likelihood"] = float(np.log(frequency).mean())
+    return found
 
 
 def with_tree(encoder: keras.Model, tree: AdversarialTree, inputs: TreeInputs) -> keras.Model:
