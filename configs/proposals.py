@@ -7,7 +7,8 @@
 The first is about a language, Penn Treebank, the second about a recommender, the items of Amazon
 Beauty, where the softmax is far from the frequencies: the SASRec of `sequences`, for ten epochs.
 The third is about 197,030 words: the LSTM of `large_vocabulary`, for 3,000 steps of 800 words with
-1,000 unigram draws shared by them, since the full softmax would take hours.
+1,000 unigram draws shared by them, since the full softmax would take hours; it is asked at the end
+alone.
 
 On Penn Treebank the head is that of `gradient_bias` (a small LSTM, normalised embeddings, one epoch
 of the full softmax). A head is kept after 10 %, 50 % and 100 % of its steps. At each point every
@@ -119,9 +120,10 @@ def get_config(part=None):
         task="proposals",
         method_table=table,
         options={
-            "fractions": (0.1, 0.5, 1.0),  # of the training steps
-            "stale": dict.fromkeys(STALE, 0.1),  # row -> fraction at which it was fitted
-            "following": FOLLOWING,
+            "fractions": (1.0,) if part == "eltec" else (0.1, 0.5, 1.0),  # of the training steps
+            # row -> fraction at which it was fitted
+            "stale": {} if part == "eltec" else dict.fromkeys(STALE, 0.1),
+            "following": () if part == "eltec" else FOLLOWING,
             "timing": {"rounds": 5, "block": 4, "max_seconds": 10.0},  # of `timing.in_turn`
         },
         cell_timeout_s=3 * 3600.0,
