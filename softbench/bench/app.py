@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import config_flags
@@ -188,68 +188,64 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     config = own_data.named(read_config(values))
     config_lib.check(config)
     launcher = launchers.get(values.launcher or "local", config["cluster"], values.minutes)
+    call = _Call(argv, values, config, launcher)
     cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
     if config["rates"]:
-        return _with_rates(config, cells, workdir, values, argv, show, launcher)
+        return _with_rates(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)
     if values.list:
         listing.show(cells, workdir)
         return 0
-    return _run(config, cells, workdir, values, argv, show, launcher)
+    return _run(call, cells, workdir, show)
+
+
+class _Call(NamedTuple):
+    """A command line, and what it says."""
+
+    argv: list[str]
+    values: flags.FlagValues
+    config: dict
+    launcher: Any
 
 
 def _with_rates(
-    config: dict,
-    cells: list[matrix.Cell],
-    workdir: Path,
-    values: flags.FlagValues,
-    argv: list[str],
-    show: Callable[[Path], None],
-    launcher: Any,
+    call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]
 ) -> int:
     """Runs the grid of rates, then the cells with the best of each."""
-    if values.shard:
+    if call.values.shard:
         raise ConfigError(
             "--shard does not go with --config.rates, which needs all short runs of a method: "
             "start the same command several times, they share the cells. "
-            f"Received: {values.shard!r}"
+            f"Received: {call.values.shard!r}"
         )
     trials, place = rates.trials(cells), workdir / rates.FOLDER
-    if values.list:
+    if call.values.list:
         listing.show(trials, place)
         return 0
-    if _run(config, trials, place, values, argv, lambda folder: None, launcher) == OUT_OF_TIME:
+    if _run(call, trials, place, lambda folder: None) == OUT_OF_TIME:
         return OUT_OF_TIME
-    best, failed = rates.chosen(cells, workdir, config_lib.judge(config))
+    best, failed = rates.chosen(cells, workdir, config_lib.judge(call.config))
     for name in failed:
         print(f"softbench: {place}: no rate of {name} has a result; it is left out", flush=True)
-    status = _run(config, best, workdir, values, argv, show, launcher) if best else 1
+    status = _run(call, best, workdir, show) if best else 1
     return max(bool(failed), status)
 
 
-def _run(
-    config: dict,
-    cells: list[matrix.Cell],
-    workdir: Path,
-    values: flags.FlagValues,
-    argv: list[str],
-    show: Callable[[Path], None],
-    launcher: Any,
-) -> int:
+def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]) -> int:
     """Runs cells and shows what came of them; returns the exit status."""
-    data_dir = _data_dir(values.data_dir)
+    values, data_dir = call.values, _data_dir(call.values.data_dir)
     pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
     _check_data(pending, data_dir)
     runner.prepare(workdir)
     environment.check_backends(cell.config["backend"] for cell in pending)
     if pending:
         cells = own_data.read(cells, workdir)
-    records.write_plan(workdir, config)
-    command = _command(argv)
+    records.write_plan(workdir, call.config)
+    command = _command(call.argv)
     if other := provenance.mixture(workdir, pending, data_dir):
         print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
-    how = values.retry_failed, values.checkpoint_minutes, launcher
+    how = values.retry_failed, values.checkpoint_minutes, call.launcher
     statuses = runner.run_cells(cells, workdir, data_dir, command, *how)
     _, damaged = records.read_folder(workdir)
     for name, why in damaged.items():
