@@ -149,10 +149,10 @@ STRATOS = (
     Claim(
         "stratos-local",
         "Lemma 2.1",
-        "The least loss of local NCE is that of the lemma: the optimal critic has it (within 3 %), "
+        "The least loss of local NCE is that of the lemma: the optimal critic has it (within 1 %), "
         "and no trained one a smaller one.",
         (
-            *(Part(_local("optimal", N), 0.97, 1.03) for N in (2, 64, 512)),
+            *(Part(_local("optimal", N), 0.99, 1.01) for N in (2, 64, 512)),
             *(Part(_local("binary", N), low=1) for N in (2, 64, 512)),
         ),
     ),
