@@ -136,7 +136,7 @@ class Numbers(NamedTuple):
             if self.exact:
                 return Ratio(found.value, 0.0, of="exact")
             if self.error:
-                error = found.value * self._relative(records)
+                error = abs(found.value) * self._relative(records)
                 return Ratio(found.value, error, of="by the standard error of the record")
             return found
         except (LookupError, TypeError, ZeroDivisionError) as error:
