@@ -17,6 +17,7 @@ TIMES = {
     "head_ms",
     "peak_memory_mb",
     "processor_seconds",
+    "processors",
     "resident_mb",
     "seconds",
     "started_at",

@@ -44,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     curve_path.unlink(missing_ok=True)
     os.environ["KERAS_BACKEND"] = cell["config"]["backend"]
     record = new_record(job)
+    processors = environment.Processors()
     result: dict = {}
     if mistakes := _mistakes(job.get("check", ())):
         (partial / f"{cell['id']}.mistakes").write_text("\n".join(mistakes))
@@ -63,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     record |= result
     record["device"] = environment.device(cell["config"]["backend"])
     record["peak_memory_mb"] = environment.peak_memory_mb()
+    record["processors"] = processors.used()
     records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
     if record["status"] != "crashed":  # tried again, a crashed cell goes on
         checkpoints.remove(checkpoint)

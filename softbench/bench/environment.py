@@ -80,6 +80,43 @@ def cpu_name(cpuinfo: str | None = None) -> str:
     return name
 
 
+class Processors:
+    """How many processors this process and its children use from now on, and all other programs.
+
+    Args:
+        stat: a file in the format of /proc/stat.
+    """
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat, self._start = stat, (0.0, 0.0, 0.0)
+        self._start = self._seconds()
+
+    def used(self) -> dict[str, float] | None:
+        """Means over the time since then, and how many there are; None where no one counts them."""
+        wall, busy, own = (
+            now - then for now, then in zip(self._seconds(), self._start, strict=True)
+        )
+        if busy <= 0 or wall <= 0:
+            return None
+        others = max(busy - own, 0.0)
+        return {
+            "count": os.cpu_count() or 1,
+            "own": round(own / wall, 2),
+            "others": round(others / wall, 2),
+        }
+
+    def _seconds(self) -> tuple[float, float, float]:
+        """The time, that of all busy processors, and that of this process and its children."""
+        parts = os.times()
+        own = parts.user + parts.system + parts.children_user + parts.children_system
+        try:
+            ticks = [int(x) for x in self._stat.read_text().splitlines()[0].split()[1:9]]
+        except (OSError, ValueError, IndexError):
+            return parts.elapsed, 0.0, own
+        idle = sum(ticks[3:5])  # and waiting for files; what other machines took ("steal") is not
+        return parts.elapsed, (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), own
+
+
 def git_state() -> dict[str, object]:
     """Returns commit and dirty flag of the checkout that softbench is imported from, or nulls."""
     root = Path(__file__).resolve().parents[2]

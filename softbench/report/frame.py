@@ -120,8 +120,17 @@ def _provenance(record: Mapping) -> dict:
         "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
         "code": record.get("code"),
         "data": record.get("data"),
+        "shared_clock": _shared_clock(record.get("processors") or {}),
         "error": error[-1] if error else "",
     }
+
+
+def _shared_clock(processors: Mapping) -> bool:
+    """Whether other programs may have made the times longer."""
+    others, busy = (
+        sum(processors.get(k, 0.0) for k in own) for own in (["others"], ["own", "others"])
+    )
+    return others >= 0.1 and busy > processors["count"] - 0.5
 
 
 def points(records: list[dict]) -> pd.DataFrame:

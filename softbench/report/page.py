@@ -179,6 +179,7 @@ def _provenance(cells: pd.DataFrame, seeds: list[str]) -> list[str]:
         f"* Software: {md.literal('; '.join(known['software']))}",
         f"* Commit: {md.literal(', '.join(known['commit']))}",
         *seeds,
+        *_clock(cells),
         *_versions("the code", cells["code"]),
         *(line for name, own in cells.groupby("corpus") for line in _versions(name, own["data"])),
         "",
@@ -203,6 +204,18 @@ def _seeds(cells: pd.DataFrame) -> list[str]:
     if (rows == 1).all():
         return ["* Seeds: every row is of a single seed."]
     return [f"* Seeds: a single one for {', '.join(map(md.code, single))}."]
+
+
+def _clock(cells: pd.DataFrame) -> list[str]:
+    """A line that names the rows whose times are not those of an idle machine."""
+    shared = cells[cells["shared_clock"]]
+    if not len(shared):
+        return []
+    rows = (shared["method"] + " (seed " + shared["seed"].astype(str) + ")").unique()
+    return [
+        "* Clock: shared with other programs, so that times are longer than on an idle machine, "
+        f"for {', '.join(map(md.code, rows))}."
+    ]
 
 
 def _versions(name: str, digests: pd.Series) -> list[str]:

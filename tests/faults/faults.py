@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 ENDLESS = "--config.epochs=20000"
 TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
-TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb"}
+TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb", "processors"}
 TIMES |= {"command", "git"}  # which name the folder of the config, and what was done meanwhile
 SMALL = """
 from softbench.bench.config import experiment

@@ -7,13 +7,16 @@ from softbench.report.verdicts.rawat import AT_1, LANGUAGE, XMC
 from softbench.report.verdicts.rule import Claim, Part, better
 from softbench.report.verdicts.trained import Sooner
 
-HIERARCHY, WD50K = ("adversarial", "hierarchy-bag"), ("adversarial", "wd50k-pair")
+HIERARCHY, WD50K, ELTEC = (
+    ("adversarial", group) for group in ("hierarchy-bag", "wd50k-pair", "states_eltec-hun-linear")
+)
 ACCURACY = "valid_accuracy"
 BASELINES = ("uniform", "frequency", "nce", "augment_reduce", "one_vs_each")
 # {group: (experiment, group, methods, measure, what the data are)}
 BY_TIME = {
     "hierarchy": (*HIERARCHY, "adversarial", ACCURACY, "A generated hierarchy, n = 200,000"),
     "wd50k": (*WD50K, "adversarial", ACCURACY, "wd50k, n = 41,334"),
+    "eltec": (*ELTEC, "adversarial", ACCURACY, "Fixed states of a language model, n = 197,030"),
     **{
         f"xmc-{group}": ("xmc", group, tree, AT_1, f"{group}, 100 draws, busy machine")
         for group, tree in (
@@ -57,7 +60,7 @@ BAMLER_MANDT = (
             (Part(Sooner(*where, "adversarial", "frequency"), high=1),),
             f"{where[1]}: other data than the paper's",
         )
-        for where in (HIERARCHY, WD50K)
+        for where in (HIERARCHY, WD50K, ELTEC)
     ),
     *(
         Claim(
@@ -67,7 +70,7 @@ BAMLER_MANDT = (
             tuple(better(*where, "adversarial", other, ACCURACY) for other in BASELINES),
             f"{where[1]}: other data than the paper's",
         )
-        for where in (HIERARCHY, WD50K)
+        for where in (HIERARCHY, WD50K, ELTEC)
     ),
     Claim(
         "bamler-theorem-2",
