@@ -60,6 +60,8 @@ def get_config():
         "nce_binary": noise("binary", 1000, BIAS, counts=COUNTS, share_draws=True),
         "rff": sampled("rff", 1000, NORMALISED, **rff),
         "in_batch": sampled("in_batch", 1000, BIAS, counts="train"),
+        "codebook": sampled("codebook", 1000, BIAS, counts=COUNTS, share_draws=True),
+        "midx": sampled("codebook", 1000, BIAS, counts_power=0, share_draws=True),
         "unigram_2500": sampled("unigram", 2500, BIAS, **FLAT),
         "in_batch_unigram": row(
             "SampledSoftmax",

@@ -8,6 +8,9 @@ also m = 100, and a batch of 256 that shares m = 100 draws. The paper's numbers 
 loss; it does not say on what hardware. Draw, loss and update are separate compiled calls with their
 results awaited, and all methods of a problem take turns inside one process.
 
+`codebook` has no counts here, so that its k-means has no weights: its times are also those of MIDX
+(arXiv 2501.08563) with classes drawn uniformly within a cell.
+
 `exp_product` is the yardstick of `exp`: one product of the batch with the normalised table, and the
 log-sum-exp of the scores.
 

@@ -8,9 +8,10 @@ over all n or v rows. What is left to grow with n is the draw from a kernel's su
 of rows, of the table and of these sums, that a batch touches.
 
 `uniform`, `codebook`, `rff` and `rff_exact` (the softmax's own shares within blocks of 32 classes)
-draw 100 classes for every row, `rff_shared` 1,000 for the batch, of 128 rows and of 1,024: its
-draws cost the same for both. `memory_mb` is the peak of the whole process: generating the data,
-training, evaluating.
+draw 100 classes for every row, and so do the two rows of MIDX (arXiv 2501.08563: an unweighted
+k-means, and classes within a cell drawn uniformly or by their counts). `rff_shared` draws 1,000 for
+the batch, of 128 rows and of 1,024: its draws cost the same for both. `memory_mb` is the peak of
+the whole process: generating the data, training, evaluating.
 
 `--config.preset=accelerator`, JAX on one GPU of 80 GB: batches of 1,024 and 4,096 at the shapes of
 WikiLSHTC-325K and Amazon-3M (2,812,281 labels, 337,067 features), and of as many features with
@@ -80,6 +81,8 @@ def get_config():
         method_table={
             "uniform": sampled("uniform", 100, HEAD),
             "codebook": sampled("codebook", 100, HEAD, counts="train"),
+            "midx": sampled("codebook", 100, HEAD, counts_power=0),
+            "midx_popularity": sampled("codebook", 100, HEAD, counts_power=0, prior="train + 1"),
             "rff": sampled("rff", 100, HEAD, **features),
             "rff_exact": sampled("rff", 100, HEAD, within_block="exact", **features),
             "rff_shared": sampled("rff", 1000, HEAD, share_draws=True, **features),

@@ -109,6 +109,18 @@ def test_equal_times_are_compared_at_the_best_point():
     assert ratio.value == 180 / 150 and ratio.of == "single seed, best within 20 s"
 
 
+def test_another_device_does_not_matter_after_equal_steps():
+    elsewhere = {"kind": "cpu", "name": "Another", "count": 2}
+    made = [make_record(0, 50.0, method="a"), make_record(0, 100.0, device=elsewhere)]
+    assert A_BELOW_FULL.source.ratio(Records({"demo": made})).value == 0.5
+    for record in made:
+        record["config"]["max_train_seconds"] = 20
+    assert "no setting" in A_BELOW_FULL.source.ratio(Records({"demo": made})).missing
+    made = [curve("base", 0.1), curve("fast", 0.2) | {"device": elsewhere}]
+    found = Sooner("demo", GROUP, "fast", "base").ratio(Records({"demo": made}))
+    assert "no setting" in found.missing
+
+
 def curve(method, *values):
     record = make_record(method=method)
     points = enumerate(values, 1)

@@ -31,7 +31,8 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
         device: its name.
         epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
-        setting: all that must agree for methods to be compared.
+        setting: all that must agree for methods to be compared; problem: the same but for the
+            device, which decides times alone.
         variant: all that must agree for two records to be seeds of one row.
     """
     sources = [_source(place, record) for place, record in enumerate(records)]
@@ -65,6 +66,7 @@ def _source(place: int, record: Mapping) -> dict:
         "device": device.get("name"),
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
+        "problem": json.dumps(setting[:2], sort_keys=True),
         "setting": json.dumps(setting, sort_keys=True),
         "variant": json.dumps(variant, sort_keys=True),
     }

@@ -28,7 +28,7 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     if key not in points:
         return found
     sizes: dict[str, int] = {}
-    for (group, _), own in points.dropna(subset=key).groupby(["group", "setting"]):
+    for (group, _), own in points.dropna(subset=key).groupby(["group", "problem"]):
         methods = _methods(records[place] for place in own["record"].unique())
         for argument, words in _NUMBERS.items():
             rows, place = _rows(methods, argument), f"{group}-{argument}"

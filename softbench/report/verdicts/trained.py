@@ -12,9 +12,9 @@ from softbench.report.verdicts.ratios import Ratio, Records, none, over_seeds
 class Trained(NamedTuple):
     """A measure of two rows of training, seed by seed.
 
-    After the last point of the learning curve that both have; where they trained for equal times,
-    the best point of each. Of several settings the one with the most common seeds, of these the
-    longest.
+    After the last point of the learning curve that both have, on whatever device; where they
+    trained for equal times, the best point of each, on the same device. Of several settings the one
+    with the most common seeds, of these the longest.
 
     Attributes:
         experiment, group: where; the group is `dataset-model`.
@@ -83,8 +83,9 @@ def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> R
     if lacking or source.metric not in points:
         what = ", ".join(f"`{name}`" for name in lacking) or source.metric
         return none(f"no result of {what} on {source.experiment}")
+    timed = (points["budget"] > 0) | (compare is _seconds)
     found = []
-    for _, own in points.groupby("setting", sort=False):
+    for _, own in points.groupby(points["setting"].where(timed, points["problem"]), sort=False):
         sides = [_curves(own, name) for name in (source.left, source.right)]
         pairs = [(sides[0][seed], sides[1][seed]) for seed in sides[0] if seed in sides[1]]
         if pairs:
