@@ -53,7 +53,7 @@ ACCUMULATOR = 1e-8
 UNIGRAM = sampler("unigram", counts="train + 1")
 # Scores of NCE are log-probabilities: a class that no step has touched must not stand at 0.
 SELF_NORMALISED = biases(-11.5)  # about -log n of both
-GRID = (0.01, 0.03, 0.1, 0.3, 1.0)
+GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 SETS = {
     # rates of the methods, in the order of METHODS; ridge of the tree; seconds of training
     # Held-out mean log p_n in a trial with N = 500,000: -10.00 with a ridge of 0.1, -8.51 with 10,
