@@ -31,8 +31,9 @@ the rate of the others), on `hierarchy` 60 s of uniform and 90 s of adversarial 
 methods have the same; there 1.0 gave uniform noise 0.012 more and a far worse likelihood:
 `uniform_r1000` has been run beside. `<method>_r<1000 times the rate>` are rows of this grid. They
 are the rates of the class rows; the rows of the encoder have 0.1. On `eltec` rates, the strength of
-the paper's regulariser (eq. 6; rows `<method>_l<1e6 times it>`) and the ridge were chosen by the
-validation likelihood after two passes, as its accuracies differ by less than their error:
+the paper's regulariser (eq. 6; rows `<method>_l<1e6 times it>`) were chosen by the validation
+likelihood after two passes, as its accuracies differ by less than their error; the ridge is that of
+a first trial, within 0.01 of the best of four:
 
     softbench --config=configs/adversarial.py:eltec --config.max_train_seconds=0 \\
         --config.epochs=2 --config.methods=frequency_r30,frequency_r100,frequency_r300 ...

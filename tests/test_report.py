@@ -53,6 +53,11 @@ def test_a_page_marks_the_rows_of_a_single_seed():
     assert "* Seeds: every row is of a single seed.\n" in text(full[0], alone)
     assert "* Seeds: a single one for `exp`.\n" in text(*full, alone)
     assert "* Seeds:" not in text(*full)
+    other = make_record(cell="other")
+    other["config"] = {**other["config"], "dataset": {"name": "other"}}
+    assert "* Seeds: a single one for `full` on `other-lstm_small`; `exp`.\n" in text(
+        *full, other, alone
+    )
 
 
 def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():

@@ -129,10 +129,8 @@ def _provenance(record: Mapping) -> dict:
 
 def _shared_clock(processors: Mapping) -> bool:
     """Whether other programs may have made the times longer."""
-    others, busy = (
-        sum(processors.get(k, 0.0) for k in own) for own in (["others"], ["own", "others"])
-    )
-    return others >= 0.1 and busy > processors["count"] - 0.5
+    others = processors.get("others", 0.0)
+    return others >= 0.1 and processors["own"] + others > processors["count"] - 0.5
 
 
 def points(records: list[dict]) -> pd.DataFrame:

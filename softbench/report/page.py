@@ -196,14 +196,24 @@ def _device_memory(cells: pd.DataFrame) -> list[str]:
 
 
 def _seeds(cells: pd.DataFrame) -> list[str]:
-    """A line that marks the rows of a single seed; none if all have several."""
+    """A line that marks the rows of a single seed; none if all have several.
+
+    Where a method has other rows, with several, it says on what data and model it has one.
+    """
     rows = cells[cells["status"] == "ok"].groupby(_ROW, dropna=False, sort=False)["seed"].nunique()
-    single = rows.index[rows == 1].get_level_values("method").unique()
+    rows = rows.reset_index()
+    single, several = rows[rows["seed"] == 1], rows[rows["seed"] > 1]
     if not len(single):
         return []
-    if (rows == 1).all():
+    if not len(several):
         return ["* Seeds: every row is of a single seed."]
-    return [f"* Seeds: a single one for {', '.join(map(md.code, single))}."]
+    places = single.groupby("method", sort=False)["group"].unique()
+    among = several["method"].unique()
+    words = [
+        f"{md.code(name)} on {', '.join(map(md.code, groups))}" if name in among else md.code(name)
+        for name, groups in places.items()
+    ]
+    return [f"* Seeds: a single one for {'; '.join(words)}."]
 
 
 def _clock(cells: pd.DataFrame) -> list[str]:
