@@ -128,8 +128,9 @@ def curve(method, *values):
     return record
 
 
-def test_seconds_to_what_another_row_ends_with():
-    made = [curve("base", 0.1, 0.2, 0.5, 0.4), curve("fast", 0.4, 0.1), curve("slow", 0.3, 0.3)]
+def test_seconds_to_the_best_value_of_another_row():
+    """Which one that overfits passes twice: it ends with 0.4."""
+    made = [curve("base", 0.1, 0.4, 0.5, 0.4), curve("fast", 0.5, 0.1), curve("slow", 0.4, 0.4)]
     records = Records({"demo": made})
     fast, slow = (Sooner("demo", GROUP, name, "base").ratio(records) for name in ("fast", "slow"))
     assert fast.value == 10 / 30

@@ -44,13 +44,14 @@ class Trained(NamedTuple):
 
 
 class Sooner(NamedTuple):
-    """Seconds until a row has the value that another one ends with, over the other one's own.
+    """Seconds until a row has the best value of another one, over the other one's own.
 
-    A row that does not come to it counts with all its seconds.
+    Not the value that the other one ends with: a row that overfits passes that long before its best
+    one. A row that does not come to the value counts with all its seconds.
 
     Attributes:
         experiment, group: where; the group is `dataset-model`.
-        left, right: names of the methods; what the latter ends with is the goal.
+        left, right: names of the methods; the best value of the latter is the goal.
         metric: key of the learning curve, of which more is better.
     """
 
@@ -68,7 +69,7 @@ class Sooner(NamedTuple):
     @property
     def words(self) -> str:
         """What is divided by what."""
-        return f"seconds of `{self.left}` / `{self.right}` to the latter's last value"
+        return f"seconds of `{self.left}` / `{self.right}` to the latter's best value"
 
     def ratio(self, records: Records) -> Ratio:
         """Returns the ratio."""
@@ -121,7 +122,7 @@ def _seconds(pairs: list, metric: str) -> tuple[int, list[float], str]:
     """Steps, ratios of the seconds and how many reached the goal in words."""
     ratios, missed = [], 0
     for left, right in pairs:
-        goal = right[metric].iloc[-1]
+        goal = right[metric].max()
         reached = left["seconds"][left[metric] >= goal]
         missed += reached.empty
         own = left["seconds"].iloc[-1] if reached.empty else reached.iloc[0]
