@@ -10,7 +10,8 @@ from conftest import assert_drawn_from, compiled, rejects, to_numpy
 from scipy import stats
 from test_samplers import B, D, batch, class_counts, make_table
 
-from softbench import SampledSoftmax, samplers
+from softbench import RowAdagrad, SampledSoftmax, samplers
+from softbench.samplers.codebook import follow
 
 SIGNIFICANCE = 1e-4
 N, DRAWS = 33, 3000
@@ -369,3 +370,44 @@ def test_numbers_that_do_not_fit():
         "second": {"class_name": "uniform", "config": {"share_draws": 4}},
     }
     rejects("share_draws", samplers.get, {"class_name": "mixed", "config": config})
+
+
+def shared(name, **config):
+    return {"class_name": name, "config": {"share_draws": True, **config}}
+
+
+BOOK = shared("codebook", num_codewords=3)
+WITH_BOOK = {"class_name": "mixed", "config": {"first": BOOK, "second": shared("uniform")}}
+TOP = {"num_top": 2, "groups": 1, "tail": shared("uniform"), "counts": [1] * N}
+FOLLOWING = {
+    "mixed": WITH_BOOK,
+    "nested": {"class_name": "mixed", "config": {"first": WITH_BOOK, "second": shared("uniform")}},
+    "top_and_tail": {"class_name": "top_and_tail", "config": TOP},
+    "kernel": {"class_name": "mixed", "config": {"first": BOOK, "second": shared("quadratic")}},
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+def test_one_codebook_decides_which_rows_it_is_told_of(monkeypatch, case):
+    """Its own choice within composites, nested ones as well; all rows beside a kernel."""
+    monkeypatch.setattr(follow, "FOLLOWED", 4)
+    head = SampledSoftmax(N, FOLLOWING[case], 4, row_optimizer=RowAdagrad(0.1))
+    head.build((None, D))
+    assert head.follower() is head.sampler
+    found, further = head.sampler.followed(keras.ops.arange(10, dtype="int32"))
+    if case == "kernel":
+        assert found.shape[0] == 10 and not further
+    else:
+        assert found.shape[0] <= 4 and "weight" in further
+    rows = head.table.rows(found)
+    before = [to_numpy(v) + 0 for v in head.sampler.weights]
+    head.sampler.rows_changed(head.table, found, rows, rows + 1.0, **further)
+    after = map(to_numpy, head.sampler.weights)
+    assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_mixture_of_static_samplers_is_told_of_no_rows():
+    config = {"first": "uniform", "second": "log_uniform"}
+    config = {"class_name": "mixed", "config": config}
+    head = SampledSoftmax(N, config, 4, row_optimizer=RowAdagrad(0.1))
+    assert head.follower() is None

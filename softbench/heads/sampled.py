@@ -85,8 +85,7 @@ class SampledHead(TableHead):
 
     def follower(self) -> Sampler | None:
         """The sampler, if it is to be told which rows were updated."""
-        follows = type(self.sampler).rows_changed is not Sampler.rows_changed
-        return self.sampler if follows else None
+        return self.sampler if self.sampler.follows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)

@@ -231,6 +231,11 @@ class Sampler(keras.layers.Layer):
         """log q (n,) of a sampler with `share_draws`: the one that the batch (B, d) shares."""
         return self.log_prob(table, hidden[:1])[0]
 
+    @property
+    def follows(self) -> bool:
+        """Whether it is to be told of row updates, by `rows_changed`."""
+        return type(self).rows_changed is not Sampler.rows_changed
+
     def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
         """Those of the touched ids (U,) that `rows_changed` is told of, and its other arguments.
 

@@ -9,12 +9,13 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.composite import Composite
 from softbench.samplers.groups import of_examples
 from softbench.samplers.registry import get, serialize
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class Mixed(Sampler):
+class Mixed(Composite):
     """m1 draws from `first` and m2 from `second`: m1 = round(weight m) of m, or given numbers.
 
     The draws are stratified: E[count_i] = m1 q1(i) + m2 q2(i) exactly, and every draw is corrected
@@ -83,6 +84,10 @@ class Mixed(Sampler):
         self.num_sampled = None if num_sampled is None else _checked_numbers(num_sampled)
 
     @property
+    def parts(self) -> tuple[Sampler, ...]:
+        return self.first, self.second
+
+    @property
     def groups(self) -> int | None:
         return self.first.groups or self.second.groups
 
@@ -91,7 +96,7 @@ class Mixed(Sampler):
         return bool(self.first.share_draws) != bool(self.second.share_draws)
 
     def arrange(self, hidden: Tensor) -> Tensor | None:
-        orders = (part.arrange(hidden) for part in (self.first, self.second))
+        orders = (part.arrange(hidden) for part in self.parts)
         return next((order for order in orders if order is not None), None)
 
     def sizes(self, num_sampled: int) -> tuple[int, int]:
@@ -122,7 +127,7 @@ class Mixed(Sampler):
                 part.build(table_shape, size, table)
 
     def _parts(self, num_sampled: int) -> list[tuple[Sampler, int]]:
-        return list(zip((self.first, self.second), self.sizes(num_sampled), strict=True))
+        return list(zip(self.parts, self.sizes(num_sampled), strict=True))
 
     @property
     def uses_present(self) -> bool:
@@ -211,14 +216,6 @@ class Mixed(Sampler):
             for part, size in self._parts(self.drawn)
         ]
         return ops.logaddexp(*parts) - self.log_size(hidden, self.drawn)
-
-    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
-        for part in (self.first, self.second):
-            part.rows_changed(table, ids, old_rows, new_rows)
-
-    def refresh(self, table: Any) -> None:
-        for part in (self.first, self.second):
-            part.refresh(table)
 
     def get_config(self) -> dict:
         parts = {"first": serialize(self.first), "second": serialize(self.second)}

@@ -88,8 +88,7 @@ def make_steps(
         logits = ops.where(hits, -float("inf"), logits)
         return losses.sampled_softmax(true_logit, logits, None, log_expected_count)
 
-    follows = type(sampler).rows_changed is not samplers.Sampler.rows_changed
-    told = (sampler.rows_changed, None, sampler.followed) if follows else ()
+    told = (sampler.rows_changed, None, sampler.followed) if sampler.follows else ()
 
     def update(ids: Any, gradient: Any) -> None:
         table.apply_row_gradients(ids, [gradient], *told)

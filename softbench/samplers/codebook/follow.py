@@ -31,7 +31,7 @@ from softbench.state import add_constant, add_state, check_one_replica
 
 SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
 SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer, at most
-FOLLOWED = 4096  # touched rows that the sums follow in a step
+FOLLOWED = 1024  # touched rows that the sums follow in a step
 
 
 class FollowingCodebook(Sampler):
@@ -224,16 +224,39 @@ class FollowingCodebook(Sampler):
         assign_when(due, list(self.followers.values()), values)
 
     def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
-        """Every k-th of ids (U,), `FOLLOWED` at most, and k for each; others in the next step.
+        """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
-        Sums over these rows times k are those over all, on average over k steps.
+        Systematic sampling: points at equal distances in the running sum of a, all shifted by a
+        fraction of the distance that differs from step to step. Each stands for a weight of one
+        distance, so that on average over the steps every class counts with its own. One that is
+        heavier than the distance is never left out, so a frequent class that every step moves does
+        not come at once with the moves of many. Fewer ids are all followed.
         """
         size = ops.shape(ids)[0]
-        every = size // FOLLOWED + 1
-        first = ops.mod(read(self.cursor) // self._share, every)
-        places = first + every * ops.arange(-(-size // every), dtype="int32")
-        share = ops.where(places < size, ops.cast(every, "float32"), 0.0)
-        return ops.take(ids, ops.minimum(places, size - 1), axis=0), {"share": share}
+        known = isinstance(size, int)
+        if known and size <= FOLLOWED:
+            return ids, {}
+        every, weight = size <= FOLLOWED, self._weight_of(ids)
+        running = ops.cumsum(weight)
+        distance = running[-1] / FOLLOWED
+        count = FOLLOWED if known else ops.minimum(size, FOLLOWED)
+        order = ops.arange(count, dtype="int32")
+        points = (ops.cast(order, "float32") + self._shift()) * distance
+        past = ops.cast(ops.searchsorted(running, points, side="right"), "int32")
+        places = ops.where(every, order, ops.minimum(past, size - 1))
+        own = ops.take(weight, places, axis=0)
+        weight = ops.where(ops.logical_or(every, own == 0), own, distance)
+        return ops.take(ids, places, axis=0), {"weight": weight}
+
+    def _shift(self) -> Tensor:
+        """In [0, 1): multiples of the golden ratio, modulo 1, one for each training step."""
+        step = ops.mod(read(self.cursor) // self._share, 2**15)
+        return ops.cast(ops.mod(step * 20_251, 2**15), "float32") / 2**15
+
+    def _weight_of(self, ids: Tensor) -> Tensor:
+        """a of ids (U,), 0 where they are padding."""
+        weight = gather_rows(self.applied, ops.minimum(ids, self.units - 1))
+        return ops.where(ids < self.units, weight, 0.0)
 
     def rows_changed(
         self,
@@ -241,15 +264,14 @@ class FollowingCodebook(Sampler):
         ids: Tensor,
         old_rows: Tensor,
         new_rows: Tensor,
-        share: float | Tensor = 1.0,
+        weight: Tensor | None = None,
     ) -> None:
         if table.row_optimizer is None:
             return
-        safe = ops.minimum(ids, self.units - 1)
-        weight = ops.where(ids < self.units, gather_rows(self.applied, safe) * share, 0.0)
+        weight = self._weight_of(ids) if weight is None else weight
         moved = table.normalized(new_rows) - table.normalized(old_rows)
         sizes = self.codewords.first.shape[0], self.codewords.second.shape[0]
-        cell = gather_rows(self.cells.cell, safe)
+        cell = gather_rows(self.cells.cell, ops.minimum(ids, self.units - 1))
         change = fit.statistics(moved, weight, cell, sizes, self.quantizer)
         self.sums.first.assign_add(change.first)
         if self.quantizer != "single":

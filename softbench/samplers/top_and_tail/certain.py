@@ -13,6 +13,7 @@ from softbench.common import Tensor
 from softbench.ops import assign_when, gather_rows, number_at_most, read
 from softbench.samplers.base import Sampler
 from softbench.samplers.codebook.sampler import Codebook
+from softbench.samplers.composite import Composite
 from softbench.samplers.groups import by_groups
 from softbench.samplers.in_batch import InBatch
 from softbench.samplers.static import StaticSampler
@@ -35,7 +36,7 @@ class _Estimates(NamedTuple):
     hidden: Tensor
 
 
-class CertainClasses(Sampler):
+class CertainClasses(Composite):
     """The choice of the certain classes; `TopAndTail` has the arguments, the draws and the words.
 
     Attributes:
@@ -50,6 +51,10 @@ class CertainClasses(Sampler):
     num_top: int
     num_candidates: int | None
     num_sampled: int
+
+    @property
+    def parts(self) -> tuple[Sampler, ...]:
+        return self.top, self.tail
 
     def _add_odds(self) -> None:
         size = self.top.cells.size

@@ -160,7 +160,7 @@ class TopAndTail(CertainClasses):
         super().build(table_shape, num_sampled, table)
         if self.counts is not None:
             check_length(self.counts, self.units)
-        for part in (self.top, self.tail):
+        for part in self.parts:
             if not part.built:
                 part.build(table_shape, num_sampled, table)
         self.num_sampled = num_sampled or 1
@@ -241,14 +241,9 @@ class TopAndTail(CertainClasses):
         log_q = by_groups(self._log_prob(table, hidden, None, None), groups)[:, 0]
         return log_q[0] if self.groups is None else log_q
 
-    def rows_changed(self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor) -> None:
-        for part in (self.top, self.tail):
-            part.rows_changed(table, ids, old_rows, new_rows)
-
     def refresh(self, table: Any) -> None:
         self._check_built(table)
-        for part in (self.top, self.tail):
-            part.refresh(table)
+        super().refresh(table)
         self.odds.assign(self._odds())
 
     def get_config(self) -> dict:
