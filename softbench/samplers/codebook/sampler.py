@@ -49,11 +49,11 @@ class Codebook(FollowingCodebook):
     How it follows the table. A full fit when built: k-means++ with candidates and Lloyd passes, on
     all or on 256 K classes. With a `row_optimizer` the codewords stay, in each step, the means of
     the rows of their cells: 1,024 of the touched rows are looked at, in proportion to their
-    weights, each for a weight that it stands for. Cells are looked for again for n / `refresh_every` classes a step in turn, 1,024 at most,
-    and come into use together when all had their turn. Otherwise every
-    `refresh_every`-th training step makes one Lloyd pass over all classes, O(n K d), and computes
-    the weights afresh. `refresh(table)`, another full fit, is for a table that was assigned by
-    hand.
+    weights, each for a weight that it stands for. Cells are looked for again for n /
+    `refresh_every` classes a step in turn, 1,024 at most, and come into use together when all had
+    their turn. Otherwise every `refresh_every`-th training step makes one Lloyd pass over all
+    classes, O(n K d), and computes the weights afresh. `refresh(table)`, another full fit, is for a
+    table that was assigned by hand.
 
     Args:
         num_codewords: K; with fewer classes, their number.
