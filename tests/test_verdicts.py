@@ -112,6 +112,7 @@ def test_equal_times_are_compared_at_the_best_point():
 def test_another_device_does_not_matter_after_equal_steps():
     elsewhere = {"kind": "cpu", "name": "Another", "count": 2}
     made = [make_record(0, 50.0, method="a"), make_record(0, 100.0, device=elsewhere)]
+    made[1]["config"]["environment"] = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     assert A_BELOW_FULL.source.ratio(Records({"demo": made})).value == 0.5
     for record in made:
         record["config"]["max_train_seconds"] = 20

@@ -32,7 +32,7 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         device: its name.
         epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
         setting: all that must agree for methods to be compared; problem: the same but for the
-            device, which decides times alone.
+            device and the environment variables, which decide times alone.
         variant: all that must agree for two records to be seeds of one row.
     """
     sources = [_source(place, record) for place, record in enumerate(records)]
@@ -51,6 +51,7 @@ def _source(place: int, record: Mapping) -> dict:
     dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
     same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
     setting = [f"{dataset}-{model}", same, device.get("name")]
+    problem = [setting[0], {key: value for key, value in same.items() if key != "environment"}]
     variant = [*setting, config["methods"], config.get("epochs"), device]
     return {
         "record": place,
@@ -66,7 +67,7 @@ def _source(place: int, record: Mapping) -> dict:
         "device": device.get("name"),
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
-        "problem": json.dumps(setting[:2], sort_keys=True),
+        "problem": json.dumps(problem, sort_keys=True),
         "setting": json.dumps(setting, sort_keys=True),
         "variant": json.dumps(variant, sort_keys=True),
     }
