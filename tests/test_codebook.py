@@ -289,6 +289,28 @@ def test_few_touched_rows_are_all_followed(monkeypatch):
     assert not further
 
 
+@pytest.mark.parametrize("followed", [2, 4])
+def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
+    """There are then no rows to follow, on TensorFlow not even padding."""
+    monkeypatch.setattr(follow, "FOLLOWED", followed)
+    sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
+    told = sampler.rows_changed, None, sampler.followed
+
+    def update(ids, gradients):
+        table.apply_row_gradients(ids, [gradients], *told)
+        return ids
+
+    step = compiled(update, sampler, table)
+    before = [to_numpy(v) + 0 for v in sampler.codewords]
+    for bad in (np.nan, 1.0):
+        step(np.array([3, 5, 8], "int32"), np.full((3, D), bad, "float32"))
+        moved = [
+            not np.array_equal(a, to_numpy(b))
+            for a, b in zip(before, sampler.codewords, strict=True)
+        ]
+        assert any(moved) == bool(np.isfinite(bad))
+
+
 def test_refresh_counts_training_steps():
     """Under an ordinary optimizer: a Lloyd pass at every third step, from the first on."""
     head = head_of({"refresh_every": 3, "counts_power": 0.0})

@@ -238,7 +238,7 @@ class FollowingCodebook(Sampler):
             return ids, {}
         every, weight = size <= FOLLOWED, self._weight_of(ids)
         running = ops.cumsum(weight)
-        distance = running[-1] / FOLLOWED
+        distance = ops.sum(weight) / FOLLOWED  # of no ids as well
         count = FOLLOWED if known else ops.minimum(size, FOLLOWED)
         order = ops.arange(count, dtype="int32")
         points = (ops.cast(order, "float32") + self._shift()) * distance
