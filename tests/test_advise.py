@@ -192,6 +192,20 @@ def test_evidence_is_of_runs_that_were_not_cut_short(epochs, steps, found):
     assert len(json.loads(evidence.text([page]))) == found
 
 
+@pytest.mark.parametrize("seconds, found", [(0, 1), (60, 0)])
+def test_environment_variables_matter_to_equal_times_alone(seconds, found):
+    config = {"task": "train", "epochs": 3, "seed": 0, "max_train_seconds": seconds}
+    config |= {"dataset": {"name": "d"}, "model": {"name": "lstm"}}
+    own = {"status": "ok", "num_classes": 5_000, "curve": [{"valid_nll": 1.0}]}
+    rows = {"FullSoftmax": {}, "SampledHinge": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}}
+    made = [
+        {**own, "config": {**config, "methods": {"m": {"head": head}}, "environment": environment}}
+        for head, environment in rows.items()
+    ]
+    page = type("Page", (), {"name": "p", "records": made})
+    assert len(json.loads(evidence.text([page]))) == found
+
+
 def test_the_evidence_that_ships_is_that_of_the_records():
     pages, _ = front.read_all(ROOT / "results")
     assert evidence.text(pages) == (ROOT / evidence.PATH).read_text()

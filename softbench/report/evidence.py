@@ -46,7 +46,10 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
         steps = config.get("steps_per_epoch", 0) * max(1, config.get("epochs", 1))
         fits = fits and not 0 < steps < FEWEST_STEPS
         if fits and record.get("num_classes", 0) >= FEWEST:
-            same = {k: v for k, v in config.items() if k not in ("methods", "seed", "optimizer")}
+            # After equal steps it does not matter what only decides times.
+            apart = ["methods", "seed", "optimizer"]
+            apart += [] if config.get("max_train_seconds") else ["environment"]
+            same = {k: v for k, v in config.items() if k not in apart}
             groups.setdefault(json.dumps(same, sort_keys=True), []).append(record)
     return [entry for own in groups.values() if (entry := _entry(page, own))]
 

@@ -152,6 +152,20 @@ def largest(weight: Tensor, size: int, uniform: Tensor) -> tuple[Tensor, Tensor]
     return ids, ops.maximum(ops.take(weight, ids, axis=0), priority[size])
 
 
+def in_proportion(weight: Tensor, size: int | Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Systematic sampling: `size` places of weight (U,), and the weight that each stands for.
+
+    Points at equal distances in the running sum of the weights, all shifted by a fraction `shift`
+    of the distance. Each stands for one distance, so on average over the shifts every place counts
+    with its own weight; one that is heavier than the distance is never left out.
+    """
+    running, distance = ops.cumsum(weight), ops.sum(weight) / ops.cast(size, "float32")
+    points = (ops.cast(ops.arange(size), "float32") + shift) * distance
+    past = ops.cast(ops.searchsorted(running, points, side="right"), "int32")
+    places = ops.minimum(past, ops.shape(weight)[0] - 1)
+    return places, ops.where(ops.take(weight, places, axis=0) > 0, distance, 0.0)
+
+
 def fit(
     kernel: Tensor,
     weight: Tensor,

@@ -226,27 +226,19 @@ class FollowingCodebook(Sampler):
     def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
         """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
-        Systematic sampling: points at equal distances in the running sum of a, all shifted by a
-        fraction of the distance that differs from step to step. Each stands for a weight of one
-        distance, so that on average over the steps every class counts with its own. One that is
-        heavier than the distance is never left out, so a frequent class that every step moves does
-        not come at once with the moves of many. Fewer ids are all followed.
+        A frequent class that every step moves is never left out, so it does not come at once with
+        the moves of many steps. Fewer ids are all followed.
         """
         size = ops.shape(ids)[0]
         known = isinstance(size, int)
         if known and size <= FOLLOWED:
             return ids, {}
-        every, weight = size <= FOLLOWED, self._weight_of(ids)
-        running = ops.cumsum(weight)
-        distance = ops.sum(weight) / FOLLOWED  # of no ids as well
-        count = FOLLOWED if known else ops.minimum(size, FOLLOWED)
-        order = ops.arange(count, dtype="int32")
-        points = (ops.cast(order, "float32") + self._shift()) * distance
-        past = ops.cast(ops.searchsorted(running, points, side="right"), "int32")
-        places = ops.where(every, order, ops.minimum(past, size - 1))
-        own = ops.take(weight, places, axis=0)
-        weight = ops.where(ops.logical_or(every, own == 0), own, distance)
-        return ops.take(ids, places, axis=0), {"weight": weight}
+        count, weight = FOLLOWED if known else ops.minimum(size, FOLLOWED), self._weight_of(ids)
+        places, share = fit.in_proportion(weight, count, self._shift())
+        if not known:
+            places = ops.where(size > FOLLOWED, places, ops.arange(count, dtype="int32"))
+            share = ops.where(size > FOLLOWED, share, ops.take(weight, places, axis=0))
+        return ops.take(ids, places, axis=0), {"weight": share}
 
     def _shift(self) -> Tensor:
         """In [0, 1): multiples of the golden ratio, modulo 1, one for each training step."""
