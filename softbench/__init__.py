@@ -1,13 +1,14 @@
 """Keras layers that replace `Dense(n)` and its softmax cross-entropy, for large n.
 
 Names are loaded when first used, so that `softbench.datasets` and the benchmark's own
-bookkeeping do not import Keras or a backend. After `import keras`, what a saved model is made of
-is loaded at once: `keras.saving.load_model` finds it by its registered name.
+bookkeeping do not import Keras or a backend. What a saved model is made of is loaded with Keras,
+before or after: `keras.saving.load_model` finds it by its registered name.
 """
 
 import importlib
-import sys
 from typing import Any
+
+from softbench import registration
 
 __version__ = "0.1.0"
 
@@ -44,8 +45,6 @@ _MODULES = (
     "serving",
 )
 
-_SAVED = ("metrics", "models", "prediction")  # with what these import: all that Keras saves
-
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
@@ -61,6 +60,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if "keras" in sys.modules:
-    for _name in _SAVED:
-        importlib.import_module(f"softbench.{_name}")
+registration.register_after_keras()

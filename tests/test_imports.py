@@ -16,7 +16,7 @@ from softbench.bench import tasks
 PACKAGE = Path(softbench.__file__).parent
 # From the ground up; a room imports from itself and from those below it.
 ROOMS = (
-    ("common", "commands"),
+    ("common", "commands", "registration"),
     ("ops",),
     ("labels", "distribution"),
     ("state", "partition", "losses", "metrics", "datasets"),

@@ -54,7 +54,8 @@ def test_samplers_are_saved_by_names_of_their_own(name):
     assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
 
 
-def test_a_new_process_needs_no_more_than_the_two_imports():
+@pytest.mark.parametrize("first", ["softbench", "softbench.table"])
+def test_a_new_process_needs_no_more_than_the_two_imports(first):
     """All that is registered is found, and a saved model loads, before a name of it is used."""
     written = r"register_keras_serializable\(PACKAGE\)\nclass (\w+)"
     package = Path(softbench.__file__).parent
@@ -62,7 +63,7 @@ def test_a_new_process_needs_no_more_than_the_two_imports():
         name for file in package.rglob("*.py") for name in re.findall(written, file.read_text())
     ]
     code = f"""
-import keras, softbench
+import {first}, keras, softbench
 found = [keras.saving.get_registered_object("softbench>" + name) for name in {names}]
 model = keras.saving.load_model({str(DATA / "tree_jax.keras")!r})
 print(sum(cls is None for cls in found), len(model.weights) > 0)
