@@ -60,8 +60,8 @@ PAPER = {
 ALPHA = 0.1
 
 # At first log Z is near 0 with biases of -log(10,000); the paper does not say where a head starts.
-# Binary NCE needs that, and so do the regularised rows: from biases of 0 the regulariser starts with
-# a loss of 8 nats. The losses of `full` and ranking NCE do not depend on such a constant.
+# Binary NCE needs that, and so do the regularised rows, where biases of 0 would add 8 nats to the
+# first loss. The losses of `full` and ranking NCE do not depend on such a constant.
 SELF_NORMALISED = biases(-9.21)
 OBJECTIVES = {"ranking": {}, "binary": SELF_NORMALISED}
 

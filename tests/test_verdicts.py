@@ -122,6 +122,18 @@ def test_another_device_does_not_matter_after_equal_steps():
     assert "no setting" in found.missing
 
 
+def test_each_seed_of_equal_times_may_have_a_device_of_its_own():
+    """One that both rows have: the third seed of `a` has no partner where it ran."""
+    made = []
+    for seed, (left, right) in enumerate([("One", "One"), ("Other", "Other"), ("One", "Other")]):
+        for method, best, name in (("a", 90.0 + seed, left), ("full", 100.0, right)):
+            device = {"kind": "cpu", "name": name, "count": 2}
+            made.append(make_record(seed, best, method=method, device=device))
+            made[-1]["config"]["max_train_seconds"] = 20
+    ratio = A_BELOW_FULL.source.ratio(Records({"demo": made}))
+    assert ratio.value == pytest.approx(0.905) and ratio.of == "2 seeds, best within 20 s"
+
+
 def curve(method, *values):
     record = make_record(method=method)
     points = enumerate(values, 1)

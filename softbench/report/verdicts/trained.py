@@ -13,8 +13,8 @@ class Trained(NamedTuple):
     """A measure of two rows of training, seed by seed.
 
     After the last point of the learning curve that both have, on whatever device; where they
-    trained for equal times, the best point of each, on the same device. Of several settings the one
-    with the most common seeds, of these the longest.
+    trained for equal times, the best point of each, both on the same device, which another seed
+    need not have. Of several settings the one with the most common seeds, of these the longest.
 
     Attributes:
         experiment, group: where; the group is `dataset-model`.
@@ -84,13 +84,13 @@ def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> R
     if lacking or source.metric not in points:
         what = ", ".join(f"`{name}`" for name in lacking) or source.metric
         return none(f"no result of {what} on {source.experiment}")
-    timed = (points["budget"] > 0) | (compare is _seconds)
     found = []
-    for _, own in points.groupby(points["setting"].where(timed, points["problem"]), sort=False):
-        sides = [_curves(own, name) for name in (source.left, source.right)]
-        pairs = [(sides[0][seed], sides[1][seed]) for seed in sides[0] if seed in sides[1]]
+    for _, own in points.groupby("problem", sort=False):
+        timed = compare is _seconds or own["budget"].iloc[0] > 0
+        left, right = (_curves(own, name, timed) for name in (source.left, source.right))
+        pairs = {key[0]: (left[key], right[key]) for key in left if key in right}
         if pairs:
-            steps, values, after = compare(pairs, source.metric)
+            steps, values, after = compare(list(pairs.values()), source.metric)
             found.append((len(pairs), steps, values, after))
     if not found:
         return none(f"`{source.left}` and `{source.right}` have no setting and seed in common")
@@ -98,11 +98,11 @@ def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> R
     return over_seeds(values, after)
 
 
-def _curves(points: pd.DataFrame, method: str) -> dict[int, pd.DataFrame]:
-    """{seed: the longest learning curve} of a method."""
+def _curves(points: pd.DataFrame, method: str, timed: bool) -> dict[tuple, pd.DataFrame]:
+    """{(seed, setting if timed): the longest learning curve} of a method, the longest last."""
     own = points[points["method"] == method]
-    curves = [curve for _, curve in own.groupby("record")]
-    return {curve["seed"].iloc[0]: curve for curve in sorted(curves, key=len)}
+    curves = sorted((curve for _, curve in own.groupby("record")), key=len)
+    return {(c["seed"].iloc[0], c["setting"].iloc[0] if timed else ""): c for c in curves}
 
 
 def _at_common_point(pairs: list, metric: str) -> tuple[int, list[float], str]:
