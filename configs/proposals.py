@@ -50,7 +50,7 @@ BEAUTY = {
     "epochs": 10,
 }
 ELTEC = {
-    "title": "Proposals on a head of 197,030 words while it trains: quality, and cost of a draw",
+    "title": "Proposals on a head of 197,030 words: quality, and cost of a draw",
     "dataset": {
         "name": "eltec-hun",
         "valid_fraction": 0.0015,
