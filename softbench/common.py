@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 PACKAGE = "softbench"  # under which Keras registers the classes
+BACKENDS = ("tensorflow", "jax")  # those of Keras that softbench runs on
 Tensor = Any  # of either backend
 
 

@@ -11,11 +11,15 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from softbench.common import BACKENDS
+
 SAVED = ("metrics", "models", "prediction")  # with what these import: all that Keras saves
 
 
 def register() -> None:
-    """Imports the modules of what Keras saves."""
+    """Imports the modules of what Keras saves, on a backend that they run on."""
+    if sys.modules["keras"].backend.backend() not in BACKENDS:
+        return  # `softbench.datasets` is of use there; a head says what is wrong
     for name in SAVED:
         importlib.import_module(f"softbench.{name}")
 

@@ -4,9 +4,12 @@ Imports are read from the source, those inside functions too, so that none hides
 """
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import softbench
 from softbench.bench import tasks
@@ -14,7 +17,8 @@ from softbench.bench import tasks
 PACKAGE = Path(softbench.__file__).parent
 # From the ground up; a room imports from itself and from those below it.
 ROOMS = (
-    ("common", "commands", "registration"),
+    ("common", "commands"),
+    ("registration",),
     ("ops",),
     ("labels", "distribution"),
     ("state", "partition", "losses", "metrics", "datasets"),
@@ -132,3 +136,12 @@ for name in {LIGHT}:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
+
+
+@pytest.mark.parametrize("imports", ["softbench, keras", "keras, softbench"])
+def test_on_another_backend_only_what_needs_one_is_an_error(imports):
+    code = f"import {imports}; from softbench import datasets; print('here'); softbench.FullSoftmax"
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert run.stdout.strip() == "here" and "Received: KERAS_BACKEND='numpy'" in run.stderr

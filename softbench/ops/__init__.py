@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 
-if keras.backend.backend() not in ("tensorflow", "jax"):
+from softbench.common import BACKENDS
+
+if keras.backend.backend() not in BACKENDS:
     raise ImportError(
         "softbench runs on the Keras backends 'tensorflow' and 'jax'. "
         f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
