@@ -4,6 +4,7 @@ Imports are read from the source, those inside functions too, so that none hides
 """
 
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -138,6 +139,7 @@ for name in {LIGHT}:
     assert run.returncode == 0, run.stderr[-2000:]
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="Keras' NumPy backend needs JAX")
 @pytest.mark.parametrize("imports", ["softbench, keras", "keras, softbench"])
 def test_on_another_backend_only_what_needs_one_is_an_error(imports):
     code = f"import {imports}; from softbench import datasets; print('here'); softbench.FullSoftmax"
