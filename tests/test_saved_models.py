@@ -54,7 +54,7 @@ def test_samplers_are_saved_by_names_of_their_own(name):
     assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
 
 
-@pytest.mark.parametrize("first", ["softbench", "softbench.table"])
+@pytest.mark.parametrize("first", ["keras", "softbench", "softbench.table"])
 def test_a_new_process_needs_no_more_than_the_two_imports(first):
     """All that is registered is found, and a saved model loads, before a name of it is used."""
     written = r"register_keras_serializable\(PACKAGE\)\nclass (\w+)"

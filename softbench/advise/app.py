@@ -16,6 +16,7 @@ from softbench.advise import kinds, ranking, trained
 from softbench.advise import quality as quality_lib
 from softbench.advise.choices import Problem
 from softbench.commands import ConfigError
+from softbench.common import BACKENDS
 from softbench.report.evidence import kind
 
 NEEDS = tuple(quality_lib.MEASURES)
@@ -56,9 +57,8 @@ def _define() -> flags.FlagValues:
     words = "Folder that keeps the records of --data; default: none are kept."
     flags.DEFINE_string("workdir", None, words, flag_values=values)
     flags.DEFINE_list("methods", [], "Only these rows.", flag_values=values)
-    backends = ["tensorflow", "jax"]
     words = "Default: KERAS_BACKEND, or the one that is installed."
-    flags.DEFINE_enum("backend", None, backends, words, flag_values=values)
+    flags.DEFINE_enum("backend", None, list(BACKENDS), words, flag_values=values)
     return values
 
 
@@ -142,7 +142,7 @@ def _chosen(tried: dict, names: list[str]) -> dict:
 
 def _backend(wanted: str | None) -> str:
     """The backend's name; it must be installed."""
-    installed = [b for b in ("tensorflow", "jax") if importlib.util.find_spec(b)]
+    installed = [b for b in BACKENDS if importlib.util.find_spec(b)]
     wanted = wanted or os.environ.get("KERAS_BACKEND") or next(iter(installed), "tensorflow")
     if wanted not in installed:
         line = f"pip install 'softbench[{wanted}]'"

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from softbench.bench.tasks import TASKS
 from softbench.commands import ConfigError
+from softbench.common import BACKENDS
 
 _DEFAULTS = {
     "experiment": "",
@@ -218,7 +219,7 @@ def check(config: Mapping) -> None:
     Raises:
         ConfigError: Naming the key and what was received.
     """
-    if config["backend"] not in ("tensorflow", "jax"):
+    if config["backend"] not in BACKENDS:
         raise _wrong("--backend must be `tensorflow` or `jax`", config["backend"])
     if not config["seeds"]:
         raise _wrong("--config.seeds must hold one seed or more", config["seeds"])

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import softbench
 from softbench.commands import ConfigError
+from softbench.common import BACKENDS
 
 
 def check_backends(backends: Iterable[str]) -> None:
     """Raises a ConfigError, which says what to install, unless all backends are there."""
     for backend in dict.fromkeys(backends):
         if importlib.util.find_spec(backend) is None:
-            here = [b for b in ("tensorflow", "jax") if importlib.util.find_spec(b)]
+            here = [b for b in BACKENDS if importlib.util.find_spec(b)]
             other = f"--backend={here[0]}, which is" if here else "another --backend"
             raise ConfigError(
                 f"--backend={backend} must be installed: pip install 'softbench[{backend}]'; or "
