@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 from conftest import BACKEND, assert_drawn_from, codebook_reference, compiled, to_numpy
+from keras import ops
 
 from softbench import ClassTable, RowAdagrad, SampledSoftmax, samplers
-from softbench.samplers.codebook import fit, follow
+from softbench.samplers.codebook import cells, fit, follow
 
 N, D, B, DRAWS = 40, 4, 3, 4000
 # name -> arguments of the sampler, arguments of the table
@@ -146,6 +147,28 @@ def test_the_weights_decide():
     rows = to_numpy(table.kernel)[heavy].astype(float)
     nearest = np.linalg.norm(rows[:, None] - first, axis=-1).min(-1)
     assert np.all(nearest < 1e-2)
+
+
+# A group of level 0 that is also the top; two levels; three.
+@pytest.mark.parametrize("units", [1, 9, 16, 100, 300])
+def test_a_search_finds_the_interval_and_its_length(units):
+    rng = np.random.default_rng(units)
+    cell = rng.integers(0, 7, units).astype("int32")
+    weight = rng.integers(1, 5, units) * (rng.random(units) < 0.6)
+    weight[units // 2] = 3
+    own = cells.Cells(units, 7, weighted=True)
+    laid = cells.laid_out(
+        ops.convert_to_tensor(cell), ops.convert_to_tensor(weight.astype("float32")), size=7
+    )
+    own.build(lambda name: lambda shape, dtype=None: laid[name])
+    starts = to_numpy(laid["starts"])
+    points = np.unique(np.clip(np.concatenate([starts - 1, starts]), 0, starts[-1]))
+    place, length = (to_numpy(x) for x in compiled(own.interval_of)(points[None].astype("int32")))
+    inside = points < starts[-1]
+    expected = np.searchsorted(starts, points, side="right") - 1
+    np.testing.assert_array_equal(place[0], expected)
+    np.testing.assert_array_equal(length[0][inside], np.diff(starts)[expected[inside]])
+    assert (length[0][inside] > 0).all() and (length[0][~inside] == 0).all() and (~inside).any()
 
 
 def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):

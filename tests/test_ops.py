@@ -169,3 +169,43 @@ def test_a_child_without_mass_is_not_chosen(size):
     np.testing.assert_array_equal(child[clear], expected[clear])
     nothing = to_numpy(compiled(sum_tree.choose)(0 * repeated[:2], uniform[:2]))
     assert (nothing == size - 1).all()
+
+
+# One group; several, the last of them not full; the most that are one line; more than that.
+@pytest.mark.parametrize("size", [1, 5, 16, 23, 40, 1024, 1500])
+def test_draws_from_masses(size):
+    """Of eleven orders of magnitude, half of the places without mass."""
+    rng = np.random.default_rng(size)
+    masses = 10.0 ** rng.uniform(-8, 3, (4, size)) * (rng.random((4, size)) < 0.5)
+    masses[:, size // 2] = 1.0
+    masses[3] = 0
+    masses = masses.astype("float32")
+    generator = keras.random.SeedGenerator(0)
+
+    def drawn(masses):
+        return sum_tree.draw(masses, 50_000, generator)
+
+    places = to_numpy(drawn(ops.convert_to_tensor(masses)))
+    assert places.shape == (4, 50_000) and (places[3] == size - 1).all()
+    for mass, found in zip(masses[:3].astype(float), places[:3], strict=True):
+        assert (mass[found] > 0).all()
+        share, observed = mass / mass.sum(), np.bincount(found, minlength=size)
+        often = share * len(found) > 5
+        observed = np.append(observed[often], observed[~often].sum())
+        share = np.append(share[often], share[~often].sum())
+        if len(share[share > 0]) > 1:
+            assert chi_square(observed[share > 0], share[share > 0]) > SIGNIFICANCE
+
+
+@pytest.mark.skipif(not own.FLOAT64, reason="no float64 here")
+def test_a_line_keeps_small_masses():
+    """Behind a mass of one those of 1e-9 differ in float64, and are all the same in float32."""
+    masses = np.random.default_rng(0).uniform(0, 1e-9, (2, 1000)).astype("float32")
+    masses[:, 500:600] = 0
+    masses[:, 0] = 1.0
+    line = to_numpy(sum_tree._line(ops.convert_to_tensor(masses)))
+    assert line.dtype == np.float64 and line.shape == (2, 1008)
+    for nothing, before in ((slice(500, 600), 499), (slice(1000, None), 999)):
+        np.testing.assert_array_equal(line[:, nothing] - line[:, before : before + 1], 0)
+    own_mass = np.diff(line[:, :1000], axis=1)[:, 15:]
+    np.testing.assert_allclose(own_mass, masses[:, 16:], rtol=1e-5, atol=1e-15)

@@ -27,6 +27,7 @@ from softbench.ops.search_jax import number_at_most as number_at_most
 SCATTER_UNDER_JIT = True
 READ_COPIES = False
 COND_COPIES = True  # `cond` copies the variables that both of its functions update
+FLOAT64 = False  # only where the user has switched it on for all
 
 
 def read(variable: keras.Variable) -> Tensor:

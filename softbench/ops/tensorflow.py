@@ -27,6 +27,7 @@ SCATTER_UNDER_JIT = False
 # A variable that a scatter has updated is copied whenever all of it is read.
 READ_COPIES = True
 COND_COPIES = False  # `cond` updates variables in place
+FLOAT64 = True  # at hand without a switch
 # The values that `read_once` has read, by the ids of their variables.
 _READ: ContextVar[dict[int, Tensor] | None] = ContextVar("read", default=None)
 

@@ -3,7 +3,9 @@
 Masses (R, n) are summed in groups of 16, those sums again, until 16 are left. A draw goes down
 with a fresh uniform number at each level, so its precision is float32's at every level instead
 of float32's over the whole cumulative sum, and it reads 16 numbers a level: O(m log n) after
-the O(n) sums. Shape letters: R rows (the batch, or 1), n classes, m samples.
+the O(n) sums. Few masses are one line where the backend has float64: a draw is one search among
+running sums, as precise as the descent. Shape letters: R rows (the batch, or 1), n classes, m
+samples.
 """
 
 from typing import Any
@@ -13,9 +15,10 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import matmul_float32, number_at_most, take_rows
+from softbench.ops import FLOAT64, matmul_float32, number_at_most, take_rows
 
 BRANCHING = 16
+LINE = 1024  # masses of a row that are one line, at most
 
 
 def partial_sums(masses: Tensor, widest: int = BRANCHING) -> list[Tensor]:
@@ -36,13 +39,29 @@ def _grouped(masses: Tensor) -> Tensor:
     return ops.reshape(padded, (-1, groups, BRANCHING))
 
 
-def draw(masses: Tensor, num_sampled: int, seed: Any) -> Tensor:
+def draw(masses: Tensor, num_sampled: int, seed: Any, widest: int = BRANCHING) -> Tensor:
     """`num_sampled` positions (R, m), each with probability mass / (sum of its row's masses).
 
     A position without mass is never drawn unless its row has none at all; that row's draws are
-    its last position.
+    its last position. `widest` is that of `partial_sums`, where the masses are no line.
     """
-    return descend(partial_sums(masses), masses.shape[-1], num_sampled, seed)
+    size = masses.shape[-1]
+    if not FLOAT64 or size > LINE:
+        return descend(partial_sums(masses, widest), size, num_sampled, seed)
+    uniform = keras.random.uniform((ops.shape(masses)[0], num_sampled), dtype="float64", seed=seed)
+    return ops.minimum(_first_past(_line(masses), uniform), size - 1)
+
+
+def _line(masses: Tensor) -> Tensor:
+    """The running sums (R, n) of masses (R, n) in float64, filled up to a multiple of 16.
+
+    Within 16 they are float32's, so that a place without mass adds nothing there; the first of a
+    group begins with exactly the sum that the group before it ends with.
+    """
+    within = ops.cast(running_sums(_grouped(masses)), "float64")
+    ends = ops.cumsum(within[:, :, -1], axis=1)
+    before = ops.pad(ends[:, :-1], ((0, 0), (1, 0)))
+    return ops.reshape(within + before[:, :, None], (-1, within.shape[1] * BRANCHING))
 
 
 def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Tensor:
@@ -52,6 +71,8 @@ def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Ten
     # One group: all draws look at it.
     position = _first_past(running_sums(levels[0])[:, 0], uniform[0])
     for depth, level in enumerate(levels[1:], 1):
+        # A row without mass comes to the last place of the padding, which is no group.
+        position = ops.minimum(position, level.shape[1] - 1)
         if level.shape[1] <= num_sampled:  # fewer groups than draws
             running = take_entries(running_sums(level), position)
         else:

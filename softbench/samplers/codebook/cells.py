@@ -14,8 +14,9 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, random_integers, read
+from softbench.ops import gather_rows, number_at_most, random_integers, read
 from softbench.samplers.static import GROUP, LARGEST_TOTAL, search
+from softbench.samplers.sum_tree import take_entries
 from softbench.state import add_state
 
 TOTAL = 2.0**30  # about what integer weights add up to
@@ -33,7 +34,11 @@ def exclusive_sums(widths: Tensor) -> Tensor:
 
 
 def levels_of(table: Tensor) -> dict[str, Tensor]:
-    """`static.search_levels` of a tensor, by name."""
+    """`static.search_levels` of a tensor, by name.
+
+    A group of level 0 has one column more, the first entry of the next group: what a search has
+    read there then holds where the interval it found begins, and where it ends.
+    """
     found: dict[str, Tensor] = {}
     while not found or table.shape[0] > 1:
         groups = -(-table.shape[0] // GROUP)
@@ -41,7 +46,8 @@ def levels_of(table: Tensor) -> dict[str, Tensor]:
         padded = ops.pad(table, ((0, missing),), constant_values=LARGEST_TOTAL)
         found[f"level_{len(found)}"] = ops.reshape(padded, (groups, GROUP))
         table = padded[::GROUP]
-    return found
+    following = ops.pad(found["level_0"][1:, :1], ((0, 1), (0, 0)), constant_values=LARGEST_TOTAL)
+    return found | {"level_0": ops.concatenate([found["level_0"], following], axis=1)}
 
 
 def laid_out(cell: Tensor, weight: Tensor | None, *, size: int) -> dict[str, Tensor]:
@@ -94,7 +100,8 @@ class Cells(keras.layers.Layer):
             self.starts, groups = add("starts", self.units + 1), self.units + 1
             while not self.levels or groups > 1:
                 groups = -(-groups // GROUP)
-                self.levels.append(add(f"level_{len(self.levels)}", groups, GROUP))
+                columns = GROUP if self.levels else GROUP + 1
+                self.levels.append(add(f"level_{len(self.levels)}", groups, columns))
 
     def masses(self) -> Tensor:
         """Integer weight of every cell (C,)."""
@@ -109,10 +116,11 @@ class Cells(keras.layers.Layer):
         """Integer weight of the class at `place` (N)."""
         return self.start(place + 1) - self.start(place)
 
-    def draw(self, cell: Tensor, left_out: Tensor | None, seed: Any) -> Tensor:
-        """The place in `order` of a class drawn from each of the cells (R, m), by weight.
+    def draw(self, cell: Tensor, left_out: Tensor | None, seed: Any) -> tuple[Tensor, Any]:
+        """A class from each of the cells (R, m), by weight: its place in `order`, and its weight.
 
-        `left_out` (R, 1) are classes that are not drawn, or None.
+        `left_out` (R, 1) are classes that are not drawn, or None. The weight, an integer, is None
+        if not weighted, and 0 where the cell has no other class.
         """
         begin = gather_rows(self.bounds, cell)
         size = gather_rows(self.bounds, cell + 1) - begin
@@ -124,5 +132,19 @@ class Cells(keras.layers.Layer):
             width = ops.where(inside, self.width(place), 0)
             point = begin + random_integers(ops.shape(cell), ops.maximum(size - width, 1), seed)
             point = point + ops.where(point >= self.start(place), width, 0)
-        found = point if self.starts is None else search(self.levels, point)
-        return ops.minimum(found, self.units - 1)
+        found, weight = (point, None) if self.starts is None else self.interval_of(point)
+        return ops.minimum(found, self.units - 1), weight
+
+    def interval_of(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """The place in `order` whose interval holds a point (R, m), and its length.
+
+        Behind the last interval it is n, with a length of 0.
+        """
+        flat = ops.reshape(point, (-1, 1))
+        group = search(self.levels[1:], flat) if self.levels[1:] else ops.zeros_like(flat)
+        entries = gather_rows(self.levels[0], group[:, 0])
+        inside = number_at_most(entries, flat) - 1
+        begin, end = take_entries(entries, inside), take_entries(entries, inside + 1)
+        place = group * GROUP + inside
+        length = ops.where(place < self.units, end - begin, 0)
+        return ops.reshape(place, ops.shape(point)), ops.reshape(length, ops.shape(point))

@@ -26,7 +26,7 @@ from softbench.ops import gather_rows, matmul_float32, matmul_transposed, read, 
 from softbench.samplers.codebook.cells import Cells
 from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
-from softbench.samplers.sum_tree import choose, descend, draw, partial_sums, take_entries
+from softbench.samplers.sum_tree import choose, draw, take_entries
 
 LOWEST = -30.0
 GROUP = 16
@@ -42,7 +42,7 @@ class Query(NamedTuple):
         first, second: (B, K1), (B, K2), log E1 / Z and log E2.
         weight: W (K1 G, g), 0 in the padding; with labels B more rows: those of the labels'
             groups, without the labels.
-        groups: the `partial_sums` of the masses (B, G K1) of the groups; None for a mixture.
+        groups: the masses (B, G K1) of the groups; None for a mixture.
         labels: int32 (B, 1) of classes to leave out, or None.
         label_rows: int32 (B, 1), the row of `weight` that each label is in, or None.
         mixture: log (R, K1, K2) of each group's mean of E1 E2 / Z, or None.
@@ -52,7 +52,7 @@ class Query(NamedTuple):
     first: Tensor
     second: Tensor
     weight: Tensor
-    groups: list[Tensor] | None = None
+    groups: Tensor | None = None
     labels: Tensor | None = None
     label_rows: Tensor | None = None
     mixture: Tensor | None = None
@@ -130,10 +130,10 @@ class CodebookDistribution(NamedTuple):
             masses = ops.where(here, rest, masses)
             weight = ops.concatenate([weight, others], axis=0)
         masses = ops.reshape(masses, (-1, by_part.shape[0], count)) * ops.exp(first)[:, None]
-        sums = partial_sums(ops.reshape(masses, (-1, by_part.shape[0] * count)), TOP)
-        total = ops.sum(sums[0], axis=-1)
+        masses = ops.reshape(masses, (-1, by_part.shape[0] * count))
+        total = ops.sum(masses, axis=-1, keepdims=True)
         first = first - ops.log(ops.where(total > 0, total, 1.0))
-        return Query(hidden, first, second, weight, sums, labels, label_rows)
+        return Query(hidden, first, second, weight, masses, labels, label_rows)
 
     def total(self, first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
         """Z (B, 1) of log E1 and log E2, for cells of `weight` (K1 G, g)."""
@@ -181,27 +181,28 @@ class CodebookDistribution(NamedTuple):
         """log q (R, N) of the classes at `places` (R, N) in the order of the cells, by weight."""
         ids = gather_rows(self.cells.order, places)
         k1, k2 = self.divided(gather_rows(self.cells.cell, ids), self.sizes[1])
-        return self.log_in_cell(query, k1, k2, places, ids)
+        width = self.cells.width(places) if self.cells.weighted else None
+        return self.log_in_cell(query, k1, k2, width, ids)
 
     def log_in_cell(
-        self, query: Query, k1: Tensor, k2: Tensor, places: Tensor, ids: Tensor
+        self, query: Query, k1: Tensor, k2: Tensor, width: Tensor | None, ids: Tensor
     ) -> Tensor:
-        """log q (R, N) of the classes `ids`, at `places`, in the cells (k1, k2)."""
+        """log q (R, N) of the classes `ids`, of integer weight `width`, in the cells (k1, k2)."""
         if query.mixture is None:
             found = take_entries(query.first, k1) + take_entries(query.second, k2)
         else:
             flat = ops.reshape(query.mixture, (query.mixture.shape[0], -1))
             found = take_entries(flat, k1 * query.second.shape[1] + k2)
-        if self.cells.weighted:
-            found = found + ops.log(ops.cast(self.cells.width(places), "float32"))
+        if width is not None:
+            found = found + ops.log(ops.cast(width, "float32"))
         if query.labels is None:
             return found
         return ops.where(ops.equal(ids, query.labels), -float("inf"), found)
 
     def draw_places(
         self, query: Query, num_sampled: int, seed: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Places (R, m) in the order of the cells, by weight, and the cells (k1, k2)."""
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Places (R, m) in the order of the cells, by weight, that weight, and cells (k1, k2)."""
         count, second_size, group = self.sizes
         width = query.second.shape[1]
         if query.mixture is not None:
@@ -210,20 +211,20 @@ class CodebookDistribution(NamedTuple):
             k1, k2 = self.divided(cell, width)
         else:
             assert query.groups is not None
-            place = descend(query.groups, count * (width // group), num_sampled, seed)
+            place = draw(query.groups, num_sampled, seed, TOP)
             part, k1 = self.divided(place, count)
             masses = self.children(query, k1, part)
             k2 = choose(masses, keras.random.uniform(ops.shape(place), seed=seed)) + part * group
         k2 = ops.minimum(k2, second_size - 1)
-        places = self.cells.draw(k1 * second_size + k2, query.labels, seed.next())
-        return places, k1, k2
+        places, width = self.cells.draw(k1 * second_size + k2, query.labels, seed.next())
+        return places, width, k1, k2
 
     def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
         """Classes (R, m), and log q of each."""
-        places, k1, k2 = self.draw_places(query, num_sampled, seed)
+        places, width, k1, k2 = self.draw_places(query, num_sampled, seed)
         if self.window is None:
             ids = gather_rows(self.cells.order, places)
-            log_q = self.log_in_cell(query, k1, k2, places, ids)
+            log_q = self.log_in_cell(query, k1, k2, width, ids)
         else:
             windows = places // self.window
             masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
