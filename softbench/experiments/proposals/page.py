@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 from scipy import stats
 
 from softbench.report import frame
+from softbench.report.intervals import Interval, interval
 from softbench.report.tables import (
     Table,
     in_order,
@@ -53,6 +54,7 @@ _FIGURES = {
 }
 _NEGATED = ("draws", "ess")  # the larger the better
 _BOTH = ("KL", "median, torso")  # whose ranks are added up
+_SUM = " + ".join(_BOTH)
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
@@ -81,11 +83,16 @@ def _one_run(records: list[dict]) -> pd.DataFrame:
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns, for each head, its quality as it trains, then the proposals at each point."""
+    """Returns, for each head, its quality as it trains, then the proposals at each point.
+
+    Of several seeds the first; what orders the rows is of all.
+    """
     found, rows = [], _one_run(records)
-    for _, own in rows.groupby("head", sort=False):
+    for _, own in _first_seeds(rows).groupby("head", sort=False):
         first = own.iloc[0]
-        where = f"{first['dataset']}, n = {first['num_classes']:,}, {first['backend']}"
+        where = f"{first['group']}, n = {first['num_classes']:,}, {first['backend']}"
+        if rows["seed"].nunique() > 1:
+            where += f", seed {first['seed']}"
         own = in_order(plan, own)
         found.append(table(f"The head: {where}", own.drop_duplicates("fraction"), _HEAD))
         found += [
@@ -95,37 +102,73 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     return [*found, *_what_ranks(rows)]
 
 
+def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first seed that their data, model and backend have."""
+    return rows[rows["seed"] == rows.groupby(["group", "backend"])["seed"].transform("min")]
+
+
+def _trained(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that were trained with draws fitted where they are asked."""
+    if "reached" not in rows:
+        return rows[:0]
+    return rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
+
+
+def _figures(part: pd.DataFrame) -> dict[str, pd.Series]:
+    """What might order the rows of one head at one point."""
+    figures = {
+        # a record spells infinity as null
+        name: part[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
+        for name, column in _FIGURES.items()
+    }
+    return figures | {_SUM: sum(figures[name].rank() for name in _BOTH)}
+
+
 def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     """How each figure, at each point of a head's training, orders the rows that were trained."""
-    if "reached" not in rows:
-        return []
-    own, found = rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])], []
-    for (_, fraction), part in own.groupby(["head", "fraction"], sort=False):
-        row = {"group": part["group"].iloc[0], "trained": fraction, "rows": len(part)}
-        figures = {
-            # a record spells infinity as null
-            name: part[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
-            for name, column in _FIGURES.items()
-        }
-        figures[" + ".join(_BOTH)] = sum(figures[name].rank() for name in _BOTH)
-        for name, values in figures.items():
+    found = []
+    for (_, fraction), part in _trained(rows).groupby(["head", "fraction"], sort=False):
+        row = {"group": part["group"].iloc[0], "seed": part["seed"].iloc[0]}
+        row |= {"trained": fraction, "rows": len(part)}
+        for name, values in _figures(part).items():
             row[name] = stats.spearmanr(values, part["reached"]).statistic
         found.append(row)
-    columns = {"head": "group", "trained": (percent, "trained"), "rows": ("{}", "rows")}
-    columns |= {name: ("{:.2f}", name) for name in (*_FIGURES, " + ".join(_BOTH))}
+    if not found:
+        return []
+    frame, names = pd.DataFrame(found), (*_FIGURES, _SUM)
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
-    return [table(title, pd.DataFrame(found), columns)]
+    columns = {"head": "group", "trained": (percent, "trained"), "rows": ("{}", "rows")}
+    columns |= {name: (_correlation, name) for name in names}
+    by_head = _means(frame, ["group", "trained", "rows"], names)
+    if frame["seed"].nunique() < 2:
+        return [table(title, by_head, columns)]
+    ends = frame[frame["trained"] == frame["trained"].max()]
+    seeds = {"seed": ("{}", "seed")} | {name: (_correlation, name) for name in names}
+    whole = "The same at the end of training, over the heads, by seed"
+    by_seed = _means(ends, ["seed"], names)
+    return [table(title, by_head, columns), table(whole, by_seed, seeds)]
+
+
+def _means(frame: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
+    """The `interval` of each of `names` over the rows that have the same keys."""
+    groups = frame.groupby(keys, sort=False)
+    return groups[list(names)].agg(interval).reset_index()
+
+
+def _correlation(found: Interval) -> str:
+    return f"{found.mean:.2f}" + (f" ± {found.half:.2f}" if found.count > 1 else "")
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
 
-    Where records tell what training reaches with the draws, that is what matters: no plot.
+    Where records tell what training reaches with the draws, that is shown against the ranks.
     Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
     """
     found: dict[str, tuple[str, dict]] = {}
-    if "reached" in (rows := _one_run(records)) and rows["reached"].notna().any():
-        return found
+    rows = _one_run(records)
+    if len(trained := _trained(rows)):
+        return _reached_by_rank(trained[trained["fraction"] == trained["fraction"].max()])
     for number, (_, own) in enumerate(rows.groupby("head", sort=False)):
         last = own[(own["fraction"] == own["built"]) & (own["fraction"] == own["fraction"].max())]
         where = f"{own['dataset'].iloc[0]}-{own['backend'].iloc[0]}-{number}"
@@ -136,3 +179,18 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
             data = {"x": "draws of a batch, ms", "y": words, "log": "xy", "lines": lines}
             found[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
     return found
+
+
+def _reached_by_rank(rows: pd.DataFrame) -> dict[str, tuple[str, dict]]:
+    """What training reaches with the draws of each row, against their ranks; means over seeds."""
+    lines = {}
+    for group, own in rows.groupby("group", sort=False):
+        parts = []
+        for _, part in own.groupby("head", sort=False):
+            ranks, ratio = _figures(part)[_SUM], part["reached"] / part["valid_perplexity"]
+            parts.append(pd.DataFrame({"method": part["method"], "x": ranks, "y": ratio}))
+        means = pd.concat(parts).groupby("method")[["x", "y"]].mean().sort_values("x")
+        lines[group] = means[means["y"] < math.inf].to_numpy().tolist()
+    data = {"x": f"sum of the ranks: {_SUM}", "y": "perplexity over full's", "log": "y"}
+    caption = "Perplexity reached, over that of the full softmax, against the sum of two ranks"
+    return {"reached-by-rank": (caption, {**data, "lines": lines})}
