@@ -210,6 +210,31 @@ def test_tables(job):
     assert changed[5] == "inf" and changed[1] in ("inf", "-")
 
 
+def test_ranks_of_several_seeds(job):
+    plan, names = {"methods": list(METHODS)}, ("uniform", "shared", "codebook")
+    records, statistics = [], []
+    for seed, reached in enumerate(([3.0, 2.0, 1.0], [2.0, 3.0, 1.0], [1.0, 2.0, 3.0])):
+        record = {**copy.deepcopy(job.result), "status": "ok", "cell": str(seed)}
+        record |= {"config": {**job.config, "seed": seed}, "seed": seed}
+        for name, value in zip(names, reached, strict=True):
+            record["samplers"][name]["valid_perplexity"] = value
+        records.append(record)
+        figures = [point(job, name, 1.0)["rv"] for name in names]
+        statistics.append(stats.spearmanr(figures, reached).statistic)
+    head, _, _, ranks, seeds = page.tables(plan, records[::-1])
+    assert head.title.endswith("seed 0") and len(head.rows) == 2  # the others are in the records
+    half = stats.t.ppf(0.975, 2) * np.std(statistics, ddof=1) / np.sqrt(3)
+    ends = next(line for line in ranks.rows if line[1] == "100.00 %")
+    assert ends[5] == f"{np.mean(statistics):.2f} ± {half:.2f}"
+    assert [line[0] for line in seeds.rows] == ["0", "1", "2"]
+    assert [line[3] for line in seeds.rows] == [f"{value:.2f}" for value in statistics]
+    ((_, data),) = page.plots(plan, records).values()
+    (points,) = data["lines"].values()
+    full = job.result["heads"][-1]["valid_perplexity"]
+    assert sorted(y for _, y in points) == pytest.approx([5 / 3 / full, 2 / full, 7 / 3 / full])
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+
+
 def test_a_sampler_trains_as_it_would_alone(job):
     """The model that `full` trains is the same from the same start, with another head."""
     method = METHODS["shared"]
