@@ -161,7 +161,10 @@ def test_a_search_finds_the_interval_and_its_length(units):
         ops.convert_to_tensor(cell), ops.convert_to_tensor(weight.astype("float32")), size=7
     )
     own.build(lambda name: lambda shape, dtype=None: laid[name])
-    starts = to_numpy(laid["starts"])
+    starts, order = to_numpy(laid["starts"]), to_numpy(laid["order"])
+    assert (np.diff(cell[order]) >= 0).all() and sorted(order) == list(range(units))
+    share = np.diff(starts) / starts[-1]
+    np.testing.assert_allclose(share, (weight / weight.sum())[order], rtol=1e-6)
     points = np.unique(np.clip(np.concatenate([starts - 1, starts]), 0, starts[-1]))
     place, length = (to_numpy(x) for x in compiled(own.interval_of)(points[None].astype("int32")))
     inside = points < starts[-1]

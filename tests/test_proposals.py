@@ -201,9 +201,9 @@ def test_tables(job):
     reached = [samplers[name]["valid_perplexity"] for name in ("uniform", "shared", "codebook")]
     figures = [point(job, name, 0.5)["rv"] for name in ("uniform", "shared", "codebook")]
     named = [["synthetic_language-lstm", f, "3"] for f in ("50.00 %", "100.00 %")]
-    assert [line[:3] for line in ranks.rows] == named
+    assert [[line[0], *line[2:4]] for line in ranks.rows] == named
     expected = stats.spearmanr(figures, reached).statistic
-    assert ranks.rows[0][5] == f"{expected:.2f}"
+    assert ranks.rows[0][6] == f"{expected:.2f}"
     samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity
     samplers["uniform"]["valid_perplexity"] = None
     changed = page.tables(plan, [record])[2].rows[0]
@@ -224,15 +224,22 @@ def test_ranks_of_several_seeds(job):
     head, _, _, ranks, seeds = page.tables(plan, records[::-1])
     assert head.title.endswith("seed 0") and len(head.rows) == 2  # the others are in the records
     half = stats.t.ppf(0.975, 2) * np.std(statistics, ddof=1) / np.sqrt(3)
-    ends = next(line for line in ranks.rows if line[1] == "100.00 %")
-    assert ends[5] == f"{np.mean(statistics):.2f} ± {half:.2f}"
+    ends = next(line for line in ranks.rows if line[2] == "100.00 %")
+    assert ends[6] == f"{np.mean(statistics):.2f} ± {half:.2f}"
     assert [line[0] for line in seeds.rows] == ["0", "1", "2"]
     assert [line[3] for line in seeds.rows] == [f"{value:.2f}" for value in statistics]
+    other = {**records[0], "config": {**records[0]["config"], "backend": "other"}}
+    both = page.tables(plan, [*records, other])[-2]  # another backend's is no further seed
+    assert [line for line in both.rows if line[1] != "other"] == ranks.rows
     ((_, data),) = page.plots(plan, records).values()
     (points,) = data["lines"].values()
     full = job.result["heads"][-1]["valid_perplexity"]
-    assert sorted(y for _, y in points) == pytest.approx([5 / 3 / full, 2 / full, 7 / 3 / full])
-    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    known = [point(job, name, 1.0) for name in names]
+    both = [p["kl"] for p in known], [p["row_rv"]["median_torso"] for p in known]
+    x = sum(stats.rankdata(values) for values in both)
+    expected = sorted(zip(x, [2 / full, 7 / 3 / full, 5 / 3 / full], strict=True))
+    assert [x for x, _ in points] == [x for x, _ in expected]
+    assert sorted(y for _, y in points) == pytest.approx(sorted(y for _, y in expected))
 
 
 def test_a_sampler_trains_as_it_would_alone(job):

@@ -17,6 +17,7 @@ from softbench.report import markdown as md
 from softbench.report.tables import Table
 
 _ROW = ["task", "group", "backend", "variant", "method"]  # whose seeds are of one row
+_POOLED = ("proposals",)  # tasks of quality alone, whose seeds count together on any device
 _HOURS = """\
 Hours are of training alone; where other programs ran beside a row, its steps took longer than on
 an idle machine."""
@@ -200,7 +201,9 @@ def _seeds(cells: pd.DataFrame) -> list[str]:
 
     Where a method has other rows, with several, it says on what data and model it has one.
     """
-    rows = cells[cells["status"] == "ok"].groupby(_ROW, dropna=False, sort=False)["seed"].nunique()
+    own = cells["variant"].where(~cells["task"].isin(_POOLED), cells["problem"])
+    done = cells.assign(variant=own)[cells["status"] == "ok"]
+    rows = done.groupby(_ROW, dropna=False, sort=False)["seed"].nunique()
     rows = rows.reset_index()
     single, several = rows[rows["seed"] == 1], rows[rows["seed"] > 1]
     if not len(single):

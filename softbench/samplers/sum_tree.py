@@ -55,8 +55,9 @@ def draw(masses: Tensor, num_sampled: int, seed: Any, widest: int = BRANCHING) -
 def _line(masses: Tensor) -> Tensor:
     """The running sums (R, n) of masses (R, n) in float64, filled up to a multiple of 16.
 
-    Within 16 they are float32's, so that a place without mass adds nothing there; the first of a
-    group begins with exactly the sum that the group before it ends with.
+    Within 16 they are float32's, so that a place without mass adds nothing there; a group begins
+    with the sum that the group before it ends with (where sums are made one after the other: on a
+    GPU up to the last bit of a float64).
     """
     within = ops.cast(running_sums(_grouped(masses)), "float64")
     ends = ops.cumsum(within[:, :, -1], axis=1)

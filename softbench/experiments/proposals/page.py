@@ -103,8 +103,8 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
 
 def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first seed that their data, model and backend have."""
-    return rows[rows["seed"] == rows.groupby(["group", "backend"])["seed"].transform("min")]
+    """The rows of the first seed of their problem."""
+    return rows[rows["seed"] == rows.groupby("problem")["seed"].transform("min")]
 
 
 def _trained(rows: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +128,7 @@ def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     """How each figure, at each point of a head's training, orders the rows that were trained."""
     found = []
     for (_, fraction), part in _trained(rows).groupby(["head", "fraction"], sort=False):
-        row = {"group": part["group"].iloc[0], "seed": part["seed"].iloc[0]}
+        row = part[["problem", "group", "backend", "seed"]].iloc[0].to_dict()
         row |= {"trained": fraction, "rows": len(part)}
         for name, values in _figures(part).items():
             row[name] = stats.spearmanr(values, part["reached"]).statistic
@@ -137,9 +137,10 @@ def _what_ranks(rows: pd.DataFrame) -> list[Table]:
         return []
     frame, names = pd.DataFrame(found), (*_FIGURES, _SUM)
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
-    columns = {"head": "group", "trained": (percent, "trained"), "rows": ("{}", "rows")}
+    columns = {"head": "group", "backend": "backend"}
+    columns |= {"trained": (percent, "trained"), "rows": ("{}", "rows")}
     columns |= {name: (_correlation, name) for name in names}
-    by_head = _means(frame, ["group", "trained", "rows"], names)
+    by_head = _means(frame, ["problem", "group", "backend", "trained", "rows"], names)
     if frame["seed"].nunique() < 2:
         return [table(title, by_head, columns)]
     ends = frame[frame["trained"] == frame["trained"].max()]
@@ -184,13 +185,16 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
 def _reached_by_rank(rows: pd.DataFrame) -> dict[str, tuple[str, dict]]:
     """What training reaches with the draws of each row, against their ranks; means over seeds."""
     lines = {}
-    for group, own in rows.groupby("group", sort=False):
+    for _, own in rows.groupby("problem", sort=False):
+        first = own.iloc[0]
         parts = []
         for _, part in own.groupby("head", sort=False):
             ranks, ratio = _figures(part)[_SUM], part["reached"] / part["valid_perplexity"]
             parts.append(pd.DataFrame({"method": part["method"], "x": ranks, "y": ratio}))
         means = pd.concat(parts).groupby("method")[["x", "y"]].mean().sort_values("x")
-        lines[group] = means[means["y"] < math.inf].to_numpy().tolist()
+        lines[f"{first['group']}, {first['backend']}"] = (
+            means[means["y"] < math.inf].to_numpy().tolist()
+        )
     data = {"x": f"sum of the ranks: {_SUM}", "y": "perplexity over full's", "log": "y"}
     caption = "Perplexity reached, over that of the full softmax, against the sum of two ranks"
     return {"reached-by-rank": (caption, {**data, "lines": lines})}

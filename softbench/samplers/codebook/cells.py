@@ -116,7 +116,9 @@ class Cells(keras.layers.Layer):
         """Integer weight of the class at `place` (N)."""
         return self.start(place + 1) - self.start(place)
 
-    def draw(self, cell: Tensor, left_out: Tensor | None, seed: Any) -> tuple[Tensor, Any]:
+    def draw(
+        self, cell: Tensor, left_out: Tensor | None, seed: Any
+    ) -> tuple[Tensor, Tensor | None]:
         """A class from each of the cells (R, m), by weight: its place in `order`, and its weight.
 
         `left_out` (R, 1) are classes that are not drawn, or None. The weight, an integer, is None
