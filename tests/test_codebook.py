@@ -10,6 +10,7 @@ from conftest import BACKEND, assert_drawn_from, codebook_reference, compiled, t
 from keras import ops
 
 from softbench import ClassTable, RowAdagrad, SampledSoftmax, samplers
+from softbench.samplers import static
 from softbench.samplers.codebook import cells, fit, follow
 
 N, D, B, DRAWS = 40, 4, 3, 4000
@@ -149,9 +150,11 @@ def test_the_weights_decide():
     assert np.all(nearest < 1e-2)
 
 
-# A group of level 0 that is also the top; two levels; three.
+# A group of level 0 that is also the top; two levels; three; the levels as one line or not.
 @pytest.mark.parametrize("units", [1, 9, 16, 100, 300])
-def test_a_search_finds_the_interval_and_its_length(units):
+@pytest.mark.parametrize("line", [16, 2**16])
+def test_a_search_finds_the_interval_and_its_length(units, line, monkeypatch):
+    monkeypatch.setattr(static, "LONGEST_LINE", line)
     rng = np.random.default_rng(units)
     cell = rng.integers(0, 7, units).astype("int32")
     weight = rng.integers(1, 5, units) * (rng.random(units) < 0.6)

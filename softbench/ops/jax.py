@@ -28,6 +28,7 @@ SCATTER_UNDER_JIT = True
 READ_COPIES = False
 COND_COPIES = True  # `cond` copies the variables that both of its functions update
 FLOAT64 = False  # only where the user has switched it on for all
+LONGEST_LINE = 16  # a search compares with all of a group at once, and is a loop for more
 
 
 def read(variable: keras.Variable) -> Tensor:

@@ -28,6 +28,8 @@ SCATTER_UNDER_JIT = False
 READ_COPIES = True
 COND_COPIES = False  # `cond` updates variables in place
 FLOAT64 = True  # at hand without a switch
+# Ordered entries among which one search is faster than a descent over groups of 16, at most.
+LONGEST_LINE = 2**16
 # The values that `read_once` has read, by the ids of their variables.
 _READ: ContextVar[dict[int, Tensor] | None] = ContextVar("read", default=None)
 

@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, number_at_most, random_integers, read
+from softbench.ops import LONGEST_LINE, gather_rows, number_at_most, random_integers, read
 from softbench.samplers.base import Sampler, Samples, all_ids
 from softbench.state import Arguments, add_constant
 
@@ -207,10 +207,11 @@ def search(levels: list[keras.Variable], values: Tensor) -> Tensor:
     """The last position p with table[p] <= value, elementwise; table[0] must be <= every value."""
     shape = ops.shape(values)
     flat = ops.reshape(values, (-1, 1))
-    # The top level is one group, the same for all.
-    position = number_at_most(read(levels[-1]), ops.transpose(flat)) - 1
-    position = ops.reshape(position, (-1,))
-    for level in reversed(levels[:-1]):
+    # The lowest level that is short enough is one line, the same for all; the top one always is.
+    line = next(k for k, level in enumerate(levels) if math.prod(level.shape) <= LONGEST_LINE)
+    entries = ops.reshape(read(levels[line]), (1, -1))
+    position = ops.reshape(number_at_most(entries, ops.transpose(flat)) - 1, (-1,))
+    for level in reversed(levels[:line]):
         inside = number_at_most(gather_rows(level, position), flat)[:, 0] - 1
         position = position * GROUP + inside
     return ops.reshape(position, shape)
