@@ -60,6 +60,20 @@ def test_a_page_marks_the_rows_of_a_single_seed():
     )
 
 
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [("proposals", []), ("train", ["* Seeds: every row is of a single seed."])],
+)
+def test_seeds_of_quality_alone_count_together_on_any_device(task, expected):
+    made = [make_record(seed=seed, cell=f"cell{seed}") for seed in range(2)]
+    for record in made:
+        record["config"] = record["config"] | {"task": task}
+    made[1]["device"] = {"kind": "cpu", "name": "Test CPU", "count": 1}
+    assert report_page._seeds(frame.cells(made)) == expected
+    made[1]["config"] = made[1]["config"] | {"backend": "tensorflow"}
+    assert report_page._seeds(frame.cells(made)) == ["* Seeds: every row is of a single seed."]
+
+
 def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():
     paper = {"ptb-lstm_small-full": {"test_perplexity": 100.0, "epochs": 13}}
     columns = ["epochs", "test_perplexity"]
