@@ -19,11 +19,15 @@ from softbench.report.page import Page
 
 SHARED = {"sampler": {"class_name": "unigram", "config": {"share_draws": True}}}
 
+ALONE = {"count": 2, "own": 1.9, "others": 0.0}
+BESIDE = {"count": 2, "own": 1.0, "others": 0.9}
+
 
 def run(method, curve, kwargs=None, step=60.0, head=30.0, **config):
     """A training record: validation perplexity after each epoch of 10 steps."""
     record = make_record(method=method, step=step, num_classes=10_000)
     record["head_ms"] = {"median": head}
+    record["processors"] = ALONE
     record["config"] = record["config"] | {"epochs": len(curve), **config}
     record["config"]["methods"] = {method: {"head": "SampledSoftmax", "kwargs": kwargs or {}}}
     record["curve"] = [
@@ -93,6 +97,27 @@ def test_times_are_compared_when_the_shared_part_of_the_step_agrees(head, expect
     made = [run("full", [100.0]), run("a", [90.0], head=head)]
     (found,) = comparisons(*made)
     assert found.timing == expected
+
+
+@pytest.mark.parametrize("processors", [BESIDE, None])
+def test_only_records_that_had_the_processors_to_themselves_give_times(processors):
+    """Of seeds 0 and 1 of `a` the latter is slower, and says or does not say why."""
+    made = [run("full", [100.0]), run("a", [90.0], step=36.0, head=6.0)]
+    made += [run("a", [90.0], step=99.0, head=69.0) | {"seed": 1}, run("b", [95.0], head=31.0)]
+    made[2]["processors"] = made[3]["processors"] = processors
+    (found,) = comparisons(*made)
+    assert [row.step_ms for row in found.rows] == [36.0, pytest.approx(math.nan, nan_ok=True), 60.0]
+    (row,) = report_choices.choices([found]).table.rows
+    assert row[9] == "`a`, 0.60 of `full`'s step"
+    ((_, data),) = report_choices.frontiers([found]).values()
+    assert set(data["lines"]) == {"frontier", "full", "a"} and data["x"].endswith(" (no time: b)")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_row_with_a_time_is_no_comparison(place):
+    made = [run("full", [100.0]), run("a", [90.0])]
+    made[place]["processors"] = BESIDE
+    assert comparisons(*made)[0].timing == "not measured"
 
 
 def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():

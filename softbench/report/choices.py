@@ -29,9 +29,10 @@ the softmax itself, which costs as much as `full`, and is left out; so are rows 
 computed in another way than `full`'s (normalised vectors, absolute values). I is the largest
 estimate of the mutual information of input and class among the rows: where it is small, class
 frequencies tell most of what there is to know. Fastest: the shortest step among the rows that are
-at most {100 * WITHIN:.0f} % behind the best one. Not comparable: the rest of the step, which all
-rows share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as other
-programs ran beside them. Where `full` ends no better than the most frequent classes do, it has had
+at most {100 * WITHIN:.0f} % behind the best one and have a time, which only a record gives that
+says that it had the processors to itself. Not comparable: the rest of the step, which all rows
+share, differs by more than {100 * SPREAD:.0f} % of `full`'s step between rows, as on a busy
+machine. Where `full` ends no better than the most frequent classes do, it has had
 too few steps to be a yardstick, and no ratio to it is given. Data with fewer than {FEWEST:,}
 classes are left out: there is nothing to save. ±: half of the 95 % interval over seeds, of a
 difference over those that both rows have; tied: it holds zero. Of a single seed there is none, and
@@ -52,7 +53,7 @@ class Comparison(NamedTuple):
         reference: the reference's row.
         rows: of the methods at the common point, the best first: `method`; `seeds` {seed: value};
             means over these of `value`, and of `step_ms` and `head_ms` of a whole step and of its
-            head alone, or NaN;
+            head alone, over the seeds that had the processors to themselves, or NaN without one;
             `same_model`, whether its scores are the reference's (normalisation, temperature, ...);
             `exact`, whether it draws from the softmax itself, at the cost of all scores.
     """
@@ -148,14 +149,21 @@ def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
 
 def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
     """The methods that have a value for every seed, the best first."""
-    groups = runs.rename(columns=lambda name: name.removesuffix("_p50")).groupby("method")
-    means = groups[["value", "step_ms", "head_ms"]]
-    found = means.agg(lambda values: values.mean(skipna=False))
+    runs = runs.rename(columns=lambda name: name.removesuffix("_p50"))
+    times = runs[["step_ms", "head_ms"]]
+    missing = times.isna().any(axis=1) | ~runs["alone"].astype(bool)
+    runs[times.columns] = times.mask(missing)
+    groups = runs.groupby("method")
+    found = groups[[*times]].mean().assign(value=groups["value"].agg(_mean))
     found["same_model"] = groups["scores"].first() == scores
     found["exact"] = groups["sampler_kind"].first() == "exact"
     found["seeds"] = {name: own.set_index("seed")["value"].to_dict() for name, own in groups}
     found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
     return found.reset_index()
+
+
+def _mean(values: pd.Series) -> float:
+    return values.mean(skipna=False)
 
 
 def _learned(runs: pd.DataFrame, score: str, lower: bool) -> bool:
@@ -165,8 +173,8 @@ def _learned(runs: pd.DataFrame, score: str, lower: bool) -> bool:
 
 
 def _timing(rows: list[tuple], reference: tuple) -> str:
-    rest = [row.step_ms - row.head_ms for row in rows]
-    if any(map(pd.isna, rest)):
+    rest = [row.step_ms - row.head_ms for row in rows if not pd.isna(row.step_ms)]
+    if pd.isna(reference.step_ms) or len(rest) < 2:
         return "not measured"
     if max(rest) - min(rest) > SPREAD * reference.step_ms:
         return "not comparable"
@@ -193,8 +201,9 @@ def choices(found: list[Comparison]) -> Section:
 def _line(item: Comparison, own: list[tuple]) -> dict:
     best, *others = own
     fastest = item.timing
-    if item.timing == "step":
-        near = [row for row in own if item.behind(row, best) <= WITHIN]
+    timed = [row for row in own if not pd.isna(row.step_ms)]
+    near = [row for row in timed if item.behind(row, best) <= WITHIN]
+    if item.timing == "step" and near:
         fast = min(near, key=lambda row: row.step_ms)
         share = fast.step_ms / item.reference.step_ms
         fastest = f"{code(fast.method)}, {share:.2f} of {code(item.reference.method)}'s step"
@@ -229,12 +238,14 @@ def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:
 
 
 def _frontier(item: Comparison) -> tuple[str, dict]:
-    points, outside, base = {}, [], item.reference
+    points, outside, untimed, base = {}, [], [], item.reference
     sign = 1 if measures.lower_is_better(item.metric) else -1
     for row in item.rows:
         name = row.method if row.same_model else f"{row.method} *"
         value = row.value / base.value
-        if sign > 0 and value > OUTSIDE:
+        if pd.isna(row.step_ms):
+            untimed.append(name)
+        elif sign > 0 and value > OUTSIDE:
             outside.append(f"{name} at {number(value)}")
         else:
             points[name] = [row.step_ms / base.step_ms, value]
@@ -251,4 +262,6 @@ def _frontier(item: Comparison) -> tuple[str, dict]:
     }
     if outside:
         data["x"] += f" (not shown: {', '.join(outside)})"
+    if untimed:
+        data["x"] += f" (no time: {', '.join(untimed)})"
     return f"{item.group}, {item.backend}: {item.measure} after {item.after}", data

@@ -83,6 +83,8 @@ def cells(records: list[dict]) -> pd.DataFrame:
         cut: whether epochs were shorter than the data.
         command, date, hardware, software, commit, error: of the record.
         code, data: digests of softbench's source and of prepared data, None where unknown.
+        shared_clock: whether other programs made the times longer; alone: whether it is known that
+            they did not (records of before processors were looked at tell neither).
         tree_s: seconds of fitting a tree before training.
         most_frequent.*: what the most frequent classes score; oracle.*: what the true
             distribution of generated data does.
@@ -111,6 +113,7 @@ def _methods(record: Mapping) -> list[dict]:
 
 def _provenance(record: Mapping) -> dict:
     config, device, git = record["config"], record.get("device"), record.get("git") or {}
+    processors = record.get("processors")
     versions = sorted(record.get("versions", {}).items())
     error = (record.get("error") or "").strip().splitlines()
     return {
@@ -123,7 +126,8 @@ def _provenance(record: Mapping) -> dict:
         "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
         "code": record.get("code"),
         "data": record.get("data"),
-        "shared_clock": _shared_clock(record.get("processors") or {}),
+        "shared_clock": _shared_clock(processors or {}),
+        "alone": bool(processors) and not _shared_clock(processors),
         "error": error[-1] if error else "",
     }
 

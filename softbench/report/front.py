@@ -24,7 +24,8 @@ Every number below is computed from the records in `*/runs/`; the last column li
 the experiment that they belong to. [RECORDS.md](RECORDS.md) describes them."""
 _FRONTIER = """\
 Cost and quality as multiples of `full`'s; the dashed line joins the rows that no other one beats in
-both. Marked with *: scores are computed in another way than `full`'s."""
+both. Marked with *: scores are computed in another way than `full`'s. Times are of records that
+say that they had the processors to themselves; a row without one is named on the axis."""
 _STATES = """\
 State: how many rows of the paper have a result, how long they trained (in brackets the number of
 rows, where they differ) and of how many seeds they are. An experiment's page says which rows it
@@ -33,7 +34,7 @@ _CLAIMS = "CLAIMS.md"
 _WHY = {
     "equal time": "compared after equal times, see the page",
     "not comparable": "times of steps are not comparable",
-    "not measured": "time of a step or of the head alone not measured",
+    "not measured": "no times of a step and of its head from a machine without other programs",
 }
 _NOTHING = ["Not measured.", ""]
 
