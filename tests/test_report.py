@@ -60,18 +60,64 @@ def test_a_page_marks_the_rows_of_a_single_seed():
     )
 
 
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [("proposals", []), ("train", ["* Seeds: every row is of a single seed."])],
-)
-def test_seeds_of_quality_alone_count_together_on_any_device(task, expected):
+SINGLE = ["* Seeds: every row is of a single seed."]
+ANOTHER = {"kind": "cpu", "name": "Another CPU", "count": 1}
+
+
+def of_two_machines(**config):
     made = [make_record(seed=seed, cell=f"cell{seed}") for seed in range(2)]
     for record in made:
-        record["config"] = record["config"] | {"task": task}
-    made[1]["device"] = {"kind": "cpu", "name": "Test CPU", "count": 1}
+        record["config"] = record["config"] | config
+    made[1]["device"] = ANOTHER
+    made[1]["config"] = made[1]["config"] | {"environment": {"A": "1"}}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({"task": "proposals"}, []), ({"task": "train"}, []), ({"max_train_seconds": 20}, SINGLE)],
+)
+def test_seeds_of_equal_steps_count_together_on_any_device(config, expected):
+    made = of_two_machines(**config)
     assert report_page._seeds(frame.cells(made)) == expected
     made[1]["config"] = made[1]["config"] | {"backend": "tensorflow"}
-    assert report_page._seeds(frame.cells(made)) == ["* Seeds: every row is of a single seed."]
+    assert report_page._seeds(frame.cells(made)) == SINGLE
+
+
+def test_machines_that_ran_the_same_seed_are_compared():
+    made = of_two_machines()
+    assert frame.cells(made)["variant"].nunique() == 1
+    made[1]["seed"] = made[1]["config"]["seed"] = 0
+    found = frame.cells(made)
+    assert found["variant"].nunique() == found["setting"].nunique() == 2
+    made[0]["status"] = "nan"  # and another machine has made up for it
+    assert frame.cells(made)["variant"].nunique() == 1
+
+
+def test_kinds_of_devices_are_rows_of_their_own():
+    made = of_two_machines()
+    made[1]["device"] = ANOTHER | {"kind": "gpu"}
+    assert frame.cells(made)["variant"].nunique() == 2
+    assert frame.cells(made)["setting"].nunique() == 2
+
+
+def test_times_are_of_one_machine_and_quality_of_all():
+    """Seeds 0 and 1 of `full` and `exp` are of one machine, seed 2 and `uniform` of another."""
+    made = [make_record(seed=seed, perplexity=value) for seed, value in enumerate((90, 100, 110))]
+    made += [make_record(method="exp", perplexity=200), make_record(method="uniform")]
+    for record, step in zip(made, (10.0, 20.0, 90.0, 70.0, 80.0), strict=True):
+        record["step_ms"] = {"median": step}
+    for record in (made[2], made[4]):
+        record["device"] = ANOTHER
+    plan = PLAN | {"columns": ["test_perplexity", "epochs", "step_ms"]}
+    (found,) = results(plan, made)
+    rows = [dict(zip(found.header, row, strict=True)) for row in found.rows]
+    shown = [tuple(row[key] for key in ("seeds", *plan["columns"])) for row in rows]
+    full = ("3", "100 ± 25", "2", "15 ± 64")
+    assert shown == [full, ("single", "200", "2", "70"), ("single", "118", "2", "-")]
+    assert "`Test CPU (cpu x 2)`" in found.words
+    (alone,) = results(plan, made[2:])
+    assert [row[-1] for row in alone.rows] == ["90", "70", "80"] and "Times" not in alone.words
 
 
 def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():

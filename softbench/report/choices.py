@@ -1,7 +1,8 @@
 """Which method to use when: comparisons that the records bear out, by fixed rules. No Keras.
 
-A comparison is made among the rows of one experiment, data set, model, backend and device, after
-the same number of epochs, by the first measure of quality among the columns of the page.
+A comparison is made among the rows of one experiment, data set, model, backend and kind of device
+(for equal times: one device), after the same number of epochs, by the first measure of quality
+among the columns of the page.
 """
 
 from typing import NamedTuple
@@ -53,7 +54,8 @@ class Comparison(NamedTuple):
         reference: the reference's row.
         rows: of the methods at the common point, the best first: `method`; `seeds` {seed: value};
             means over these of `value`, and of `step_ms` and `head_ms` of a whole step and of its
-            head alone, over the seeds that had the processors to themselves, or NaN without one;
+            head alone, over the seeds that had the processors of the reference's machine to
+            themselves, or NaN without one;
             `same_model`, whether its scores are the reference's (normalisation, temperature, ...);
             `exact`, whether it draws from the softmax itself, at the cost of all scores.
     """
@@ -118,7 +120,7 @@ def _comparison(
         value=points.groupby("record")[metric].agg("min" if lower else "max")
     )
     of_base = runs[runs["method"] == base]
-    rows = list(_rows(runs, of_base["scores"].iloc[0], lower).itertuples(index=False, name="Row"))
+    rows = list(_rows(runs, of_base, lower).itertuples(index=False, name="Row"))
     reference = next((row for row in rows if row.method == base), None)
     if reference is None:
         return None
@@ -147,15 +149,15 @@ def _common_point(points: pd.DataFrame, base: str) -> pd.DataFrame:
     return points[longer & (points["point"] == epochs - 1)]
 
 
-def _rows(runs: pd.DataFrame, scores: str, lower: bool) -> pd.DataFrame:
+def _rows(runs: pd.DataFrame, of_base: pd.DataFrame, lower: bool) -> pd.DataFrame:
     """The methods that have a value for every seed, the best first."""
     runs = runs.rename(columns=lambda name: name.removesuffix("_p50"))
-    times = runs[["step_ms", "head_ms"]]
-    missing = times.isna().any(axis=1) | ~runs["alone"].astype(bool)
-    runs[times.columns] = times.mask(missing)
+    times, alone = runs[["step_ms", "head_ms"]], runs["alone"].astype(bool)
+    machine = runs["machine"].isin(of_base.loc[alone, "machine"].head(1))
+    runs[times.columns] = times.where(alone & machine & times.notna().all(axis=1))
     groups = runs.groupby("method")
     found = groups[[*times]].mean().assign(value=groups["value"].agg(_mean))
-    found["same_model"] = groups["scores"].first() == scores
+    found["same_model"] = groups["scores"].first() == of_base["scores"].iloc[0]
     found["exact"] = groups["sampler_kind"].first() == "exact"
     found["seeds"] = {name: own.set_index("seed")["value"].to_dict() for name, own in groups}
     found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")

@@ -4,6 +4,7 @@ A page that shows what only its own records have names it to `long`.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -31,18 +32,25 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
         device: its name.
         epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
+        machine: the device and the environment variables.
         setting: all that must agree for methods to be compared; problem: the same but for the
-            device and the environment variables, which decide times alone.
+            machine, which decides times alone.
         variant: all that must agree for two records to be seeds of one row.
+
+    Of training for a number of steps neither `setting` nor `variant` has the machine, but for the
+    kind of device: seeds of several count together. Where a seed was run on two, machines are
+    compared, and each is a row of its own.
     """
-    sources = [_source(place, record) for place, record in enumerate(records)]
+    sources = _across_machines([_source(place, record) for place, record in enumerate(records)])
     pairs = zip(sources, records, strict=True)
     found = [{**source, **row} for source, record in pairs for row in rows(record)]
-    found = pd.DataFrame(found, columns=None if found else [*_source(0, _EMPTY), "method"])
+    empty = _across_machines([_source(0, _EMPTY)])[0]
+    found = pd.DataFrame(found, columns=None if found else [*empty, "method"])
     unknown = found.columns[found.isna().all()]
     return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
+_WIDE = "whatever the machine"
 _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 
 
@@ -52,7 +60,9 @@ def _source(place: int, record: Mapping) -> dict:
     same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
     setting = [f"{dataset}-{model}", same, device.get("name")]
     problem = [setting[0], {key: value for key, value in same.items() if key != "environment"}]
-    variant = [*setting, config["methods"], config.get("epochs"), device]
+    row = [config["methods"], config.get("epochs")]
+    wide = [*problem, device.get("kind")]
+    by_steps = config["task"] == "train" and not config.get("max_train_seconds")
     return {
         "record": place,
         "cell": record.get("cell"),
@@ -67,10 +77,32 @@ def _source(place: int, record: Mapping) -> dict:
         "device": device.get("name"),
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
-        "problem": json.dumps(problem, sort_keys=True),
-        "setting": json.dumps(setting, sort_keys=True),
-        "variant": json.dumps(variant, sort_keys=True),
+        "machine": _key(device, same.get("environment")),
+        "problem": _key(*problem),
+        "setting": _key(*setting),
+        "variant": _key(*setting, *row, device),
+        _WIDE: {"setting": _key(*wide), "variant": _key(*wide, *row)} if by_steps else {},
     }
+
+
+def _key(*parts: object) -> str:
+    return json.dumps(parts, sort_keys=True)
+
+
+def _across_machines(sources: list[dict]) -> list[dict]:
+    """`setting` and `variant` of records of any machine, unless a seed was run on two."""
+    wide = [source.pop(_WIDE) for source in sources]
+    for name in ("setting", "variant"):
+        done = Counter(
+            (own[name], own["variant"], source["seed"])
+            for own, source in zip(wide, sources, strict=True)
+            if own and source["status"] == "ok"
+        )
+        twice = {key for (key, *_), count in done.items() if count > 1}
+        for own, source in zip(wide, sources, strict=True):
+            if own and own[name] not in twice:
+                source[name] = own[name]
+    return sources
 
 
 def cells(records: list[dict]) -> pd.DataFrame:

@@ -15,19 +15,22 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: learning curves, and quality against sizes of draws.
 
     Curves are of the measures among the columns, of all without columns. They are against
-    `curves_against` of the plan, "seconds" or "step". Plots of marks that say what the table says
+    `curves_against` of the plan, "seconds" or "step"; the latter where seeds of a row are of
+    several machines. Plots of marks that say what the table says
     are left out.
     """
     cells, points = frame.cells(records), frame.points(records)
     names = _line_names(cells)
-    axis, sizes = plan.get("curves_against", "seconds"), points["record"].value_counts()
-    label, against = _AXES[axis]
+    sizes = points["record"].value_counts()
     found = sweeps.plots(plan, records)
     for key, measure in measures.drawn().items():
         if not _is_shown(plan, key) or key not in points:
             continue
         for group, own in points.dropna(subset=key).groupby("group", sort=False):
             lines: dict[str, list] = {}
+            several_machines = own.groupby(ROW)["machine"].nunique().max() > 1
+            axis = "step" if several_machines else plan.get("curves_against", "seconds")
+            label, against = _AXES[axis]
             for record, line in own.groupby("record", sort=False):
                 line = sorted(line[[axis, key]].to_numpy().tolist())
                 lines.setdefault(names[record], []).append(line)

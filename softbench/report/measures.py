@@ -25,6 +25,7 @@ class Measure(NamedTuple):
         curve: which measure the learning curve has of it, as valid_<name>; None: itself; "" of
             what says nothing of quality.
         drawn: whether its learning curve is drawn, where there is one.
+        of_machine: whether it depends on the machine.
     """
 
     words: str
@@ -33,6 +34,7 @@ class Measure(NamedTuple):
     of: Callable[[Mapping], dict[str, float | None]] | None = None
     curve: str | None = None
     drawn: bool = True
+    of_machine: bool = False
 
 
 def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
@@ -41,11 +43,15 @@ def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
 
 
 def _time(name: str) -> Measure:
-    return Measure(name, True, True, lambda record: times(record.get(name), name), "")
+    return Measure(
+        name, True, True, lambda record: times(record.get(name), name), "", of_machine=True
+    )
 
 
-def _cost(name: str, of: Callable[[Mapping], object], lower: bool | None = True) -> Measure:
-    return Measure(name, lower, True, lambda record: {name: of(record)}, "")
+def _cost(
+    name: str, of: Callable[[Mapping], object], lower: bool | None = True, of_machine: bool = True
+) -> Measure:
+    return Measure(name, lower, True, lambda record: {name: of(record)}, "", of_machine=of_machine)
 
 
 def peak_mb(record: Mapping, where: str) -> float | None:
@@ -84,7 +90,7 @@ MEASURES: dict[str, Measure] = {
     "proposal_row_rv_torso": Measure("row variance, middle", lower=True, curve=""),
     "proposal_row_rv_tail": Measure("row variance, rare", lower=True, curve=""),
     "mutual_information": Measure("mutual information, nats", lower=None, curve=""),
-    "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None),
+    "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None, False),
     "step_ms": _time("step_ms"),
     "head_ms": _time("head_ms"),
     "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),
@@ -92,7 +98,7 @@ MEASURES: dict[str, Measure] = {
     "compile_s": _cost("compile_s", lambda record: record.get("compile_seconds")),
     "memory_mb": _cost("memory_mb", lambda record: peak_mb(record, "host")),
     "device_memory_mb": _cost("device_memory_mb", lambda record: peak_mb(record, "device")),
-    "head_mb": _cost("head_mb", lambda record: record.get("head_mb")),
+    "head_mb": _cost("head_mb", lambda record: record.get("head_mb"), of_machine=False),
 }
 
 
@@ -127,6 +133,12 @@ def on_curve(column: str) -> str | None:
 def lower_is_better(column: str) -> bool:
     """Whether less of a column's measure is better."""
     return bool(MEASURES[name(column)].lower)
+
+
+def of_machine(column: str) -> bool:
+    """Whether a column depends on the machine: times and memory."""
+    measure = MEASURES.get(name(column))
+    return measure is not None and measure.of_machine
 
 
 def drawn() -> dict[str, Measure]:

@@ -1,6 +1,8 @@
 """Tables and plots of the task "train". Needs no Keras."""
 
+import json
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 
 import pandas as pd
 
@@ -14,6 +16,9 @@ from softbench.report.tables import Table, in_order, number, table, text
 
 # {field of a record: its row}: what needs no training, the same for all methods.
 _BOUNDS = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
+_MACHINE = """\
+Seeds are of several machines. Times and memory are those of one, {}, which has most of the
+rows; a row without a record there has none."""
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -51,6 +56,9 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
     data = data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"])))
     data = in_order(plan, data.fillna({"status": "not run", "backend": "-", "variant": ""}))
     data[measured] = data[measured].where(data["status"] == "ok")
+    elsewhere, machines = _elsewhere(data)
+    costs = [part for name in columns if measures.of_machine(name) for part in columns[name]]
+    data[costs] = data[costs].mask(elsewhere)
     shown = {}  # {heading: column}
     for name, (first, *_) in columns.items():
         shown[name] = first
@@ -77,7 +85,38 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
     data = data[list(dict.fromkeys([*kept, "cell", "variant"]))]
     data = (_with_intervals(data, measured) if several else data).drop(columns="variant")
     links = [_links(rows) for rows in groups]
-    return Table(group, pd.DataFrame(page, dtype=object), data, _words(several, counts), links)
+    words = [_words(several, counts), *(machines if costs else [])]
+    page = pd.DataFrame(page, dtype=object)
+    return Table(group, page, data, "\n\n".join(filter(None, words)), links)
+
+
+def _elsewhere(data: pd.DataFrame) -> tuple[pd.Series, list[str]]:
+    """Which records' times and memory a table leaves out, and sentences that say so.
+
+    Where seeds of one row are of several machines, these columns are of the one that has
+    most rows, of several such ones most records.
+    """
+    found, words = pd.Series(False, data.index), []
+    done = data[data["status"] == "ok"]
+    kind = done["machine"].map(lambda machine: json.loads(machine)[0].get("kind"))
+    for _, own in done.groupby([done["backend"], kind], dropna=False):
+        if own.groupby(_ROW)["machine"].nunique().max() > 1:
+            counts = own.groupby("machine").agg(
+                rows=("variant", "nunique"), records=("cell", "size")
+            )
+            machine = counts.sort_values(["rows", "records"], kind="stable").index[-1]
+            found |= data.index.isin(own.index[own["machine"] != machine])
+            words.append(_MACHINE.format(_described(machine)))
+    return found, words
+
+
+def _described(machine: str) -> str:
+    """A machine of a table in Markdown: its device, and the environment variables."""
+    device, variables = json.loads(machine)
+    words = f"{device.get('name')} ({device.get('kind')} x {device.get('count')})"
+    return ", ".join(
+        md.code(x) for x in (words, *starmap("{}={}".format, (variables or {}).items()))
+    )
 
 
 def _links(rows: pd.DataFrame) -> str:
@@ -89,8 +128,8 @@ def _links(rows: pd.DataFrame) -> str:
 
 def _column(groups: list, name: str, column: str, equal: bool) -> list[str]:
     """The texts of one column; of quality the best is marked, where all rows trained as long."""
-    if name.endswith("(paper)"):
-        return [text(rows[column].iloc[0]) for rows in groups]
+    if name == "epochs" or name.endswith("(paper)"):  # the same for all seeds of a row
+        return [text(rows[column].max()) for rows in groups]
     found = [interval(rows[column]) for rows in groups]
     if not equal or name != column or measures.on_curve(name) is None:
         return list(map(str, found))

@@ -99,10 +99,10 @@ def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> R
 
 
 def _curves(points: pd.DataFrame, method: str, timed: bool) -> dict[tuple, pd.DataFrame]:
-    """{(seed, setting if timed): the longest learning curve} of a method, the longest last."""
+    """{(seed, machine if timed): the longest learning curve} of a method, the longest last."""
     own = points[points["method"] == method]
     curves = sorted((curve for _, curve in own.groupby("record")), key=len)
-    return {(c["seed"].iloc[0], c["setting"].iloc[0] if timed else ""): c for c in curves}
+    return {(c["seed"].iloc[0], c["machine"].iloc[0] if timed else ""): c for c in curves}
 
 
 def _at_common_point(pairs: list, metric: str) -> tuple[int, list[float], str]:
