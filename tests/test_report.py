@@ -116,8 +116,11 @@ def test_times_are_of_one_machine_and_quality_of_all():
     full = ("3", "100 ± 25", "2", "15 ± 64")
     assert shown == [full, ("single", "200", "2", "70"), ("single", "118", "2", "-")]
     assert "`Test CPU (cpu x 2)`" in found.words
-    (alone,) = results(plan, made[2:])
-    assert [row[-1] for row in alone.rows] == ["90", "70", "80"] and "Times" not in alone.words
+    (apart,) = results(plan, made[2:])
+    assert [row[-1] for row in apart.rows] == ["90", "70", "80"] and "Times" not in apart.words
+    made[4]["processors"] = {"count": 2, "own": 1.9, "others": 0.0}  # and no other record says so
+    (found,) = results(plan, made)
+    assert [row[-1] for row in found.rows] == ["90", "-", "80"]
 
 
 def test_a_run_of_fewer_epochs_has_no_ratio_to_the_paper():

@@ -17,8 +17,8 @@ from softbench.report.tables import Table, in_order, number, table, text
 # {field of a record: its row}: what needs no training, the same for all methods.
 _BOUNDS = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
 _MACHINE = """\
-Seeds are of several machines. Times and memory are those of one, {}, which has most of the
-rows; a row without a record there has none."""
+Seeds are of several machines. Times and memory are those of one, {}; a row without a
+record there has none."""
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -93,18 +93,20 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
 def _elsewhere(data: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     """Which records' times and memory a table leaves out, and sentences that say so.
 
-    Where seeds of one row are of several machines, these columns are of the one that has
-    most rows, of several such ones most records.
+    Where seeds of one row are of several machines, these columns are of the one that ran
+    most rows without other programs beside them, else of the one with most rows, then records.
     """
     found, words = pd.Series(False, data.index), []
     done = data[data["status"] == "ok"]
     kind = done["machine"].map(lambda machine: json.loads(machine)[0].get("kind"))
     for _, own in done.groupby([done["backend"], kind], dropna=False):
         if own.groupby(_ROW)["machine"].nunique().max() > 1:
-            counts = own.groupby("machine").agg(
-                rows=("variant", "nunique"), records=("cell", "size")
+            rows = own.groupby("machine")["variant"].nunique()
+            alone = own[own["alone"].astype(bool)].groupby("machine")["variant"].nunique()
+            most = pd.DataFrame(
+                {"alone": alone, "rows": rows, "records": own["machine"].value_counts()}
             )
-            machine = counts.sort_values(["rows", "records"], kind="stable").index[-1]
+            machine = most.fillna(0).sort_values([*most], kind="stable").index[-1]
             found |= data.index.isin(own.index[own["machine"] != machine])
             words.append(_MACHINE.format(_described(machine)))
     return found, words
