@@ -6,16 +6,16 @@ embeddings, n = 10,000, d = 200, 1 / temperature = 11.1.
     softbench --config=configs/ptb_rff.py --config.methods=rff_d256,rff,rff_d4096
     softbench --config=configs/ptb_rff.py:equal_time --data_dir=... --backend=jax
 
-Figure 3 is the first command: `full`, `exp`, `uniform`, `quadratic`, `rff`, `sorf` and `positive`
-with 100 draws for each token. Figure 1 is the second (nu; the paper's T is 1 / sqrt(nu)),
-Figure 2 the third (D). `quadratic` trains the absolute softmax, as in the paper;
-`quadratic_plain` the ordinary one. `codebook` draws from 128 x 128 codewords that are fitted with
-the word counts, `midx` from those of a fit without (arXiv 2501.08563). `unigram_16x563_unique` has
-563 draws without replacement for each of 16 groups of a batch; the rows of `top_and_tail` have
-certain classes besides. `*_shared` share 1,000 draws by the
-batch, the kernels' from the mixture of its proposals; the `prior` rows weight the kernel by
-counts ** 0.75, and `mixed` takes half of its draws from the unigram. `redraw` rows draw new
-directions every 10 steps.
+Figure 3 is the first command, with `--config.epochs=4` to where `full` has converged: `full`,
+`exp`, `uniform`, `quadratic`, `rff`, `sorf` and `positive` with 100 draws for each token. Figure 1
+is the second (nu; the paper's T is 1 / sqrt(nu)), Figure 2 the third (D). `quadratic` trains the
+absolute softmax, as in the paper; `quadratic_plain` the ordinary one. `codebook` draws from 128 x
+128 codewords that are fitted with the word counts, `midx` from those of a fit without (arXiv
+2501.08563). `unigram_16x563_unique` has 563 draws without replacement for each of 16 groups of a
+batch; the rows of `top_and_tail` have certain classes besides. `*_shared` share 1,000 draws by the
+batch, the kernels' from the mixture of its proposals; the `prior` rows weight the kernel by counts
+** 0.75, and `mixed` takes half of its draws from the unigram. `redraw` rows draw new directions
+every 10 steps.
 
 `equal_time` gives these rows, `full` and `exp` the same seconds of training, and evaluates after
 every whole epoch and when the time is over. 1,260 s are about six epochs of `full` on two hardware

@@ -94,6 +94,22 @@ def test_machines_that_ran_the_same_seed_are_compared():
     assert frame.cells(made)["variant"].nunique() == 1
 
 
+@pytest.mark.parametrize(
+    ("limit", "steps", "group"),
+    [
+        (0, 2323, "ptb-lstm_small"),
+        (1162, 1162, "ptb-lstm_small_1162_steps"),
+        (4000, 2323, "ptb-lstm_small"),  # a limit that the data do not reach
+    ],
+)
+def test_shorter_epochs_are_a_group_of_their_own(limit, steps, group):
+    whole, other = make_record(), make_record(seed=1)
+    other["config"] = other["config"] | {"steps_per_epoch": limit}
+    other["steps_per_epoch"] = steps
+    assert list(frame.cells([whole, other])["group"]) == ["ptb-lstm_small", group]
+    assert list(frame.cells([other])["group"]) == ["ptb-lstm_small"]  # nothing to tell it from
+
+
 def test_kinds_of_devices_are_rows_of_their_own():
     made = of_two_machines()
     made[1]["device"] = ANOTHER | {"kind": "gpu"}

@@ -37,20 +37,24 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
             machine, which decides times alone.
         variant: all that must agree for two records to be seeds of one row.
 
+    Where an experiment trained on the same data both for whole epochs and for shorter ones, the
+    latter are a group of their own, named after the steps of their epochs.
+
     Of training for a number of steps neither `setting` nor `variant` has the machine, but for the
     kind of device: seeds of several count together. Where a seed was run on two, machines are
     compared, and each is a row of its own.
     """
-    sources = _across_machines([_source(place, record) for place, record in enumerate(records)])
+    sources = [_source(place, record) for place, record in enumerate(records)]
+    sources = _by_length(_across_machines(sources))
     pairs = zip(sources, records, strict=True)
     found = [{**source, **row} for source, record in pairs for row in rows(record)]
-    empty = _across_machines([_source(0, _EMPTY)])[0]
+    empty = _by_length(_across_machines([_source(0, _EMPTY)]))[0]
     found = pd.DataFrame(found, columns=None if found else [*empty, "method"])
     unknown = found.columns[found.isna().all()]
     return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
-_WIDE = "whatever the machine"
+_WIDE, _LENGTH = "whatever the machine", "steps of an epoch"
 _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 
 
@@ -81,8 +85,15 @@ def _source(place: int, record: Mapping) -> dict:
         "problem": _key(*problem),
         "setting": _key(*setting),
         "variant": _key(*setting, *row, device),
+        _LENGTH: (config.get("experiment"), f"{dataset}-{model}", _limit(record)),
         _WIDE: {"setting": _key(*wide), "variant": _key(*wide, *row)} if by_steps else {},
     }
+
+
+def _limit(record: Mapping) -> int:
+    """The steps after which a record's epochs were cut, 0 for epochs of all data."""
+    limit = record["config"].get("steps_per_epoch") or 0
+    return limit if limit == record.get("steps_per_epoch") else 0
 
 
 def _key(*parts: object) -> str:
@@ -102,6 +113,16 @@ def _across_machines(sources: list[dict]) -> list[dict]:
         for own, source in zip(wide, sources, strict=True):
             if own and own[name] not in twice:
                 source[name] = own[name]
+    return sources
+
+
+def _by_length(sources: list[dict]) -> list[dict]:
+    """Sources with groups that have either whole epochs or shorter ones."""
+    lengths = [source.pop(_LENGTH) for source in sources]
+    whole = {(experiment, group) for experiment, group, steps in lengths if not steps}
+    for source, (*place, steps) in zip(sources, lengths, strict=True):
+        if steps and tuple(place) in whole:
+            source["group"] += f"_{steps}_steps"
     return sources
 
 

@@ -172,7 +172,7 @@ def _fields(record: Mapping) -> dict[str, str]:
     fields = {"cell": record["cell"], "backend": config["backend"], "seed": config["seed"]}
     fields |= {"n": record.get("num_classes"), "method": "+".join(config["methods"])}
     fields |= {part: _label(config[part]) for part in ("dataset", "model")}
-    fields["budget"] = config.get("max_train_seconds", 0)
+    fields |= {"budget": config.get("max_train_seconds", 0), "epochs": config.get("epochs")}
     fields["preset"] = config["model"].get("preset", "")
     return {name: str(value) for name, value in fields.items()}
 

@@ -146,6 +146,8 @@ def _state(item: Item, page: Page) -> str:
         runs = runs[runs["name"].isin(wanted)]
     if runs.empty:
         return _not_run(item)
+    if item.methods:
+        runs = _as_long(runs)
     rows = [_row_state(page, own, paper) for _, own in runs.groupby("name", sort=False)]
     state = f"{len(rows)} of {len(wanted)} rows" if wanted else "run"
     lengths = collections.Counter(length for length, _ in rows if length and wanted)
@@ -155,6 +157,12 @@ def _state(item: Item, page: Page) -> str:
     if most == 1:
         return f"{state}; single seed" if shown else state
     return f"{state}; {least if least == most else f'{least} to {most}'} seeds"
+
+
+def _as_long(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those of the group with most rows, of these of one with whole epochs."""
+    groups = [own for _, own in runs.groupby("group", sort=False)]
+    return max(groups, key=lambda own: (own["name"].nunique(), not own["cut"].all()))
 
 
 def _row_state(page: Page, runs: pd.DataFrame, paper: Mapping) -> tuple[str, int]:
