@@ -95,15 +95,17 @@ def cosine(turns: Tensor) -> Tensor:
     return result
 
 
-def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
-    """`later`, for use after `rows` (N, d) were read.
+def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
+    """`later`, for use after `first`, each (N, ...), was computed from the rows that it reads.
 
     XLA copies a variable that is updated unless every read of its old value comes before the
-    update by what it computes; so the update is made to depend on the rows.
+    update by what it computes; so the update is made to depend on what was read.
     """
-    nothing = 0.0 * rows[:, 0]
-    nothing = jnp.sum(jnp.where(nothing == 0, nothing, 0.0))  # of infinite rows too
-    return [x + nothing.astype(x.dtype) for x in later]
+    for array in first:
+        nothing = 0.0 * array.reshape(array.shape[0], -1)[:, 0].astype("float32")
+        nothing = jnp.sum(jnp.where(nothing == 0, nothing, 0.0))  # of infinite rows too
+        later = [x + nothing.astype(x.dtype) for x in later]
+    return list(later)
 
 
 def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:

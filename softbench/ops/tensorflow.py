@@ -110,8 +110,8 @@ def cosine(turns: Tensor) -> Tensor:
     return tf.cos(turns * (2 * math.pi))
 
 
-def read_first(rows: Tensor, later: Sequence[Tensor]) -> list[Tensor]:
-    """`later`, for use after `rows` (U, d) were read; a graph keeps that order by itself."""
+def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
+    """`later`, for use after `first` was computed; a graph reads in that order by itself."""
     return list(later)
 
 

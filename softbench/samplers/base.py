@@ -236,10 +236,12 @@ class Sampler(keras.layers.Layer):
         """Whether it is to be told of row updates, by `rows_changed`."""
         return type(self).rows_changed is not Sampler.rows_changed
 
-    def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
+    def followed(self, table: Any, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Those of the touched ids (U,) that `rows_changed` is told of, and its other arguments.
 
-        Their rows are read twice, at random places of the table.
+        Called before the update. Rows of theirs are read twice, at random places of the table. If
+        the update is not made, because a gradient is not finite, others than all of `ids` are told
+        of all the same: with rows that have not changed.
         """
         return ids, {}
 

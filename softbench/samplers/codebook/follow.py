@@ -223,22 +223,25 @@ class FollowingCodebook(Sampler):
 
         assign_when(due, list(self.followers.values()), values)
 
-    def followed(self, ids: Tensor) -> tuple[Tensor, dict]:
+    def followed(self, table: Any, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
         A frequent class that every step moves is never left out, so it does not come at once with
-        the moves of many steps. Fewer ids are all followed.
+        the moves of many steps. Fewer ids are all followed. The cells of this step's share are
+        found here too, beside the draws of the step and its gradients.
         """
+        words = fit.Codewords(*(read(v) for v in self.codewords))
+        found = {"cells": fit.encode(self._rows(table)(self._due()), words, self.quantizer)}
         size = ops.shape(ids)[0]
         known = isinstance(size, int)
         if known and size <= FOLLOWED:
-            return ids, {}
+            return ids, found
         count, weight = FOLLOWED if known else ops.minimum(size, FOLLOWED), self._weight_of(ids)
         places, share = fit.in_proportion(weight, count, self._shift())
         if not known:
             places = ops.where(size > FOLLOWED, places, ops.arange(count, dtype="int32"))
             share = ops.where(size > FOLLOWED, share, ops.take(weight, places, axis=0))
-        return ops.take(ids, places, axis=0), {"weight": share}
+        return ops.take(ids, places, axis=0), {**found, "weight": share}
 
     def _shift(self) -> Tensor:
         """In [0, 1): multiples of the golden ratio, modulo 1, one for each training step."""
@@ -257,6 +260,7 @@ class FollowingCodebook(Sampler):
         old_rows: Tensor,
         new_rows: Tensor,
         weight: Tensor | None = None,
+        cells: Tensor | None = None,
     ) -> None:
         if table.row_optimizer is None:
             return
@@ -272,19 +276,24 @@ class FollowingCodebook(Sampler):
         words = fit.means(sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer)
         for variable, value in zip(self.codewords, words, strict=True):
             variable.assign(value)
-        self._renew_share(table, words)
+        if cells is None:
+            cells = fit.encode(self._rows(table)(self._due()), words, self.quantizer)
+        self._renew_share(table, words, cells)
 
     @property
     def _share(self) -> int:
         """Classes whose cell is looked for in a step: all have their turn in `refresh_every`."""
         return min(SHARE, -(-self.units // self.refresh_every))
 
-    def _renew_share(self, table: Any, words: fit.Codewords) -> None:
-        """Find the nearest codewords of the next classes; put all in use when each had its turn."""
+    def _due(self) -> Tensor:
+        """The classes whose cells are looked for in this step."""
+        places = ops.arange(self._share, dtype="int32")
+        return ops.mod(read(self.cursor) + places, self.units)
+
+    def _renew_share(self, table: Any, words: fit.Codewords, cells: Tensor) -> None:
+        """Keep the cells of this step's classes; put all in use when each had its turn."""
         size, cursor = self._share, read(self.cursor)
-        ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
-        cell = fit.encode(self._rows(table)(ids), words, self.quantizer)
-        scatter_update(self.next_cell, ids, cell)
+        scatter_update(self.next_cell, self._due(), cells)
         due = cursor + size >= self.units
         self._assign_when(due, lambda: self._renewed(table, words))
         self.cursor.assign(ops.mod(cursor + size, self.units))
