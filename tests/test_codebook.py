@@ -289,7 +289,7 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     ids = np.arange(20, 20 + touched, dtype="int32")
     padded = np.append(ids, [N] * (10 - touched)).astype("int32")
     total, steps = np.zeros(N + 1), 1000
-    choose = compiled(lambda ids: _followed(sampler, ids), sampler, table)
+    choose = compiled(lambda ids: _followed(sampler, table, ids), sampler, table)
     for step in range(steps):
         sampler.cursor.assign(step * N)
         found, weight = choose(padded)
@@ -300,22 +300,22 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     np.testing.assert_allclose(total / steps, expected, rtol=0.02)
 
 
-def _followed(sampler, ids):
+def _followed(sampler, table, ids):
     """As `apply_row_gradients` asks: on TensorFlow without padding, of a size not known before."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         ids = tf.boolean_mask(ids, ids < N)
-    found, further = sampler.followed(ids)
+    found, further = sampler.followed(table, ids)
     return found, further["weight"]
 
 
 def test_few_touched_rows_are_all_followed(monkeypatch):
     monkeypatch.setattr(follow, "FOLLOWED", 4)
-    sampler, _ = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
-    found, further = sampler.followed(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
+    sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
+    found, further = sampler.followed(table, keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
     np.testing.assert_array_equal(to_numpy(found), [3, 5])
-    assert not further
+    assert "weight" not in further
 
 
 @pytest.mark.parametrize("followed", [2, 4])
@@ -338,6 +338,27 @@ def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
             for a, b in zip(before, sampler.codewords, strict=True)
         ]
         assert any(moved) == bool(np.isfinite(bad))
+
+
+def test_the_cells_of_a_share_are_those_of_its_rows_before_the_update():
+    """They are found beside the gradients, and kept until all classes had their turn."""
+    config = {"quantizer": "single", "num_codewords": 4, "refresh_every": 4}
+    sampler, table = make(config, {"row_optimizer": RowAdagrad(10.0)})
+    rows, words = (to_numpy(v).astype(np.float64) for v in (table.kernel, sampler.codewords.first))
+    cells = np.argmin(((rows[:, None] - words) ** 2).sum(-1), axis=1)
+    size = N // 4
+    step = compiled(
+        lambda ids, gradient: table.apply_row_gradients(
+            ids, [gradient], sampler.rows_changed, None, sampler.followed
+        ),
+        sampler,
+        table,
+    )
+    step(np.arange(size, dtype="int32"), np.ones((size, D), "float32"))
+    moved = to_numpy(table.kernel).astype(np.float64)
+    after = np.argmin(((moved[:, None] - words) ** 2).sum(-1), axis=1)
+    assert not np.array_equal(after[:size], cells[:size])
+    np.testing.assert_array_equal(to_numpy(sampler.next_cell)[:size], cells[:size])
 
 
 def test_refresh_counts_training_steps():

@@ -30,10 +30,12 @@ def test_random_integers_are_uniform(maximum):
         assert p > SIGNIFICANCE
 
 
+@pytest.mark.parametrize("draw", [own.random_integers, own.random_points])
 @pytest.mark.parametrize("maximum", [1_500_000_000, 2**30 + 1, 2**31 - 1])
-def test_random_integers_are_uniform_up_to_large_maxima(maximum):
+def test_random_integers_are_uniform_up_to_large_maxima(maximum, draw):
     """A remainder of 32 random bits would draw the lower part of 1.5e9 up to twice too often."""
-    x = to_numpy(own.random_integers((200_000,), maximum, seed(3))).astype(np.int64)
+    most = maximum if draw is own.random_integers else ops.convert_to_tensor(maximum, "int32")
+    x = to_numpy(draw((200_000,), most, seed(3))).astype(np.int64)
     assert x.min() >= 0 and x.max() < maximum
     edges = np.linspace(0, maximum, 51)
     observed = np.histogram(x, edges)[0]
@@ -42,14 +44,17 @@ def test_random_integers_are_uniform_up_to_large_maxima(maximum):
     assert chi_square(np.bincount(x % 2), parity) > SIGNIFICANCE
 
 
-def test_random_integers_low_bits_are_uniform():
-    x = to_numpy(own.random_integers((200_000,), 1_500_000_000, seed(5))).astype(np.int64)
+@pytest.mark.parametrize("draw", [own.random_integers, own.random_points])
+def test_random_integers_low_bits_are_uniform(draw):
+    most = ops.convert_to_tensor(1_500_000_000, "int32")
+    x = to_numpy(draw((200_000,), most, seed(5))).astype(np.int64)
     assert chi_square(np.bincount(x % 64, minlength=64), np.full(64, 1 / 64)) > SIGNIFICANCE
 
 
-def test_random_integers_broadcast_their_maxima():
+@pytest.mark.parametrize("draw", [own.random_integers, own.random_points])
+def test_random_integers_broadcast_their_maxima(draw):
     maxima = np.array([[3], [10], [1_500_000_000]], np.int32)
-    x = to_numpy(own.random_integers((3, 60_000), ops.convert_to_tensor(maxima), seed(6)))
+    x = to_numpy(draw((3, 60_000), ops.convert_to_tensor(maxima), seed(6)))
     assert x.shape == (3, 60_000) and np.all(x < maxima) and np.all(x >= 0)
     for row, maximum in zip(x, maxima[:, 0], strict=True):
         bins = min(int(maximum), 50)
@@ -147,8 +152,10 @@ def test_number_at_most(size, dtype):
     ordered = np.sort(np.random.default_rng(size).integers(0, 9, (3, size)), axis=-1).astype(dtype)
     values = np.tile(np.arange(-1, 11), (3, 1)).astype(dtype)
     expected = (ordered[:, None, :] <= values[:, :, None]).sum(-1)
-    found = own.number_at_most(*(ops.convert_to_tensor(x) for x in (ordered, values)))
-    np.testing.assert_array_equal(to_numpy(found), expected)
+    for part in (slice(None), slice(3, 4)):  # a single value too
+        arrays = (ops.convert_to_tensor(x) for x in (ordered, values[:, part]))
+        found = own.number_at_most(*arrays)
+        np.testing.assert_array_equal(to_numpy(found), expected[:, part])
 
 
 @pytest.mark.parametrize("size", [5, 16, 23, 40])

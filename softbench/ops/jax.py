@@ -252,6 +252,9 @@ def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
     return scaled.astype(jnp.int32)
 
 
+random_points = random_integers  # in as few operations as any
+
+
 def random_words(shape: Sequence, seed: Tensor) -> Tensor:
     """Integers uniform on `[0, 2^16)`, int32."""
     return jax.random.bits(seed, tuple(shape), jnp.uint16).astype(jnp.int32)

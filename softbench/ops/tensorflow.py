@@ -28,6 +28,8 @@ SCATTER_UNDER_JIT = False
 READ_COPIES = True
 COND_COPIES = False  # `cond` updates variables in place
 FLOAT64 = True  # at hand without a switch
+# Entries of a row that are compared with one value at once: searches of rows share no threads.
+SHORT = 16
 # Ordered entries among which one search is faster than a descent over groups of 16, at most.
 LONGEST_LINE = 2**16
 # The values that `read_once` has read, by the ids of their variables.
@@ -91,6 +93,9 @@ def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
 
 def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
     """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
+    if values.shape[-1] == 1 and ordered.dtype.is_floating and ordered.shape[-1] <= SHORT:
+        below = tf.cast(ordered <= values, tf.int32)
+        return tf.reduce_sum(below, axis=-1, keepdims=True)
     return tf.searchsorted(ordered, values, side="right")
 
 
@@ -255,6 +260,14 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     low = tf.bitwise.right_shift(words[1] * maximum, tf.constant(31, tf.int64))
     scaled = tf.bitwise.right_shift(words[0] * maximum + low, tf.constant(31, tf.int64))
     return tf.cast(scaled, tf.int32)
+
+
+def random_points(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
+    """As `random_integers`, from 52 random bits in fewer operations: a part of `maximum` that is
+    w long has its probability up to maximum / w 2**-52 of itself.
+    """
+    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
+    return tf.cast(uniform * tf.cast(maximum, tf.float64), tf.int32)
 
 
 def random_words(shape: Sequence, seed: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, number_at_most, random_integers, read
+from softbench.ops import gather_rows, number_at_most, random_points, read
 from softbench.samplers.static import GROUP, LARGEST_TOTAL, search
 from softbench.samplers.sum_tree import take_entries
 from softbench.state import add_state
@@ -127,12 +127,12 @@ class Cells(keras.layers.Layer):
         begin = gather_rows(self.bounds, cell)
         size = gather_rows(self.bounds, cell + 1) - begin
         if left_out is None:
-            point = begin + random_integers(ops.shape(cell), ops.maximum(size, 1), seed)
+            point = begin + random_points(ops.shape(cell), ops.maximum(size, 1), seed)
         else:
             place = gather_rows(self.place, left_out)
             inside = ops.equal(cell, gather_rows(self.cell, left_out))
             width = ops.where(inside, self.width(place), 0)
-            point = begin + random_integers(ops.shape(cell), ops.maximum(size - width, 1), seed)
+            point = begin + random_points(ops.shape(cell), ops.maximum(size - width, 1), seed)
             point = point + ops.where(point >= self.start(place), width, 0)
         found, weight = (point, None) if self.starts is None else self.interval_of(point)
         return ops.minimum(found, self.units - 1), weight

@@ -126,8 +126,9 @@ class CodebookDistribution(NamedTuple):
             label_rows, others = self.without(labels, integer)
             k1, part = self.divided(label_rows, by_part.shape[0])
             rest = ops.sum(others * take_entries(factors, part)[:, 0], axis=-1, keepdims=True)
-            here = ops.equal(ops.arange(masses.shape[-1], dtype="int32"), part * count + k1)
-            masses = ops.where(here, rest, masses)
+            examples = ops.expand_dims(ops.arange(ops.shape(masses)[0], dtype="int32"), -1)
+            places = ops.concatenate([examples, part * count + k1], axis=-1)
+            masses = ops.scatter_update(masses, places, rest[:, 0])
             weight = ops.concatenate([weight, others], axis=0)
         masses = ops.reshape(masses, (-1, by_part.shape[0], count)) * ops.exp(first)[:, None]
         masses = ops.reshape(masses, (-1, by_part.shape[0] * count))
