@@ -255,13 +255,13 @@ class ClassTable(keras.layers.Layer):
         """
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
+        touched = ids
         changed, further = (ids, {}) if followed is None else followed(self, ids)
-        every = changed is ids
         moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
         moves = moves if when is None else ops.logical_and(moves, when)
         ids, gradients = rows_when(moves, ids, gradients, self.units)
         if on_change is not None:
-            changed = ids if every else changed
+            changed = ids if changed is touched else changed
             old_rows = self.rows(changed)
             (ids,) = read_first([old_rows, *further.values()], [ids])
         state = self.class_variables, self.row_slots, self.iterations

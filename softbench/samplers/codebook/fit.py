@@ -46,6 +46,13 @@ class Codewords(NamedTuple):
     second: Tensor
 
 
+def shapes(size: int, width: int, quantizer: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Those of both codebooks of K = `size` codewords, for `width` = d features."""
+    if quantizer == "product":
+        return (size, (width + 1) // 2), (size, width // 2)
+    return (size, width), (size if quantizer == "residual" else 1, width)
+
+
 def halves(x: Tensor, quantizer: str) -> tuple[Tensor, Tensor]:
     """What either codebook sees of points (N, d): (N, d1), (N, d2)."""
     if quantizer != "product":
@@ -150,6 +157,11 @@ def largest(weight: Tensor, size: int, uniform: Tensor) -> tuple[Tensor, Tensor]
     priority, ids = ops.top_k(weight / uniform, size + 1)
     ids = ops.cast(ids[:size], "int32")
     return ids, ops.maximum(ops.take(weight, ids, axis=0), priority[size])
+
+
+def golden_shift(step: Tensor) -> Tensor:
+    """In [0, 1): multiples of the golden ratio, modulo 1, one for each step, an int32 ()."""
+    return ops.cast(ops.mod(ops.mod(step, 2**15) * 20_251, 2**15), "float32") / 2**15
 
 
 def in_proportion(weight: Tensor, size: int | Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

@@ -96,7 +96,7 @@ class FollowingCodebook(Sampler):
         def add(name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
             return add_state(self, name, shape, initial(name), dtype)
 
-        first, second = self._codebook_shapes(table.kernel.shape[-1])
+        first, second = fit.shapes(self._size, table.kernel.shape[-1], self.quantizer)
         weighted = self.prior is not None or table.bias is not None
         self.cells = Cells(self.units, first[0] * second[0], weighted)
         self.codewords = fit.Codewords(add("first", first), add("second", second))
@@ -113,13 +113,9 @@ class FollowingCodebook(Sampler):
         self.cells.build(initial)
         self.followers = {v.name: v for v in [*own, *self.cells.weights]}
 
-    def _codebook_shapes(self, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        size = min(self.num_codewords, self.units)
-        if self.quantizer == "single":
-            return (size, width), (1, width)
-        if self.quantizer == "residual":
-            return (size, width), (size, width)
-        return (size, (width + 1) // 2), (size, width // 2)
+    @property
+    def _size(self) -> int:
+        return min(self.num_codewords, self.units)
 
     def _weights(self, table: Any) -> Tensor | None:
         """w (n,) by the bias of now, or None if all are equal."""
@@ -148,7 +144,7 @@ class FollowingCodebook(Sampler):
     def _fitted(self, table: Any) -> dict[str, Tensor]:
         """All followers, of a full fit."""
         self._check_rows(table)
-        size = self._codebook_shapes(1)[0][0]
+        size = self._size
         uniform = keras.random.uniform((2, size, fit.CANDIDATES), seed=self.seed or 0)
         priority = None
         if self.units > fit.POINTS * size:
@@ -212,8 +208,7 @@ class FollowingCodebook(Sampler):
             return
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
-        words = fit.Codewords(*(read(v) for v in self.codewords))
-        self._assign_when(due, lambda: self._passed(table, words))
+        self._assign_when(due, lambda: self._passed(table, self._words()))
         self.steps.assign(step + 1)
 
     def _assign_when(self, due: Tensor, compute: Callable) -> None:
@@ -228,25 +223,20 @@ class FollowingCodebook(Sampler):
 
         A frequent class that every step moves is never left out, so it does not come at once with
         the moves of many steps. Fewer ids are all followed. The cells of this step's share are
-        found here too, beside the draws of the step and its gradients.
+        found here too: neither needs a gradient, and both can be at work beside these.
         """
-        words = fit.Codewords(*(read(v) for v in self.codewords))
-        found = {"cells": fit.encode(self._rows(table)(self._due()), words, self.quantizer)}
+        found = {"cells": self._cells_due(table, self._words())}
         size = ops.shape(ids)[0]
         known = isinstance(size, int)
         if known and size <= FOLLOWED:
             return ids, found
         count, weight = FOLLOWED if known else ops.minimum(size, FOLLOWED), self._weight_of(ids)
-        places, share = fit.in_proportion(weight, count, self._shift())
+        step = read(self.cursor) // self._share
+        places, share = fit.in_proportion(weight, count, fit.golden_shift(step))
         if not known:
             places = ops.where(size > FOLLOWED, places, ops.arange(count, dtype="int32"))
             share = ops.where(size > FOLLOWED, share, ops.take(weight, places, axis=0))
         return ops.take(ids, places, axis=0), {**found, "weight": share}
-
-    def _shift(self) -> Tensor:
-        """In [0, 1): multiples of the golden ratio, modulo 1, one for each training step."""
-        step = ops.mod(read(self.cursor) // self._share, 2**15)
-        return ops.cast(ops.mod(step * 20_251, 2**15), "float32") / 2**15
 
     def _weight_of(self, ids: Tensor) -> Tensor:
         """a of ids (U,), 0 where they are padding."""
@@ -273,12 +263,14 @@ class FollowingCodebook(Sampler):
         if self.quantizer != "single":
             self.sums.second.assign_add(change.second)
         sums = fit.Statistics(*(read(v) for v in self.sums))
-        words = fit.means(sums, fit.Codewords(*(read(v) for v in self.codewords)), self.quantizer)
+        words = fit.means(sums, self._words(), self.quantizer)
         for variable, value in zip(self.codewords, words, strict=True):
             variable.assign(value)
-        if cells is None:
-            cells = fit.encode(self._rows(table)(self._due()), words, self.quantizer)
+        cells = self._cells_due(table, words) if cells is None else cells
         self._renew_share(table, words, cells)
+
+    def _words(self) -> fit.Codewords:
+        return fit.Codewords(*(read(v) for v in self.codewords))
 
     @property
     def _share(self) -> int:
@@ -289,6 +281,9 @@ class FollowingCodebook(Sampler):
         """The classes whose cells are looked for in this step."""
         places = ops.arange(self._share, dtype="int32")
         return ops.mod(read(self.cursor) + places, self.units)
+
+    def _cells_due(self, table: Any, words: fit.Codewords) -> Tensor:
+        return fit.encode(self._rows(table)(self._due()), words, self.quantizer)
 
     def _renew_share(self, table: Any, words: fit.Codewords, cells: Tensor) -> None:
         """Keep the cells of this step's classes; put all in use when each had its turn."""
