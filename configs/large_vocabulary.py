@@ -50,6 +50,13 @@ FLAT = {"counts": COUNTS, "power": 0.75, "share_draws": True, "unique": True}
 BIAS = {"bias_initializer": LOG_FREQUENCIES}
 
 
+def blend(first):
+    """800 draws of a sampler and 1,000 of the unigram, corrected by the expected counts of both."""
+    second = sampler("unigram", **FLAT)
+    parts = sampler("mixed", first=first, second=second, num_sampled=(800, 1000))
+    return row("SampledSoftmax", num_sampled=1800, sampler=parts, **BIAS)
+
+
 def get_config():
     """Returns the experiment; every value can be overridden on the command line."""
     rff = {"num_features": 1024, "nu": 4.0, "share_draws": True}
@@ -63,17 +70,8 @@ def get_config():
         "codebook": sampled("codebook", 1000, BIAS, counts=COUNTS, share_draws=True),
         "midx": sampled("codebook", 1000, BIAS, counts_power=0, share_draws=True),
         "unigram_2500": sampled("unigram", 2500, BIAS, **FLAT),
-        "in_batch_unigram": row(
-            "SampledSoftmax",
-            num_sampled=1800,
-            sampler=sampler(
-                "mixed",
-                first=sampler("in_batch", counts="train"),
-                second=sampler("unigram", **FLAT),
-                num_sampled=(800, 1000),
-            ),
-            **BIAS,
-        ),
+        "in_batch_unigram": blend(sampler("in_batch", counts="train")),
+        "codebook_unigram": blend(sampler("codebook", counts=COUNTS, share_draws=True)),
         "top_and_tail": sampled("top_and_tail", 1000, BIAS, num_top=512, groups=1, counts=COUNTS),
         "top_and_tail_in_batch": sampled(
             "top_and_tail",
