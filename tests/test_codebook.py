@@ -169,10 +169,12 @@ def test_a_search_finds_the_interval_and_its_length(units, line, monkeypatch):
     share = np.diff(starts) / starts[-1]
     np.testing.assert_allclose(share, (weight / weight.sum())[order], rtol=1e-6)
     points = np.unique(np.clip(np.concatenate([starts - 1, starts]), 0, starts[-1]))
-    place, length = (to_numpy(x) for x in compiled(own.interval_of)(points[None].astype("int32")))
+    found = compiled(lambda x: tuple(own.interval_of(x)))(points[None].astype("int32"))
+    place, ids, length = (to_numpy(x) for x in found)
     inside = points < starts[-1]
     expected = np.searchsorted(starts, points, side="right") - 1
-    np.testing.assert_array_equal(place[0], expected)
+    np.testing.assert_array_equal(place[0], np.minimum(expected, units - 1))
+    np.testing.assert_array_equal(ids[0], order[place[0]])
     np.testing.assert_array_equal(length[0][inside], np.diff(starts)[expected[inside]])
     assert (length[0][inside] > 0).all() and (length[0][~inside] == 0).all() and (~inside).any()
 

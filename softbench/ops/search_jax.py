@@ -29,9 +29,13 @@ def padded_size(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
 
-def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
-    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
-    size = ordered.shape[1]
+def number_at_most(ordered: Tensor, values: Tensor, size: int | None = None) -> Tensor:
+    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N).
+
+    With `size`, of so many at the row's begin. The others exceed all values, in any order.
+    """
+    size = ordered.shape[1] if size is None else size
+    ordered = ordered[:, :size]
     if size <= FEW:
         return jnp.sum(ordered[:, None, :] <= values[:, :, None], axis=-1, dtype="int32")
     length = padded_size(size + 1)

@@ -91,8 +91,12 @@ def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
     return tf.matmul(a, b)
 
 
-def number_at_most(ordered: Tensor, values: Tensor) -> Tensor:
-    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N)."""
+def number_at_most(ordered: Tensor, values: Tensor, size: int | None = None) -> Tensor:
+    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N).
+
+    With `size`, of so many at the row's begin. The others exceed all values, in any order: they
+    are looked at too, as a part of the rows would be a copy.
+    """
     if values.shape[-1] == 1 and ordered.dtype.is_floating and ordered.shape[-1] <= SHORT:
         below = tf.cast(ordered <= values, tf.int32)
         return tf.reduce_sum(below, axis=-1, keepdims=True)
@@ -263,9 +267,7 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
 
 
 def random_points(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
-    """As `random_integers`, from 52 random bits in fewer operations: a part of `maximum` that is
-    w long has its probability up to maximum / w 2**-52 of itself.
-    """
+    """As `random_integers`, from 52 bits: w of `maximum` are off by maximum / w 2**-52 of it."""
     uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
     return tf.cast(uniform * tf.cast(maximum, tf.float64), tf.int32)
 

@@ -8,7 +8,7 @@ Shape letters: n classes, K1 and K2 codewords, C = K1 K2 cells, N ids or draws o
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -20,6 +20,21 @@ from softbench.samplers.sum_tree import take_entries
 from softbench.state import add_state
 
 TOTAL = 2.0**30  # about what integer weights add up to
+STARTS = GROUP + 1  # of intervals in a row of level 0, before the classes
+
+
+class Drawn(NamedTuple):
+    """Classes drawn from cells (R, m).
+
+    Attributes:
+        places: in `order`.
+        ids: of the classes.
+        weight: of the classes, an integer; None if not weighted, 0 where there is no such class.
+    """
+
+    places: Tensor
+    ids: Tensor
+    weight: Tensor | None
 
 
 def integer_widths(weight: Tensor) -> Tensor:
@@ -33,11 +48,17 @@ def exclusive_sums(widths: Tensor) -> Tensor:
     return ops.pad(ops.cumsum(widths), ((1, 0),))
 
 
-def levels_of(table: Tensor) -> dict[str, Tensor]:
-    """`static.search_levels` of a tensor, by name.
+def class_offset(units: int) -> int:
+    """What classes are raised by in level 0, so that they exceed all that is searched there."""
+    return LARGEST_TOTAL - units
 
-    A group of level 0 has one column more, the first entry of the next group: what a search has
-    read there then holds where the interval it found begins, and where it ends.
+
+def levels_of(table: Tensor, order: Tensor) -> dict[str, Tensor]:
+    """`static.search_levels` of a table (n + 1,) of the starts of classes `order` (n,), by name.
+
+    A row of level 0 goes on with the first entry of the next group, and the classes of its own:
+    what a search has read there then holds the class that it found, where its interval begins, and
+    where it ends.
     """
     found: dict[str, Tensor] = {}
     while not found or table.shape[0] > 1:
@@ -46,8 +67,12 @@ def levels_of(table: Tensor) -> dict[str, Tensor]:
         padded = ops.pad(table, ((0, missing),), constant_values=LARGEST_TOTAL)
         found[f"level_{len(found)}"] = ops.reshape(padded, (groups, GROUP))
         table = padded[::GROUP]
-    following = ops.pad(found["level_0"][1:, :1], ((0, 1), (0, 0)), constant_values=LARGEST_TOTAL)
-    return found | {"level_0": ops.concatenate([found["level_0"], following], axis=1)}
+    starts, units = found["level_0"], order.shape[0]
+    following = ops.pad(starts[1:, :1], ((0, 1), (0, 0)), constant_values=LARGEST_TOTAL)
+    places = ops.arange(starts.shape[0] * GROUP, dtype="int32")
+    classes = ops.take(order, ops.minimum(places, units - 1), axis=0) + class_offset(units)
+    parts = starts, following, ops.reshape(classes, (-1, GROUP))
+    return found | {"level_0": ops.concatenate(parts, axis=1)}
 
 
 def laid_out(cell: Tensor, weight: Tensor | None, *, size: int) -> dict[str, Tensor]:
@@ -61,7 +86,7 @@ def laid_out(cell: Tensor, weight: Tensor | None, *, size: int) -> dict[str, Ten
         return found
     starts = exclusive_sums(ops.take(integer_widths(weight), order, axis=0))
     found |= {"bounds": ops.take(starts, edges, axis=0), "starts": starts, "edges": edges}
-    return found | levels_of(starts)
+    return found | levels_of(starts, order)
 
 
 class Cells(keras.layers.Layer):
@@ -100,7 +125,7 @@ class Cells(keras.layers.Layer):
             self.starts, groups = add("starts", self.units + 1), self.units + 1
             while not self.levels or groups > 1:
                 groups = -(-groups // GROUP)
-                columns = GROUP if self.levels else GROUP + 1
+                columns = GROUP if self.levels else STARTS + GROUP
                 self.levels.append(add(f"level_{len(self.levels)}", groups, columns))
 
     def masses(self) -> Tensor:
@@ -116,13 +141,10 @@ class Cells(keras.layers.Layer):
         """Integer weight of the class at `place` (N)."""
         return self.start(place + 1) - self.start(place)
 
-    def draw(
-        self, cell: Tensor, left_out: Tensor | None, seed: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """A class from each of the cells (R, m), by weight: its place in `order`, and its weight.
+    def draw(self, cell: Tensor, left_out: Tensor | None, seed: Any) -> Drawn:
+        """A class from each of the cells (R, m), by weight.
 
-        `left_out` (R, 1) are classes that are not drawn, or None. The weight, an integer, is None
-        if not weighted, and 0 where the cell has no other class.
+        `left_out` (R, 1) are classes that are not drawn, or None.
         """
         begin = gather_rows(self.bounds, cell)
         size = gather_rows(self.bounds, cell + 1) - begin
@@ -134,19 +156,23 @@ class Cells(keras.layers.Layer):
             width = ops.where(inside, self.width(place), 0)
             point = begin + random_points(ops.shape(cell), ops.maximum(size - width, 1), seed)
             point = point + ops.where(point >= self.start(place), width, 0)
-        found, weight = (point, None) if self.starts is None else self.interval_of(point)
-        return ops.minimum(found, self.units - 1), weight
+        if self.starts is not None:
+            return self.interval_of(point)
+        place = ops.minimum(point, self.units - 1)
+        return Drawn(place, gather_rows(self.order, place), None)
 
-    def interval_of(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """The place in `order` whose interval holds a point (R, m), and its length.
+    def interval_of(self, point: Tensor) -> Drawn:
+        """The class whose interval holds a point (R, m).
 
-        Behind the last interval it is n, with a length of 0.
+        Behind the last interval it is the last class, with a weight of 0.
         """
         flat = ops.reshape(point, (-1, 1))
         group = search(self.levels[1:], flat) if self.levels[1:] else ops.zeros_like(flat)
         entries = gather_rows(self.levels[0], group[:, 0])
-        inside = number_at_most(entries, flat) - 1
+        inside = number_at_most(entries, flat, STARTS) - 1
         begin, end = take_entries(entries, inside), take_entries(entries, inside + 1)
+        ids = take_entries(entries, inside + STARTS) - class_offset(self.units)
         place = group * GROUP + inside
-        length = ops.where(place < self.units, end - begin, 0)
-        return ops.reshape(place, ops.shape(point)), ops.reshape(length, ops.shape(point))
+        weight = ops.where(place < self.units, end - begin, 0)
+        found = ops.minimum(place, self.units - 1), ids, weight
+        return Drawn(*(ops.reshape(x, ops.shape(point)) for x in found))

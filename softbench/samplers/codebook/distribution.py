@@ -23,7 +23,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import gather_rows, matmul_float32, matmul_transposed, read, take_rows
-from softbench.samplers.codebook.cells import Cells
+from softbench.samplers.codebook.cells import Cells, Drawn
 from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
 from softbench.samplers.sum_tree import choose, draw, take_entries
@@ -200,10 +200,10 @@ class CodebookDistribution(NamedTuple):
             return found
         return ops.where(ops.equal(ids, query.labels), -float("inf"), found)
 
-    def draw_places(
+    def draw_by_weight(
         self, query: Query, num_sampled: int, seed: Any
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Places (R, m) in the order of the cells, by weight, that weight, and cells (k1, k2)."""
+    ) -> tuple[Drawn, Tensor, Tensor]:
+        """Classes (R, m) of cells, by weight within them, and the cells (k1, k2)."""
         count, second_size, group = self.sizes
         width = query.second.shape[1]
         if query.mixture is not None:
@@ -217,15 +217,13 @@ class CodebookDistribution(NamedTuple):
             masses = self.children(query, k1, part)
             k2 = choose(masses, keras.random.uniform(ops.shape(place), seed=seed)) + part * group
         k2 = ops.minimum(k2, second_size - 1)
-        places, width = self.cells.draw(k1 * second_size + k2, query.labels, seed.next())
-        return places, width, k1, k2
+        return self.cells.draw(k1 * second_size + k2, query.labels, seed.next()), k1, k2
 
     def draw(self, query: Query, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
         """Classes (R, m), and log q of each."""
-        places, width, k1, k2 = self.draw_places(query, num_sampled, seed)
+        (places, ids, weight), k1, k2 = self.draw_by_weight(query, num_sampled, seed)
         if self.window is None:
-            ids = gather_rows(self.cells.order, places)
-            log_q = self.log_in_cell(query, k1, k2, width, ids)
+            log_q = self.log_in_cell(query, k1, k2, weight, ids)
         else:
             windows = places // self.window
             masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)

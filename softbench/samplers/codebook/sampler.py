@@ -44,7 +44,7 @@ class Codebook(FollowingCodebook):
     counts as 30 below: see `CodebookDistribution`.
 
     Cost: O(B K (d + K)) and O(log n) for a draw. Memory: three or four int32 for each class
-    (six or seven with weights), and with a `row_optimizer` one more.
+    (seven or eight with weights), and with a `row_optimizer` one more.
 
     How it follows the table. A full fit when built: k-means++ with candidates and Lloyd passes, on
     all or on 256 K classes. With a `row_optimizer` the codewords stay, in each step, the means of
