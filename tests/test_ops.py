@@ -152,6 +152,9 @@ def test_number_at_most(size, dtype):
     ordered = np.sort(np.random.default_rng(size).integers(0, 9, (3, size)), axis=-1).astype(dtype)
     values = np.tile(np.arange(-1, 11), (3, 1)).astype(dtype)
     expected = (ordered[:, None, :] <= values[:, :, None]).sum(-1)
+    below = np.full((3, 5), -9).astype(dtype)
+    found = own.number_at_most(np.concatenate([below, ordered], axis=-1), values, size)
+    np.testing.assert_array_equal(to_numpy(found), expected)
     for part in (slice(None), slice(3, 4)):  # a single value too
         arrays = (ops.convert_to_tensor(x) for x in (ordered, values[:, part]))
         found = own.number_at_most(*arrays)

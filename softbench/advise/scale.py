@@ -86,7 +86,7 @@ def sampler_bytes(method: str, n: int, d: int) -> int:
     cells = CODEWORDS**2
     # cell, order, place, next_cell, weights; bounds and edges, codewords, sums.
     codebook = FLOAT * (5 * n + 2 * (cells + 1) + 4 * CODEWORDS * d + cells) + starts
-    # Level 0 has a column more, and the classes of its places.
+    # Level 0 has a column more, and classes.
     codebook += FLOAT * math.ceil((n + 1) / GROUP) * (1 + GROUP)
     own = {"in_batch": FLOAT * n, "unigram": starts, "codebook": codebook}
     own["top_and_tail"] = codebook + starts + FLOAT * cells  # the odds of its cells

@@ -32,10 +32,10 @@ def padded_size(size: int) -> int:
 def number_at_most(ordered: Tensor, values: Tensor, size: int | None = None) -> Tensor:
     """How many entries of its row (R, S), which does not decrease, are <= each value (R, N).
 
-    With `size`, of so many at the row's begin. The others exceed all values, in any order.
+    With `size`, of so many at the row's end. The others are below all values, in any order.
     """
     size = ordered.shape[1] if size is None else size
-    ordered = ordered[:, :size]
+    ordered = ordered[:, ordered.shape[1] - size :]
     if size <= FEW:
         return jnp.sum(ordered[:, None, :] <= values[:, :, None], axis=-1, dtype="int32")
     length = padded_size(size + 1)

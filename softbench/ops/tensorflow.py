@@ -94,9 +94,10 @@ def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
 def number_at_most(ordered: Tensor, values: Tensor, size: int | None = None) -> Tensor:
     """How many entries of its row (R, S), which does not decrease, are <= each value (R, N).
 
-    With `size`, of so many at the row's begin. The others exceed all values, in any order: they
-    are looked at too, as a part of the rows would be a copy.
+    With `size`, of so many at its end; the others are below all values. (A part would be a copy.)
     """
+    if size is not None:
+        return number_at_most(ordered, values) - (ordered.shape[-1] - size)
     if values.shape[-1] == 1 and ordered.dtype.is_floating and ordered.shape[-1] <= SHORT:
         below = tf.cast(ordered <= values, tf.int32)
         return tf.reduce_sum(below, axis=-1, keepdims=True)

@@ -20,7 +20,8 @@ from softbench.samplers.sum_tree import take_entries
 from softbench.state import add_state
 
 TOTAL = 2.0**30  # about what integer weights add up to
-STARTS = GROUP + 1  # of intervals in a row of level 0, before the classes
+STARTS = GROUP + 1  # of intervals in a row of level 0, behind the classes
+CLASS_ZERO = -(2**31)  # how a row of level 0 holds class 0: its classes are below all starts
 
 
 class Drawn(NamedTuple):
@@ -48,17 +49,12 @@ def exclusive_sums(widths: Tensor) -> Tensor:
     return ops.pad(ops.cumsum(widths), ((1, 0),))
 
 
-def class_offset(units: int) -> int:
-    """What classes are raised by in level 0, so that they exceed all that is searched there."""
-    return LARGEST_TOTAL - units
-
-
 def levels_of(table: Tensor, order: Tensor) -> dict[str, Tensor]:
     """`static.search_levels` of a table (n + 1,) of the starts of classes `order` (n,), by name.
 
-    A row of level 0 goes on with the first entry of the next group, and the classes of its own:
-    what a search has read there then holds the class that it found, where its interval begins, and
-    where it ends.
+    A row of level 0 has the classes of its places before it, and behind it the first entry of the
+    next group: what a search has read there then holds the class that it found, where its interval
+    begins, and where it ends.
     """
     found: dict[str, Tensor] = {}
     while not found or table.shape[0] > 1:
@@ -70,8 +66,8 @@ def levels_of(table: Tensor, order: Tensor) -> dict[str, Tensor]:
     starts, units = found["level_0"], order.shape[0]
     following = ops.pad(starts[1:, :1], ((0, 1), (0, 0)), constant_values=LARGEST_TOTAL)
     places = ops.arange(starts.shape[0] * GROUP, dtype="int32")
-    classes = ops.take(order, ops.minimum(places, units - 1), axis=0) + class_offset(units)
-    parts = starts, following, ops.reshape(classes, (-1, GROUP))
+    classes = ops.take(order, ops.minimum(places, units - 1), axis=0) + CLASS_ZERO
+    parts = ops.reshape(classes, (-1, GROUP)), starts, following
     return found | {"level_0": ops.concatenate(parts, axis=1)}
 
 
@@ -125,7 +121,7 @@ class Cells(keras.layers.Layer):
             self.starts, groups = add("starts", self.units + 1), self.units + 1
             while not self.levels or groups > 1:
                 groups = -(-groups // GROUP)
-                columns = GROUP if self.levels else STARTS + GROUP
+                columns = GROUP if self.levels else GROUP + STARTS
                 self.levels.append(add(f"level_{len(self.levels)}", groups, columns))
 
     def masses(self) -> Tensor:
@@ -170,8 +166,8 @@ class Cells(keras.layers.Layer):
         group = search(self.levels[1:], flat) if self.levels[1:] else ops.zeros_like(flat)
         entries = gather_rows(self.levels[0], group[:, 0])
         inside = number_at_most(entries, flat, STARTS) - 1
-        begin, end = take_entries(entries, inside), take_entries(entries, inside + 1)
-        ids = take_entries(entries, inside + STARTS) - class_offset(self.units)
+        ids = take_entries(entries, inside) - CLASS_ZERO
+        begin, end = (take_entries(entries, inside + GROUP + k) for k in (0, 1))
         place = group * GROUP + inside
         weight = ops.where(place < self.units, end - begin, 0)
         found = ops.minimum(place, self.units - 1), ids, weight
