@@ -21,6 +21,7 @@ from softbench.ops.devices_tensorflow import mean_of_replicas as mean_of_replica
 from softbench.ops.devices_tensorflow import planned_shards as planned_shards
 from softbench.ops.devices_tensorflow import replicas as replicas
 from softbench.ops.devices_tensorflow import shards as shards
+from softbench.ops.search_tensorflow import number_at_most as number_at_most
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
 SCATTER_UNDER_JIT = False
@@ -28,8 +29,6 @@ SCATTER_UNDER_JIT = False
 READ_COPIES = True
 COND_COPIES = False  # `cond` updates variables in place
 FLOAT64 = True  # at hand without a switch
-# Entries of a row that are compared with one value at once: searches of rows share no threads.
-SHORT = 16
 # Ordered entries among which one search is faster than a descent over groups of 16, at most.
 LONGEST_LINE = 2**16
 # The values that `read_once` has read, by the ids of their variables.
@@ -91,19 +90,6 @@ def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
     return tf.matmul(a, b)
 
 
-def number_at_most(ordered: Tensor, values: Tensor, size: int | None = None) -> Tensor:
-    """How many entries of its row (R, S), which does not decrease, are <= each value (R, N).
-
-    With `size`, of so many at its end; the others are below all values. (A part would be a copy.)
-    """
-    if size is not None:
-        return number_at_most(ordered, values) - (ordered.shape[-1] - size)
-    if values.shape[-1] == 1 and ordered.dtype.is_floating and ordered.shape[-1] <= SHORT:
-        below = tf.cast(ordered <= values, tf.int32)
-        return tf.reduce_sum(below, axis=-1, keepdims=True)
-    return tf.searchsorted(ordered, values, side="right")
-
-
 def argmax(x: Tensor) -> Tensor:
     """The first place of the largest entry along the last axis, int32."""
     return tf.argmax(x, axis=-1, output_type=tf.int32)
@@ -118,6 +104,12 @@ def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor
 def cosine(turns: Tensor) -> Tensor:
     """cos(2 pi turns)."""
     return tf.cos(turns * (2 * math.pi))
+
+
+def late(x: Tensor, after: Sequence[Tensor]) -> Tensor:
+    """`x`, for use after `after` is known: what follows would read memory beside busier reads."""
+    with tf.control_dependencies(after):
+        return tf.identity(x)
 
 
 def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
