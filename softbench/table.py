@@ -13,7 +13,6 @@ from softbench.ops import (
     SCATTER_UNDER_JIT,
     by_shards,
     gather_rows,
-    late,
     matmul_transposed,
     planned_shards,
     read,
@@ -255,10 +254,9 @@ class ClassTable(keras.layers.Layer):
         False has the same effect. `rate`, float32 (), replaces the learning rate of now.
         """
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
-        raw = gradients
-        ids, gradients = sum_duplicates(ids, raw, self.units)
-        touched = late(ids, raw)
-        changed, further = (touched, {}) if followed is None else followed(self, touched)
+        ids, gradients = sum_duplicates(ids, gradients, self.units)
+        touched = ids
+        changed, further = (ids, {}) if followed is None else followed(self, ids)
         moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
         moves = moves if when is None else ops.logical_and(moves, when)
         ids, gradients = rows_when(moves, ids, gradients, self.units)

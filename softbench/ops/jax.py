@@ -95,10 +95,6 @@ def cosine(turns: Tensor) -> Tensor:
     return result
 
 
-def late(x: Tensor, after: Sequence[Tensor]) -> Tensor:
-    return x  # XLA orders what it computes by itself
-
-
 def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
     """`later`, for use after `first`, each (N, ...), was computed from the rows that it reads.
 

@@ -106,12 +106,6 @@ def cosine(turns: Tensor) -> Tensor:
     return tf.cos(turns * (2 * math.pi))
 
 
-def late(x: Tensor, after: Sequence[Tensor]) -> Tensor:
-    """`x`, for use after `after` is known: what follows would read memory beside busier reads."""
-    with tf.control_dependencies(after):
-        return tf.identity(x)
-
-
 def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
     """`later`, for use after `first` was computed; a graph reads in that order by itself."""
     return list(later)
