@@ -267,6 +267,14 @@ def test_growth_and_ratio_to_the_peer():
     assert row_of(table, "peer_tf")[-2:] == ["0.562", "1"]
 
 
+def test_several_runs_of_a_step_are_one_row_of_medians():
+    made = [step_record(10_000, ms, 8.0) for ms in (4.0, 2.0, 9.0)]
+    for seed, record in enumerate(made):
+        record |= {"seed": seed, "cell": record["cell"].replace("s0", f"s{seed}")}
+    (table,) = report_steps.tables(PLAN, made)
+    assert row_of(table, "shared")[1] == "4 (2-8)"
+
+
 def test_memory_is_shown_where_each_method_had_a_process_of_its_own():
     made = [step_record(n, 2.0, 8.0) for n in (10_000, 90_000)]
     for place, record in enumerate(made):

@@ -48,13 +48,15 @@ def _rows(record: Mapping) -> Iterator[dict]:
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns tables of step times against n, one per backend and device.
 
-    Columns: median (p20-p80) at each n, the growth from the smallest to the largest n, and the
-    peer's median divided by the row's at the largest n, for each peer in the run; where every
-    method had a process of its own, its resident set at the end of the steps and at most.
+    Columns: median (p20-p80) at each n (of several runs, the median of each), the growth from the
+    smallest to the largest n, and the peer's median divided by the row's at the largest n, for each
+    peer in the run; where every method had a process of its own, its resident set at the end of the
+    steps and at most.
     """
     found = []
     for (backend, device), own in frame.long(records, _rows).groupby(["backend", "device"]):
-        own = own.drop_duplicates(["num_classes", "method"], keep="last")
+        times = own.groupby(["num_classes", "method"])[_TIMES].transform("median")
+        own = own.assign(**times).drop_duplicates(["num_classes", "method"], keep="last")
         own = own.sort_values("num_classes", kind="stable")
         page = growth(own, _MS, (quantiles, *_TIMES), "n = {}, ms (p20-p80)")
         last = own[own["num_classes"] == own["num_classes"].max()].set_index("method")[_MS]
