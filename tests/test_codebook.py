@@ -342,25 +342,24 @@ def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
         assert any(moved) == bool(np.isfinite(bad))
 
 
-def test_the_cells_of_a_share_are_those_of_its_rows_before_the_update():
-    """They are found beside the gradients, and kept until all classes had their turn."""
+def test_the_cells_of_a_share_are_those_of_its_rows_after_the_update():
+    """A step earlier would be a cell for a row that has moved since."""
     config = {"quantizer": "single", "num_codewords": 4, "refresh_every": 4}
     sampler, table = make(config, {"row_optimizer": RowAdagrad(10.0)})
-    rows, words = (to_numpy(v).astype(np.float64) for v in (table.kernel, sampler.codewords.first))
-    cells = np.argmin(((rows[:, None] - words) ** 2).sum(-1), axis=1)
-    size = N // 4
+    told = sampler.rows_changed, None, sampler.followed
     step = compiled(
-        lambda ids, gradient: table.apply_row_gradients(
-            ids, [gradient], sampler.rows_changed, None, sampler.followed
-        ),
-        sampler,
-        table,
+        lambda ids, gradient: table.apply_row_gradients(ids, [gradient], *told), sampler, table
     )
-    step(np.arange(size, dtype="int32"), np.ones((size, D), "float32"))
-    moved = to_numpy(table.kernel).astype(np.float64)
-    after = np.argmin(((moved[:, None] - words) ** 2).sum(-1), axis=1)
-    assert not np.array_equal(after[:size], cells[:size])
-    np.testing.assert_array_equal(to_numpy(sampler.next_cell)[:size], cells[:size])
+
+    def cells():
+        arrays = (to_numpy(v).astype(np.float64) for v in (table.kernel, sampler.codewords.first))
+        rows, words = arrays
+        return np.argmin(((rows[:, None] - words) ** 2).sum(-1), axis=1)[: N // 4]
+
+    before = cells()
+    step(np.arange(N // 4, dtype="int32"), np.ones((N // 4, D), "float32"))
+    assert not np.array_equal(cells(), before)
+    np.testing.assert_array_equal(to_numpy(sampler.next_cell)[: N // 4], cells())
 
 
 def test_refresh_counts_training_steps():

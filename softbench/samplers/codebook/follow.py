@@ -222,21 +222,19 @@ class FollowingCodebook(Sampler):
         """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
         A frequent class that every step moves is never left out, so it does not come at once with
-        the moves of many steps. Fewer ids are all followed. The cells of this step's share are
-        found here too: neither needs a gradient, and both can be at work beside these.
+        the moves of many steps. Fewer ids are all followed.
         """
-        found = {"cells": self._cells_due(table, self._words())}
         size = ops.shape(ids)[0]
         known = isinstance(size, int)
         if known and size <= FOLLOWED:
-            return ids, found
+            return ids, {}
         count, weight = FOLLOWED if known else ops.minimum(size, FOLLOWED), self._weight_of(ids)
         step = read(self.cursor) // self._share
         places, share = fit.in_proportion(weight, count, fit.golden_shift(step))
         if not known:
             places = ops.where(size > FOLLOWED, places, ops.arange(count, dtype="int32"))
             share = ops.where(size > FOLLOWED, share, ops.take(weight, places, axis=0))
-        return ops.take(ids, places, axis=0), {**found, "weight": share}
+        return ops.take(ids, places, axis=0), {"weight": share}
 
     def _weight_of(self, ids: Tensor) -> Tensor:
         """a of ids (U,), 0 where they are padding."""
@@ -250,7 +248,6 @@ class FollowingCodebook(Sampler):
         old_rows: Tensor,
         new_rows: Tensor,
         weight: Tensor | None = None,
-        cells: Tensor | None = None,
     ) -> None:
         if table.row_optimizer is None:
             return
@@ -266,8 +263,7 @@ class FollowingCodebook(Sampler):
         words = fit.means(sums, self._words(), self.quantizer)
         for variable, value in zip(self.codewords, words, strict=True):
             variable.assign(value)
-        cells = self._cells_due(table, words) if cells is None else cells
-        self._renew_share(table, words, cells)
+        self._renew_share(table, words)
 
     def _words(self) -> fit.Codewords:
         return fit.Codewords(*(read(v) for v in self.codewords))
@@ -277,18 +273,12 @@ class FollowingCodebook(Sampler):
         """Classes whose cell is looked for in a step: all have their turn in `refresh_every`."""
         return min(SHARE, -(-self.units // self.refresh_every))
 
-    def _due(self) -> Tensor:
-        """The classes whose cells are looked for in this step."""
-        places = ops.arange(self._share, dtype="int32")
-        return ops.mod(read(self.cursor) + places, self.units)
-
-    def _cells_due(self, table: Any, words: fit.Codewords) -> Tensor:
-        return fit.encode(self._rows(table)(self._due()), words, self.quantizer)
-
-    def _renew_share(self, table: Any, words: fit.Codewords, cells: Tensor) -> None:
-        """Keep the cells of this step's classes; put all in use when each had its turn."""
+    def _renew_share(self, table: Any, words: fit.Codewords) -> None:
+        """Find the nearest codewords of the next classes; put all in use when each had its turn."""
         size, cursor = self._share, read(self.cursor)
-        scatter_update(self.next_cell, self._due(), cells)
+        ids = ops.mod(cursor + ops.arange(size, dtype="int32"), self.units)
+        cell = fit.encode(self._rows(table)(ids), words, self.quantizer)
+        scatter_update(self.next_cell, ids, cell)
         due = cursor + size >= self.units
         self._assign_when(due, lambda: self._renewed(table, words))
         self.cursor.assign(ops.mod(cursor + size, self.units))
