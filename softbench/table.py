@@ -246,8 +246,8 @@ class ClassTable(keras.layers.Layer):
         Gradients of equal ids are added up first, as a dense optimizer would see them.
         `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
         (on JAX padded with n to min(N, n)) and their kernel rows (U, d), or with those of
-        `followed(table, ids) -> ids, further arguments`, which is called before the update. It
-        needs no gradient, so that it is at work beside their sums.
+        `followed(ids) -> ids, further arguments`, which is called before the update. It needs no
+        gradient, so that it is at work beside their sums.
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
         slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
@@ -256,14 +256,14 @@ class ClassTable(keras.layers.Layer):
         gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
         ids, gradients = sum_duplicates(ids, gradients, self.units)
         touched = ids
-        changed, further = (ids, {}) if followed is None else followed(self, ids)
+        changed, further = (ids, {}) if followed is None else followed(ids)
         moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
         moves = moves if when is None else ops.logical_and(moves, when)
         ids, gradients = rows_when(moves, ids, gradients, self.units)
         if on_change is not None:
             changed = ids if changed is touched else changed
             old_rows = self.rows(changed)
-            (ids,) = read_first([old_rows, *further.values()], [ids])
+            ids = read_first(old_rows, ids)
         state = self.class_variables, self.row_slots, self.iterations
         self.row_optimizer.apply(*state, ids, gradients, rate, self.rounding)
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))

@@ -291,7 +291,7 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     ids = np.arange(20, 20 + touched, dtype="int32")
     padded = np.append(ids, [N] * (10 - touched)).astype("int32")
     total, steps = np.zeros(N + 1), 1000
-    choose = compiled(lambda ids: _followed(sampler, table, ids), sampler, table)
+    choose = compiled(lambda ids: _followed(sampler, ids), sampler, table)
     for step in range(steps):
         sampler.cursor.assign(step * N)
         found, weight = choose(padded)
@@ -302,20 +302,20 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     np.testing.assert_allclose(total / steps, expected, rtol=0.02)
 
 
-def _followed(sampler, table, ids):
+def _followed(sampler, ids):
     """As `apply_row_gradients` asks: on TensorFlow without padding, of a size not known before."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         ids = tf.boolean_mask(ids, ids < N)
-    found, further = sampler.followed(table, ids)
+    found, further = sampler.followed(ids)
     return found, further["weight"]
 
 
 def test_few_touched_rows_are_all_followed(monkeypatch):
     monkeypatch.setattr(follow, "FOLLOWED", 4)
-    sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
-    found, further = sampler.followed(table, keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
+    sampler = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})[0]
+    found, further = sampler.followed(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
     np.testing.assert_array_equal(to_numpy(found), [3, 5])
     assert "weight" not in further
 

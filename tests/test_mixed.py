@@ -394,7 +394,7 @@ def test_one_codebook_decides_which_rows_it_is_told_of(monkeypatch, case):
     head = SampledSoftmax(N, FOLLOWING[case], 4, row_optimizer=RowAdagrad(0.1))
     head.build((None, D))
     assert head.follower() is head.sampler
-    found, further = head.sampler.followed(head.table, keras.ops.arange(10, dtype="int32"))
+    found, further = head.sampler.followed(keras.ops.arange(10, dtype="int32"))
     if case == "kernel":
         assert found.shape[0] == 10 and not further
     else:

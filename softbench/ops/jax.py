@@ -95,16 +95,14 @@ def cosine(turns: Tensor) -> Tensor:
     return result
 
 
-def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
-    """`later`, for use after `first`, each (N, ...), was computed from the rows that it reads.
+def read_first(first: Tensor, later: Tensor) -> Tensor:
+    """`later`, for use after `first` (N, ...) was computed from the rows that it reads.
 
     XLA copies a variable that is updated unless what it computes reads its old value before that.
     """
-    for array in first:
-        nothing = 0.0 * array.reshape(array.shape[0], -1)[:, 0].astype("float32")
-        nothing = jnp.sum(jnp.where(nothing == 0, nothing, 0.0))  # of infinite rows too
-        later = [x + nothing.astype(x.dtype) for x in later]
-    return list(later)
+    nothing = 0.0 * first.reshape(first.shape[0], -1)[:, 0].astype("float32")
+    nothing = jnp.sum(jnp.where(nothing == 0, nothing, 0.0))  # of infinite rows too
+    return later + nothing.astype(later.dtype)
 
 
 def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:

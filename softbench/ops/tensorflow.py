@@ -106,9 +106,9 @@ def cosine(turns: Tensor) -> Tensor:
     return tf.cos(turns * (2 * math.pi))
 
 
-def read_first(first: Sequence[Tensor], later: Sequence[Tensor]) -> list[Tensor]:
+def read_first(first: Tensor, later: Tensor) -> Tensor:
     """`later`, for use after `first` was computed; a graph reads in that order by itself."""
-    return list(later)
+    return later
 
 
 def scatter_add(variable: keras.Variable, ids: Tensor, updates: Tensor) -> None:

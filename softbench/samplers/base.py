@@ -236,7 +236,7 @@ class Sampler(keras.layers.Layer):
         """Whether it is to be told of row updates, by `rows_changed`."""
         return type(self).rows_changed is not Sampler.rows_changed
 
-    def followed(self, table: Any, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def followed(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Those of the touched ids (U,) that `rows_changed` is told of, and its other arguments.
 
         Called before the update. Rows of theirs are read twice, at random places of the table. If

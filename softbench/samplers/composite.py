@@ -18,10 +18,10 @@ class Composite(Sampler):
     def follows(self) -> bool:
         return bool(self._followers())
 
-    def followed(self, table: Any, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def followed(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """As the only part that follows the table wants it; all rows for more than one."""
         followers = self._followers()
-        return followers[0].followed(table, ids) if len(followers) == 1 else (ids, {})
+        return followers[0].followed(ids) if len(followers) == 1 else (ids, {})
 
     def rows_changed(
         self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor, **further: Any

@@ -218,7 +218,7 @@ class FollowingCodebook(Sampler):
 
         assign_when(due, list(self.followers.values()), values)
 
-    def followed(self, table: Any, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def followed(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
         A frequent class that every step moves is never left out, so it does not come at once with
