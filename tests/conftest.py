@@ -22,7 +22,8 @@ SIGNIFICANCE = 1e-4
 
 # Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("short", max_examples=12, derandomize=True, **_COMMON)
+_SHORT = 12 if BACKEND == "tensorflow" else 6  # JAX compiles for each
+settings.register_profile("short", max_examples=_SHORT, derandomize=True, **_COMMON)
 _LONG = int(os.environ.get("SOFTBENCH_EXAMPLES", "2000"))
 _GENERATE = {"phases": (Phase.explicit, Phase.generate)}  # to shrink an example can take an hour
 settings.register_profile("long", max_examples=_LONG, database=None, **_GENERATE, **_COMMON)
@@ -34,6 +35,16 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(700, 10, 50)
+
+
+def slow_but(cases, *kept):
+    """All `cases` as parameters, those that are not `kept` marked as slow."""
+
+    def param(case):
+        marks = () if case in kept else pytest.mark.slow
+        return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks)
+
+    return [param(case) for case in cases]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import assert_drawn_from, compiled, rejects, to_numpy
+from conftest import assert_drawn_from, compiled, rejects, slow_but, to_numpy
 from scipy import stats
 from test_samplers import B, D, batch, class_counts, make_table
 
@@ -102,7 +102,9 @@ def mixture(sampler, table, labels=None):
     return distribution_of(sampler, table, labels)
 
 
-@pytest.mark.parametrize("case, share_draws", SHARED)
+@pytest.mark.parametrize(
+    "case, share_draws", slow_but(SHARED, *((case, case == "exp") for case in CASES))
+)
 def test_draws_and_their_distribution(case, share_draws):
     """The whole against m1 q1 + m2 q2; each part (of a fixed size) against its own distribution."""
     sampler, table, result = drawn(case, share_draws)

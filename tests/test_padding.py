@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, compiled, rejects, to_numpy
+from conftest import BACKEND, compiled, rejects, slow_but, to_numpy
 from head_zoo import HEADS, D, N, built, numpy_nll
 
 from softbench import AugmentReduce, Classifier, FullSoftmax, SampledSoftmax
@@ -110,7 +110,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("name", ["exp", pytest.param("groups", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", slow_but(["exp", "groups"], "exp"))
 def test_steps_that_are_masked_have_no_part_in_shared_draws(name):
     """Whatever their vectors hold, the losses of the others are the same."""
     found = []

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from conftest import slow_but
 from keras import layers
 
 import softbench
@@ -125,7 +126,10 @@ def train_steps(encoder, inputs, head):
     return history, model
 
 
-@pytest.mark.parametrize("name", ["bag", "pair", "mlp", "mean", "gru", "lstm"])
+ENCODERS = slow_but(["bag", "pair", "mlp", "mean", "gru", "lstm"], "pair", "mean", "lstm")
+
+
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_with_row_tables_train_with_any_head(name, tmp_path):
     row = softbench.RowAdagrad(0.3)
     ids = np.array([[1, 4, 0], [2, 0, 0], [3, 5, 6]], "int32")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, rejects, to_numpy
+from conftest import compiled, rejects, slow_but, to_numpy
 from keras.optimizers import schedules
 from test_rows import D, N, data, decay, gradient_steps, make_model, make_table
 
@@ -66,11 +66,7 @@ def assert_frozen(model, head, **fit):
     return np.abs(to_numpy(model.get_layer("encoder").kernel) - encoder).max()
 
 
-FAST = ("rff", "in_batch", "examples")
-FROZEN = [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in HEADS]
-
-
-@pytest.mark.parametrize("name", FROZEN)
+@pytest.mark.parametrize("name", slow_but(HEADS, "rff", "in_batch", "examples"))
 def test_a_frozen_head_stays_as_it_is(name):
     """Rows, slots, counters, and what the sampler keeps; hidden gets its gradient."""
     head = HEADS[name]()

@@ -17,6 +17,7 @@ from conftest import (
     codebook_reference,
     compiled,
     kernel_reference,
+    slow_but,
     to_numpy,
 )
 from scipy import stats
@@ -97,7 +98,12 @@ def sizes(case):
     return [1, 7, 33] if case.endswith("shared") and case != "exp-shared" else SIZES
 
 
-SIZED = [(case, n) for case in DRAWN for n in sizes(case)]
+def sized(cases):
+    """Every case with each of its sizes; slow are some between others."""
+    pairs = [(case, n) for case in cases for n in sizes(case)]
+    return slow_but(pairs, *(p for p in pairs if p[1] in (1, 3, 8, 33, sizes(p[0])[-1])))
+
+
 # Two kernel samplers stand for all (they differ by their map) where more than log q is compiled.
 WHOLE = [
     case
@@ -276,7 +282,7 @@ def assert_close_distributions(log_q, expected, rtol):
     np.testing.assert_array_equal(np.isneginf(log_q), expected == 0)
 
 
-@pytest.mark.parametrize("case, n", SIZED)
+@pytest.mark.parametrize("case, n", sized(DRAWN))
 def test_log_prob_is_the_distribution(case, n):
     result, labels = drawn(case, n), batch(n)[1]
     assert result["log_prob"].dtype == np.float32
@@ -287,7 +293,7 @@ def test_log_prob_is_the_distribution(case, n):
     assert_close_distributions(result["log_prob_others"], others, tolerance(case))
 
 
-@pytest.mark.parametrize("case, n", [c for c in SIZED if c[0] in REPLACED])
+@pytest.mark.parametrize("case, n", sized(REPLACED))
 def test_draws_follow_the_distribution(case, n):
     """m = 4000 > n draws, of all classes and of the others."""
     result, labels = drawn(case, n), batch(n)[1]
@@ -302,7 +308,7 @@ def test_draws_follow_the_distribution(case, n):
                 assert n == 1 and np.all(row == 0)  # nothing but the label
 
 
-@pytest.mark.parametrize("case, n", [c for c in SIZED if c[0] in REPLACED])
+@pytest.mark.parametrize("case, n", sized(REPLACED))
 def test_expected_counts_with_replacement(case, n):
     """log E[count] = log m + log q; the label's own where the draw does not exclude it."""
     result, labels = drawn(case, n), batch(n)[1]
@@ -374,7 +380,9 @@ def test_log_prob_of_ids_is_that_of_all_classes(case, rng):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
-@pytest.mark.parametrize("case", [c for c in REPLACED if c in WHOLE and c != "positive-shared"])
+@pytest.mark.parametrize(
+    "case", slow_but([c for c in REPLACED if c in WHOLE and c != "positive-shared"], *EAGER)
+)
 def test_draws_follow_the_distribution_under_xla(case):
     n = 33
     result, labels = drawn(case, n, xla=True), batch(n)[1]
@@ -416,7 +424,9 @@ def make_model(sampler, n=33, num_sampled=5):
     return model, head
 
 
-@pytest.mark.parametrize("case", [c for c in WHOLE if not c.startswith("top_and_tail")])
+@pytest.mark.parametrize(
+    "case", slow_but([c for c in WHOLE if not c.startswith("top_and_tail")], *EAGER)
+)
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)

@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND
+from conftest import BACKEND, slow_but
 
 import softbench
 from softbench import Classifier, NegativeSampling, SampledSoftmax
@@ -54,7 +54,10 @@ def test_samplers_are_saved_by_names_of_their_own(name):
     assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
 
 
-@pytest.mark.parametrize("first", ["keras", "softbench", "softbench.table"])
+FIRST = slow_but(["keras", "softbench", "softbench.table"], "keras", "softbench.table")
+
+
+@pytest.mark.parametrize("first", FIRST)
 def test_a_new_process_needs_no_more_than_the_two_imports(first):
     """All that is registered is found, and a saved model loads, before a name of it is used."""
     written = r"register_keras_serializable\(PACKAGE\)\nclass (\w+)"

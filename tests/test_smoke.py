@@ -2,18 +2,14 @@
 
 import keras
 import pytest
+from conftest import slow_but
 from shipped import CONFIGS, config_path
 
 from softbench import __main__ as command
 from softbench.bench import records
 
-QUICK = ("signal_to_noise", "tree_fit")
 
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CONFIGS],
-)
+@pytest.mark.parametrize("name", slow_but(CONFIGS, "signal_to_noise", "tree_fit"))
 def test_smoke_preset_runs(name, tmp_path):
     options = ["--config.preset=smoke", f"--backend={keras.backend.backend()}"]
     line = ["softbench", f"--config={config_path(name)}", f"--workdir={tmp_path}", *options]

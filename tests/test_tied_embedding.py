@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import rejects, to_numpy
+from conftest import rejects, slow_but, to_numpy
 
 from softbench import (
     AugmentReduce,
@@ -97,15 +97,10 @@ HEADS = {
 }
 
 
-def some(cases, kept):
-    """All cases, those that are not kept marked as slow."""
-    slow = pytest.mark.slow
-    return [pytest.param(*case, marks=() if case in kept else slow) for case in cases]
-
-
-PAIRS = some(
+PAIRS = slow_but(
     [(name, optimizer) for name in HEADS for optimizer in OPTIMIZERS],
-    [("per example", "sgd"), ("shared", "adagrad")],
+    ("per example", "sgd"),
+    ("shared", "adagrad"),
 )
 
 
@@ -163,7 +158,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", some([(name,) for name in SAMPLERS], [("rff",), ("in_batch",)]))
+@pytest.mark.parametrize("name", slow_but(SAMPLERS, "rff", "in_batch"))
 def test_every_sampler_is_told_of_the_one_update(name):
     """The rows move by the sum that was held, and what a sampler keeps of them follows."""
     head = SampledSoftmax(N, SAMPLERS[name], 5, row_optimizer=RowSGD(0.3), seed=1)

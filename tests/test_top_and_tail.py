@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, head_gradients, rejects, to_numpy
+from conftest import compiled, head_gradients, rejects, slow_but, to_numpy
 
 from softbench import (
     AugmentReduce,
@@ -162,7 +162,7 @@ def test_the_certain_classes_are_those_that_add_most_variance(layout, candidates
         assert gain[ids].sum() > 0.999 * np.sort(gain)[-T:].sum()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "groups, one tail", "examples"))
 def test_with_all_classes_certain_it_is_the_full_softmax(layout):
     head = head_of(layout, {"num_top": 2 * N})
     full = FullSoftmax(N)
@@ -200,7 +200,7 @@ def test_losses_are_of_the_examples_in_their_order(layout):
     np.testing.assert_allclose(found[order], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "groups", "examples"))
 def test_a_row_optimizer_moves_the_rows_as_a_dense_one_does(layout):
     after = []
     for row_optimizer in (None, RowSGD(0.3)):
@@ -336,7 +336,7 @@ def test_a_tail_of_another_kind():
             np.testing.assert_allclose(np.exp(log_q).sum(-1), 1.0, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "batch", "groups"))
 def test_the_variances_of_a_tail_with_replacement(layout):
     """Measured: of the partition's estimates, and of the rows' gradients."""
     share = {"groups": 4}.get(layout, True)
