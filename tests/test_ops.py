@@ -219,3 +219,11 @@ def test_a_line_keeps_small_masses():
         np.testing.assert_array_equal(line[:, nothing] - line[:, before : before + 1], 0)
     own_mass = np.diff(line[:, :1000], axis=1)[:, 15:]
     np.testing.assert_allclose(own_mass, masses[:, 16:], rtol=1e-5, atol=1e-15)
+
+
+def test_products_by_parts(rng):
+    """Part p of the columns of one with part p of the other, and nothing across."""
+    a, b = rng.normal(size=(5, 12)).astype("float32"), rng.normal(size=(7, 12)).astype("float32")
+    found = compiled(lambda a, b: own.matmul_by_parts(a, b, 3))(a, b)
+    parts = [a[:, p : p + 4] @ b[:, p : p + 4].T for p in (0, 4, 8)]
+    np.testing.assert_allclose(to_numpy(found), np.concatenate(parts, axis=1), rtol=1e-5, atol=1e-6)

@@ -21,6 +21,9 @@ from softbench.ops.devices_jax import filled_later as filled_later
 from softbench.ops.devices_jax import local_ids
 from softbench.ops.devices_jax import planned_shards as planned_shards
 from softbench.ops.devices_jax import shards as shards
+from softbench.ops.products_jax import matmul_by_parts as matmul_by_parts
+from softbench.ops.products_jax import matmul_float32 as matmul_float32
+from softbench.ops.products_jax import matmul_transposed as matmul_transposed
 from softbench.ops.search_jax import bisect, padded_size
 from softbench.ops.search_jax import number_at_most as number_at_most
 
@@ -50,16 +53,6 @@ def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
 def take_rows(x: Tensor, ids: Tensor) -> Tensor:
     """Rows `ids` of a tensor, all in range."""
     return jnp.take(x, ids, axis=0, mode="clip")
-
-
-def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
-    return jnp.matmul(a, b.T)
-
-
-def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
-    """a b, each product in float32: an accelerator's default rounds what it multiplies."""
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def argmax(x: Tensor) -> Tensor:

@@ -21,6 +21,9 @@ from softbench.ops.devices_tensorflow import mean_of_replicas as mean_of_replica
 from softbench.ops.devices_tensorflow import planned_shards as planned_shards
 from softbench.ops.devices_tensorflow import replicas as replicas
 from softbench.ops.devices_tensorflow import shards as shards
+from softbench.ops.products_tensorflow import matmul_by_parts as matmul_by_parts
+from softbench.ops.products_tensorflow import matmul_float32 as matmul_float32
+from softbench.ops.products_tensorflow import matmul_transposed as matmul_transposed
 from softbench.ops.search_tensorflow import number_at_most as number_at_most
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
@@ -78,16 +81,6 @@ def gather_rows(variable: keras.Variable, ids: Tensor) -> Tensor:
 def take_rows(x: Tensor, ids: Tensor) -> Tensor:
     """Rows `ids` of a tensor, all in range: `keras.ops.take` looks at their signs first."""
     return tf.gather(x, ids)
-
-
-def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
-    return tf.matmul(a, b, transpose_b=True)
-
-
-def matmul_float32(a: Tensor, b: Tensor) -> Tensor:
-    """a b in float32; on a GPU TensorFlow rounds to TF32 what it multiplies, unless told not to."""
-    return tf.matmul(a, b)
 
 
 def argmax(x: Tensor) -> Tensor:

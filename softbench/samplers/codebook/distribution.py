@@ -22,7 +22,14 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, matmul_float32, matmul_transposed, read, take_rows
+from softbench.ops import (
+    gather_rows,
+    matmul_by_parts,
+    matmul_float32,
+    matmul_transposed,
+    read,
+    take_rows,
+)
 from softbench.samplers.codebook.cells import Cells, Drawn
 from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
@@ -115,23 +122,21 @@ class CodebookDistribution(NamedTuple):
             first = first - ops.log(self.total(first, second, weight))
             mean = self.mean_product(ops.exp(first), ops.exp(second), groups)
             return Query(hidden, first, second, weight, mixture=ops.log(mean))
-        by_part = ops.transpose(ops.reshape(weight, (count, -1, group)), (1, 2, 0))
-        factors = ops.reshape(ops.exp(second), (-1, by_part.shape[0], group))
-        # (G, B, g) x (G, g, K1)
-        masses = matmul_float32(ops.transpose(factors, (1, 0, 2)), by_part)
-        masses = ops.reshape(ops.transpose(masses, (1, 0, 2)), (-1, by_part.shape[0] * count))
+        factors, parts = ops.exp(second), second.shape[1] // group
+        masses = matmul_by_parts(factors, ops.reshape(weight, (count, -1)), parts)
         label_rows = None
         if labels is not None:
             labels = ops.expand_dims(labels, -1)
             label_rows, others = self.without(labels, integer)
-            k1, part = self.divided(label_rows, by_part.shape[0])
-            rest = ops.sum(others * take_entries(factors, part)[:, 0], axis=-1, keepdims=True)
+            k1, part = self.divided(label_rows, parts)
+            own = take_entries(ops.reshape(factors, (-1, parts, group)), part)[:, 0]
+            rest = ops.sum(others * own, axis=-1, keepdims=True)
             examples = ops.expand_dims(ops.arange(ops.shape(masses)[0], dtype="int32"), -1)
             places = ops.concatenate([examples, part * count + k1], axis=-1)
             masses = ops.scatter_update(masses, places, rest[:, 0])
             weight = ops.concatenate([weight, others], axis=0)
-        masses = ops.reshape(masses, (-1, by_part.shape[0], count)) * ops.exp(first)[:, None]
-        masses = ops.reshape(masses, (-1, by_part.shape[0] * count))
+        masses = ops.reshape(masses, (-1, parts, count)) * ops.exp(first)[:, None]
+        masses = ops.reshape(masses, (-1, parts * count))
         total = ops.sum(masses, axis=-1, keepdims=True)
         first = first - ops.log(ops.where(total > 0, total, 1.0))
         return Query(hidden, first, second, weight, masses, labels, label_rows)
