@@ -39,6 +39,7 @@ def pytest_collection_finish():
 
 def slow_but(cases, *kept):
     """All `cases` as parameters, those that are not `kept` marked as slow."""
+    assert set(kept) <= set(cases), f"not among the cases: {set(kept) - set(cases)}"
 
     def param(case):
         marks = () if case in kept else pytest.mark.slow

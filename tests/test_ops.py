@@ -223,7 +223,8 @@ def test_a_line_keeps_small_masses():
 
 def test_products_by_parts(rng):
     """Part p of the columns of one with part p of the other, and nothing across."""
-    a, b = rng.normal(size=(5, 12)).astype("float32"), rng.normal(size=(7, 12)).astype("float32")
-    found = compiled(lambda a, b: own.matmul_by_parts(a, b, 3))(a, b)
+    a, b = rng.normal(size=(5, 12)), rng.normal(size=(7, 12))
+    single = (x.astype("float32") for x in (a, b))
+    found = compiled(lambda a, b: own.matmul_by_parts(a, b, 3))(*single)
     parts = [a[:, p : p + 4] @ b[:, p : p + 4].T for p in (0, 4, 8)]
     np.testing.assert_allclose(to_numpy(found), np.concatenate(parts, axis=1), rtol=1e-5, atol=1e-6)

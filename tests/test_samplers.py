@@ -114,6 +114,14 @@ WHOLE = [case for case in WHOLE if not case.startswith(("codebook-exact", "top_a
 # One of each registry name, and the other kinds: eager calls are slow to compile on JAX.
 EAGER = [case for case in WHOLE if not case.endswith("shared") or case == "exp-shared"]
 EAGER = [case for case in EAGER if case not in ("uniform-unique", "log_uniform-unique")]
+
+
+def eager_first(cases, but):
+    """Those of `WHOLE` in `cases` that do not begin with `but`; slow if they are not in `EAGER`."""
+    found = [case for case in cases if case in WHOLE and not case.startswith(but)]
+    return slow_but(found, *(case for case in found if case in EAGER))
+
+
 if BACKEND == "jax":
     EAGER = [case for case in EAGER if case not in ("rff-per_example", "codebook-per_example")]
 
@@ -380,9 +388,7 @@ def test_log_prob_of_ids_is_that_of_all_classes(case, rng):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
-@pytest.mark.parametrize(
-    "case", slow_but([c for c in REPLACED if c in WHOLE and c != "positive-shared"], *EAGER)
-)
+@pytest.mark.parametrize("case", eager_first(REPLACED, but="positive-shared"))
 def test_draws_follow_the_distribution_under_xla(case):
     n = 33
     result, labels = drawn(case, n, xla=True), batch(n)[1]
@@ -424,9 +430,7 @@ def make_model(sampler, n=33, num_sampled=5):
     return model, head
 
 
-@pytest.mark.parametrize(
-    "case", slow_but([c for c in WHOLE if not c.startswith("top_and_tail")], *EAGER)
-)
+@pytest.mark.parametrize("case", eager_first(WHOLE, but="top_and_tail"))
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)
