@@ -23,6 +23,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
+    one_tail,
     ranking_columns,
     row,
     sampled,
@@ -61,7 +62,7 @@ def get_config():
         "in_batch": sampled("in_batch", M, COSINE, counts="train"),
         "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **COSINE),
         "codebook_16x64": sampled("codebook", 64, COSINE, counts="train", share_draws=16),
-        "top_and_tail": sampled("top_and_tail", M, COSINE, counts="train", own_tails=False),
+        "top_and_tail": sampled("top_and_tail", M, COSINE, counts="train", tail=one_tail()),
         "gbce": row(
             "NegativeSampling", sampler=sampler("uniform", **shared), num_sampled=M, **logistic
         ),

@@ -69,8 +69,8 @@ def codebooks():
     table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
     table["codebook_K128_prior"] = asked("codebook", **own, **FLAT_PRIOR)
     popularity = {"prior": "train", "prior_power": 1.0}
-    table["midx_uniform"] = asked("codebook", counts_power=0.0)
-    table["midx_popularity"] = asked("codebook", counts_power=0.0, **popularity)
+    table["midx_uniform"] = asked("codebook", counts="equal")
+    table["midx_popularity"] = asked("codebook", counts="equal", **popularity)
     return table
 
 

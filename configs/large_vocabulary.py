@@ -68,17 +68,19 @@ def get_config():
         "rff": sampled("rff", 1000, NORMALISED, **rff),
         "in_batch": sampled("in_batch", 1000, BIAS, counts="train"),
         "codebook": sampled("codebook", 1000, BIAS, counts=COUNTS, share_draws=True),
-        "midx": sampled("codebook", 1000, BIAS, counts_power=0, share_draws=True),
+        "midx": sampled("codebook", 1000, BIAS, counts="equal", share_draws=True),
         "unigram_2500": sampled("unigram", 2500, BIAS, **FLAT),
         "in_batch_unigram": blend(sampler("in_batch", counts="train")),
         "codebook_unigram": blend(sampler("codebook", counts=COUNTS, share_draws=True)),
-        "top_and_tail": sampled("top_and_tail", 1000, BIAS, num_top=512, groups=1, counts=COUNTS),
+        "top_and_tail": sampled(
+            "top_and_tail", 1000, BIAS, num_top=512, share_draws=True, counts=COUNTS
+        ),
         "top_and_tail_in_batch": sampled(
             "top_and_tail",
             800,
             BIAS,
             num_top=512,
-            groups=1,
+            share_draws=True,
             counts=COUNTS,
             tail=sampler("in_batch", counts="train", share_draws=True),
         ),

@@ -28,6 +28,7 @@ from softbench.bench.methods import (
     SMALL_LANGUAGE,
     adagrad,
     full,
+    one_tail,
     sampled,
     with_row_updates,
 )
@@ -96,14 +97,15 @@ def method_table(part):
         table[f"codebook_K{size}"] = asked("codebook", num_codewords=size, **counts)
     own = {"num_codewords": 128, **counts}
     table["codebook_K128_every_step"] = asked("codebook", refresh_every=1, **own)
-    table["codebook_K128_unweighted"] = asked("codebook", num_codewords=128, counts_power=0.0)
+    table["codebook_K128_unweighted"] = asked("codebook", num_codewords=128, counts="equal")
     table["codebook_K128_product"] = asked("codebook", quantizer="product", **own)
     table["codebook_K128_exact"] = asked("codebook", within_cell="exact", **own)
-    top = {"num_top": 256, "own_tails": False, **counts}
+    top = {"num_top": 256, "tail": one_tail(counts["counts"]), **counts}
     for groups in (1, 16):
-        table[f"top_and_tail_{groups}"] = asked("top_and_tail", SHARED, groups=groups, **top)
+        name = f"top_and_tail_{groups}"
+        table[name] = asked("top_and_tail", SHARED, share_draws=groups, **top)
     table["top_and_tail_16_candidates"] = asked(
-        "top_and_tail", SHARED, groups=16, num_candidates=1024, **top
+        "top_and_tail", SHARED, share_draws=16, num_candidates=1024, **top
     )
     return table
 

@@ -55,6 +55,7 @@ from softbench.bench.methods import (
     SMALL_TIMING,
     full,
     normalised,
+    one_tail,
     sampler,
 )
 
@@ -105,10 +106,10 @@ def method_table():
         "codebook": normalised("codebook", counts="train"),
         "codebook_25": normalised("codebook", 25, counts="train"),
         "codebook_exact": normalised("codebook", counts="train", within_cell="exact"),
-        "midx": normalised("codebook", counts_power=0),
+        "midx": normalised("codebook", counts="equal"),
         "codebook_16x100": normalised("codebook", counts="train", share_draws=16),
-        "top_and_tail": normalised("top_and_tail", 1000, counts="train", groups=1, own_tails=False),
-        "top_and_tail_16": normalised("top_and_tail", 1000, counts="train", own_tails=False),
+        "top_and_tail": normalised("top_and_tail", 1000, counts="train", share_draws=True),
+        "top_and_tail_16": normalised("top_and_tail", 1000, counts="train", tail=one_tail()),
         "top_and_tail_16x563": normalised("top_and_tail", 499, counts="train", num_top=64),
         "unigram_groups": normalised("unigram", 563, **FLAT_COUNTS, share_draws=16),
         "uniform_shared": shared("uniform"),

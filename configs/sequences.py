@@ -66,7 +66,9 @@ def method_table():
         "in_batch": sampled("in_batch", M, head, counts="train"),
         "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **head),
         "codebook": sampled("codebook", M, head, **counts, **SHARED),
-        "top_and_tail": sampled("top_and_tail", M // 2, head, num_top=M // 2, groups=1, **counts),
+        "top_and_tail": sampled(
+            "top_and_tail", M // 2, head, num_top=M // 2, share_draws=True, **counts
+        ),
         "gbce": logistic(M, 0.75),
         "bce": logistic(M, 0.0),
         "bce_1": logistic(1, 0.0),

@@ -18,6 +18,7 @@ from softbench.bench.methods import (
     SMALL_SIZES,
     adagrad,
     full,
+    one_tail,
     sampled,
 )
 
@@ -45,7 +46,7 @@ def unigram(num_sampled, groups):
 def method_table():
     """The head that all are measured on, then the samplers."""
     counts = {"counts": COUNTS}
-    top = {"num_top": 64, "own_tails": False, **counts}
+    top = {"num_top": 64, "tail": one_tail(COUNTS), **counts}
     return {
         "full": full(**NORMALISED),
         "uniform_256": drawn("uniform", 256, share_draws=True),
@@ -62,8 +63,8 @@ def method_table():
         "codebook_each_100": drawn("codebook", 100, **counts),
         "codebook_16x64": drawn("codebook", 64, share_draws=16, **counts),
         "rff_256": drawn("rff", 256, share_draws=True),
-        "top_and_tail_1": drawn("top_and_tail", 256, groups=1, **top),
-        "top_and_tail_16": drawn("top_and_tail", 256, groups=16, **top),
+        "top_and_tail_1": drawn("top_and_tail", 256, share_draws=True, **top),
+        "top_and_tail_16": drawn("top_and_tail", 256, share_draws=16, **top),
     }
 
 

@@ -81,8 +81,8 @@ def get_config():
         method_table={
             "uniform": sampled("uniform", 100, HEAD),
             "codebook": sampled("codebook", 100, HEAD, counts="train"),
-            "midx": sampled("codebook", 100, HEAD, counts_power=0),
-            "midx_popularity": sampled("codebook", 100, HEAD, counts_power=0, prior="train + 1"),
+            "midx": sampled("codebook", 100, HEAD, counts="equal"),
+            "midx_popularity": sampled("codebook", 100, HEAD, counts="equal", prior="train + 1"),
             "rff": sampled("rff", 100, HEAD, **features),
             "rff_exact": sampled("rff", 100, HEAD, within_block="exact", **features),
             "rff_shared": sampled("rff", 1000, HEAD, share_draws=True, **features),

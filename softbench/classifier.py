@@ -103,7 +103,7 @@ class Classifier(keras.Model):
         if training:
             return {}
         mask = MaskOf(autocast=False)(encoded["hidden"])
-        counted = self.head.example_weight(encoded["hidden"], labels, weight, mask)
+        counted = self.head.targets(encoded["hidden"], labels, weight, mask).weight
         outputs = {"losses": losses, "weight": counted}
         if self.top_k:
             encoded.pop("example_ids", None)  # of training alone

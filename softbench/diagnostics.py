@@ -47,11 +47,13 @@ def proposal_quality(
     Raises:
         ValueError: if the head has no sampler.
     """
-    totals, count = np.zeros(2), 0
-    for scores, log_q, *_ in _parts(head, hidden, sampler_inputs):
-        totals += [values.sum() for values in divergences(scores, log_q)]
-        count += len(scores)
-    return ProposalQuality(*(totals / count).tolist())
+    totals, size = np.zeros(2), 0
+    for part in _parts(head, hidden, sampler_inputs):
+        with np.errstate(divide="ignore"):
+            log_p, log_count = np.log(part.p), np.log(part.count)
+        totals += [values.sum() for values in divergences(log_p, log_count)]
+        size += len(part.p)
+    return ProposalQuality(*(totals / size).tolist())
 
 
 class RelativeVariance(NamedTuple):
@@ -76,8 +78,9 @@ def relative_variance(
     probabilities pi_i, it is Hajek's approximation for a fixed number of draws:
     sum_i pi_i (1 - pi_i) (p_i / pi_i - R)^2, R = sum_i (1 - pi_i) p_i / sum_i pi_i (1 - pi_i).
     That is of draws which are otherwise as random as can be; of systematic draws, whose pairs
-    depend on the order of the classes, it can be off by a factor of two. The draws of `mixed` are
-    stratified: where both parts draw with replacement, their variance is at most this.
+    depend on the order of the classes, it can be off by a factor of two. The draws of `mixed` and
+    of `top_and_tail` are sums of independent ones, and so is their variance; a class that is drawn
+    for certain adds none.
 
     Args:
         head, hidden, sampler_inputs: as of `proposal_quality`.
@@ -88,24 +91,24 @@ def relative_variance(
     Raises:
         ValueError: if the head has no sampler.
     """
-    found, certain = [], _certain(head, hidden, sampler_inputs)
-    for scores, log_q, part, _ in _parts(head, hidden, sampler_inputs):
-        p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
-        own = None if certain is None else certain[part]
-        variance = _variance_over_square(head, log_q, own)
-        with np.errstate(invalid="ignore", over="ignore"):
-            terms = np.where(p > 0, p**2 * variance, 0.0).sum(axis=-1)
-            if head.sampler.unique:
-                rest = 1.0 - np.exp(np.float64(log_q))
-                weight = np.sum(np.exp(np.float64(log_q)) * rest, axis=-1)
-                shared = np.sum(p * rest, axis=-1) ** 2 / np.where(weight > 0, weight, 1.0)
+    values = []
+    for part in _parts(head, hidden, sampler_inputs):
+        never = np.any((part.p > 0) & (part.count == 0), axis=-1)
+        ratio = part.p / np.where(part.count > 0, part.count, 1.0)
+        variance = np.where(never, np.inf, 0.0)
+        for component in part.components:
+            count = component.count
+            if component.size is None:
+                random = count * (1.0 - count)
+                weight = random.sum(axis=-1)
+                shared = np.sum(ratio * random, axis=-1) / np.where(weight > 0, weight, 1.0)
+                variance += np.sum(random * (ratio - shared[:, None]) ** 2, axis=-1)
             else:
-                p = p if own is None else np.where(own, 0.0, p)
-                shared = np.sum(p, axis=-1) ** 2 / head.num_sampled
-                terms += np.sum(p**2, axis=-1) / head.num_sampled
-        found.append(np.maximum(terms - shared, 0.0))
-    values = np.concatenate(found)
-    return _with_mean(values[np.argsort(_order(head, hidden, sampler_inputs))])
+                mean = np.sum(ratio * count, axis=-1)
+                variance += np.sum(ratio**2 * count, axis=-1) - mean**2 / component.size
+        values.append(np.maximum(variance, 0.0))
+    by_group = np.concatenate(values)
+    return _with_mean(by_group[np.argsort(_order(head, hidden, sampler_inputs))])
 
 
 def row_variance(
@@ -122,9 +125,9 @@ def row_variance(
     taken as exact, is sum_b v_bi p_bi^2 |h_b|^2 if each example draws for itself, and
     v_i |sum_b p_bi h_b|^2 for each set of examples that share their draws, with
     v = (1 - q) / (m q), or (1 - pi) / pi without replacement. The sum is divided by
-    |sum_b (p_bi - [i = y_b]) h_b|^2. A tail that all groups share (`top_and_tail` without
-    `own_tails`) is one set: it adds v_i |sum p_bi h_b|^2 over the examples for which i is not
-    certain.
+    |sum_b (p_bi - [i = y_b]) h_b|^2. A tail of `top_and_tail` that all groups share is one set: it
+    adds v_i |sum p_bi h_b|^2 over the examples for which i is not certain. The variances of
+    independent components of the draws add up.
 
     Args:
         head, sampler_inputs: as of `proposal_quality`.
@@ -135,40 +138,28 @@ def row_variance(
         `RelativeVariance` with a value for each class; not a number where its gradient is 0.
 
     Raises:
-        ValueError: if the head has no sampler, or one that shares a part of its draws alone.
+        ValueError: if the head has no sampler.
     """
-    sampler = _sampler(head)
-    if sampler.shares_in_part:
-        raise ValueError(
-            "`head.sampler` must share all of its draws or none for the variance of a row's "
-            f"gradient. Received: {type(sampler).__name__} of which one part shares them"
-        )
     flat = ops.convert_to_numpy(_flat(hidden)).astype(np.float64)
     arranged = flat[_order(head, hidden, sampler_inputs)]
-    own, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
-    joint = np.zeros(own.shape)  # of one set for all: sqrt(v) sum_b p_b h_b
-    found, size = np.zeros(own.shape), -(-len(flat) // (sampler.groups or 1))
-    certain = _certain(head, hidden, sampler_inputs)
-    for scores, log_q, part, ends in _parts(head, hidden, sampler_inputs, size):
-        p = np.exp(log_softmax(scores.astype(np.float64), axis=-1))
-        found += p.T @ arranged[part]
-        ratio = _variance_over_square(head, log_q, None if certain is None else certain[part])
-        if sampler.per_example and sampler.one_random_set:
-            joint += (p * np.sqrt(ratio)).T @ arranged[part]
-        elif sampler.per_example:
-            square = np.sum(arranged[part] ** 2, axis=-1, keepdims=True)
-            variance += np.sum(p**2 * square * ratio, axis=0)
-        if ends:  # of the group
-            if not sampler.per_example and sampler.one_random_set:
-                joint += np.sqrt(ratio[0])[:, None] * found
-            elif not sampler.per_example:
-                variance += np.sum(found**2, axis=-1) * ratio[0]
-            own, found = own + found, np.zeros(own.shape)
+    gradient, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
+    sums: dict[int, np.ndarray] = {}  # by component: of sqrt(v) p h over one set of draws
+    for part in _parts(head, hidden, sampler_inputs):
+        vectors = arranged[part.rows]
+        gradient += part.p.T @ vectors
+        for index, component in enumerate(part.components):
+            scale = part.p * np.sqrt(component.relative_variance(part.count))
+            if component.rows is None:
+                variance += np.sum(scale**2 * np.sum(vectors**2, axis=-1, keepdims=True), axis=0)
+                continue
+            for members, ends in part.sets(component.rows):
+                sums[index] = sums.get(index, 0.0) + scale[members].T @ vectors[members]
+                if ends:
+                    variance += np.sum(sums.pop(index) ** 2, axis=-1)
     if labels is not None:
-        np.subtract.at(own, ops.convert_to_numpy(labels).reshape(-1), flat)
-    variance += np.sum(joint**2, axis=-1)
+        np.subtract.at(gradient, ops.convert_to_numpy(labels).reshape(-1), flat)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _with_mean(variance / np.sum(own**2, axis=-1))
+        return _with_mean(variance / np.sum(gradient**2, axis=-1))
 
 
 def _sampler(head: Any) -> Any:
@@ -182,31 +173,6 @@ def _with_mean(values: np.ndarray) -> RelativeVariance:
     return RelativeVariance(values, float(known.mean()) if len(known) else float("nan"))
 
 
-def _variance_over_square(
-    head: Any, log_q: np.ndarray, certain: np.ndarray | None = None
-) -> np.ndarray:
-    """Var(N) / E[N]^2 of the number of times N that a class is drawn, from log q or log pi.
-
-    It is 0 of the certain classes, whose q is that of a count of 1.
-    """
-    q = np.exp(np.float64(log_q))
-    with np.errstate(divide="ignore"):
-        if certain is None:
-            return (1.0 - q) / (q if head.sampler.unique else head.num_sampled * q)
-        one = np.max(q, axis=-1, keepdims=True, where=certain, initial=0.0)
-        return np.where(certain, 0.0, np.maximum(one / q - 1.0 / head.num_sampled, 0.0))
-
-
-def _certain(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray | None:
-    """Which classes (B, n) are drawn for certain, beside others with replacement; None if none."""
-    sampler = _sampler(head)
-    if sampler.unique or not sampler.draws_for_certain:  # without replacement, log pi tells
-        return None
-    features = _flat(hidden if sampler_inputs is None else sampler_inputs)
-    arranged = ops.take(features, _order(head, hidden, sampler_inputs), axis=0)
-    return ops.convert_to_numpy(sampler.certain(head.table, arranged))
-
-
 def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray:
     """The order in which the head's groups take the examples, (B,)."""
     features = _flat(hidden if sampler_inputs is None else sampler_inputs)
@@ -214,39 +180,88 @@ def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarr
     return np.arange(features.shape[0]) if order is None else ops.convert_to_numpy(order)
 
 
-def _parts(
-    head: Any, hidden: Tensor, sampler_inputs: Tensor | None, group: int | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray, slice, bool]]:
-    """Scores (b, n) and log q (b, n) of parts of a batch in the order of its groups.
+class _Component(NamedTuple):
+    """Draws of one distribution, for a part of a batch: b examples.
 
-    With them which part of it each is, and whether a group of `group` examples ends with it. A part
-    has at most `LARGEST_DOUBLES` numbers, or one row.
+    Attributes:
+        rows: how many sets of them are drawn independently; None where each example has its own.
+        count: float64 (b, n), E[times drawn].
+        size: m of draws with replacement; None without.
     """
-    sampler, shared = _sampler(head), None
-    order = _order(head, hidden, sampler_inputs)
+
+    rows: int | None
+    count: np.ndarray
+    size: int | None
+
+    def relative_variance(self, total: np.ndarray) -> np.ndarray:
+        """Var(times drawn) / total^2 (b, n); infinite where `total` is 0."""
+        variance = self.count * (1.0 - self.count / (self.size or 1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(self.count > 0, np.maximum(variance, 0.0) / total**2, 0.0)
+        return np.where(total > 0, ratio, np.inf)
+
+
+class _Part(NamedTuple):
+    """A part of a batch in the order of its groups: b of B examples.
+
+    Attributes:
+        p: float64 (b, n), the model.
+        count: float64 (b, n), E[times drawn] of all components together.
+        components: `_Component`s.
+        rows: which of the examples these are.
+        batch: B.
+    """
+
+    p: np.ndarray
+    count: np.ndarray
+    components: list[_Component]
+    rows: slice
+    batch: int
+
+    def sets(self, rows: int) -> Iterator[tuple[slice, bool]]:
+        """Which examples of the part share draws, and whether such a set ends with them."""
+        size, start = -(-self.batch // rows), self.rows.start
+        while start < self.rows.stop:
+            end = min((start // size + 1) * size, self.batch)
+            stop = min(end, self.rows.stop)
+            yield slice(start - self.rows.start, stop - self.rows.start), stop == end
+            start = stop
+
+
+def _parts(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> Iterator[_Part]:
+    """Parts of a batch of at most `LARGEST_DOUBLES` numbers, or one row."""
+    sampler, order = _sampler(head), _order(head, hidden, sampler_inputs)
     features = hidden if sampler_inputs is None else sampler_inputs
     hidden, features = (ops.take(_flat(x), order, axis=0) for x in (hidden, features))
     batch = hidden.shape[0]
-    if not sampler.per_example:
-        shared = ops.convert_to_numpy(sampler.shared_log_prob(head.table, features))
-        shared = np.atleast_2d(shared)
-    size = batch if sampler.shares_in_part else max(1, LARGEST_SCORES // head.units)
     step = max(1, LARGEST_DOUBLES // head.units)
-    group = group or batch
-    for begin in range(0, batch, group):
-        end = min(begin + group, batch)
-        for start in range(begin, end, size):
-            part = slice(start, min(start + size, end))
-            scores = head.prediction_scores(hidden[part], features=features[part])
-            scores = ops.convert_to_numpy(scores)
-            if shared is None:
-                log_q = ops.convert_to_numpy(sampler.log_prob(head.table, features[part]))
-            else:
-                log_q = shared[np.arange(start, part.stop) // -(-batch // len(shared))]
-            for first in range(0, len(scores), step):
-                own = slice(first, first + step)
-                place = slice(start + first, start + first + len(scores[own]))
-                yield scores[own], log_q[own], place, place.stop == end
+    chunk = max(1, LARGEST_SCORES // head.units) if sampler.per_example else batch
+    for begin in range(0, batch, chunk):
+        end = min(begin + chunk, batch)
+        proposal = sampler.propose(head.table, features[begin:end])
+        total, components = _counts(proposal, head.num_sampled)
+        for start in range(begin, end, step):
+            rows = slice(start, min(start + step, end))
+            scores = head.prediction_scores(hidden[rows], features=features[rows])
+            scores = ops.convert_to_numpy(scores).astype(np.float64)
+            row_of = (np.arange(rows.start, rows.stop) - begin) // -(-(end - begin) // len(total))
+            yield _Part(
+                np.exp(log_softmax(scores, axis=-1)),
+                np.exp(np.float64(total[row_of])),
+                [c._replace(count=np.exp(np.float64(c.count[row_of]))) for c in components],
+                rows,
+                batch,
+            )
+
+
+def _counts(proposal: Any, size: int) -> tuple[np.ndarray, list[_Component]]:
+    """log E[times drawn] (R, n) of all classes, and that of the components, as float32."""
+    total = ops.convert_to_numpy(proposal.log_count_all(size))
+    components = [
+        _Component(rows, ops.convert_to_numpy(log_count), component_size)
+        for rows, log_count, component_size in proposal.components(size)
+    ]
+    return total, components
 
 
 def divergences(scores: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

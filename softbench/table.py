@@ -9,6 +9,7 @@ from keras import ops
 
 from softbench import partition, rounding
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench.groups import group_size, has_row_each
 from softbench.ops import (
     SCATTER_UNDER_JIT,
     by_shards,
@@ -144,31 +145,34 @@ class ClassTable(keras.layers.Layer):
 
         Args:
             hidden: (B, d).
-            rows: (m, d), scored by every example; (B, m, d); or (G, m, d), where those of a group
-                are scored by its examples [g k, (g + 1) k), k = ceil(B / G).
-            bias: (m,), (B, m) or (G, m), or None.
+            rows: (R, m, d); row r is scored by the examples [r k, (r + 1) k), k = ceil(B / R):
+                R = 1 by all, R = B each by its own example.
+            bias: (R, m), or None.
 
         Returns:
             float32 (B, m).
         """
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
-        if len(rows.shape) == 3:
-            groups = rows.shape[0]
-            if groups is not None and groups != hidden.shape[0]:
-                return self._group_logits(hidden, rows, bias)
-            rows = l2_normalize(rows) if self.normalize else rows
-            inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
-        else:
-            inner = matmul_transposed(hidden, rows)
-            if self.normalize:  # of the products: a normalised table would be a copy of it
-                inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
+        if rows.shape[0] == 1:
+            return self._shared_logits(hidden, rows[0], bias)
+        if not has_row_each(rows, hidden):
+            return self._group_logits(hidden, rows, bias)
+        rows = l2_normalize(rows) if self.normalize else rows
+        inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
+        return self._finish(inner, bias)
+
+    def _shared_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """Scores (B, m) by hidden (B, d) of rows (m, d), with bias (m,) or (1, m)."""
+        inner = matmul_transposed(hidden, rows)
+        if self.normalize:  # of the products: a normalised table would be a copy of it
+            inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
         return self._finish(inner, bias)
 
     def _group_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Scores (B, m) by hidden (B, d) of the rows (G, m, d) of each one's group."""
         groups, batch = rows.shape[0], ops.shape(hidden)[0]
-        size = (batch + groups - 1) // groups
+        size = group_size(batch, groups)
         rest = ops.zeros((groups * size - batch, hidden.shape[-1]), hidden.dtype)
         blocks = ops.reshape(
             ops.concatenate([hidden, rest], axis=0), (groups, size, hidden.shape[-1])
@@ -203,10 +207,14 @@ class ClassTable(keras.layers.Layer):
         return scores if bias is None else scores + ops.cast(bias, "float32")
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Scores of all classes (B, n), of shared ids (m,) as (B, m), or of ids (B, m)."""
-        if ids is None:
-            return self.logits(hidden, *(read(v) for v in self.class_variables))
-        return self.logits(hidden, *self.gather(ids))
+        """Scores of all classes (B, n), or (B, m) of ids (R, m), see `logits`."""
+        if ids is not None:
+            return self.logits(hidden, *self.gather(ids))
+        hidden = ops.cast(hidden, self.compute_dtype)
+        hidden = l2_normalize(hidden) if self.normalize else hidden
+        kernel, *bias = (read(v) for v in self.class_variables)
+        kernel = ops.cast(kernel, self.compute_dtype)
+        return self._shared_logits(hidden, kernel, *(bias or [None]))
 
     def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
         """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""

@@ -14,7 +14,8 @@ import reference
 from hypothesis import HealthCheck, Phase, settings
 from scipy import stats
 
-from softbench.samplers import Sampler, Samples
+from softbench.groups import of_every_example
+from softbench.samplers import Independent, Proposal, Sampler
 from softbench.samplers.kernel import shape as kernel_shape
 
 BACKEND = keras.backend.backend()
@@ -197,15 +198,65 @@ def rejects(argument, function, *args, **kwargs):
     return message
 
 
+def log_counts(sampler, table, hidden, num_sampled, labels=None):
+    """log E[times drawn] (B, n) of all classes, without the labels if they are given."""
+    hidden = keras.ops.convert_to_tensor(hidden)
+    labels = None if labels is None else keras.ops.convert_to_tensor(labels)
+    proposal = sampler.propose(table, hidden, labels)
+    return to_numpy(of_every_example(proposal.log_count_all(num_sampled), hidden))
+
+
+def components(samples):
+    """The `Samples` of a call of `sample`, which are a list where rows of draws differ."""
+    return samples if isinstance(samples, list) else [samples]
+
+
+class FixedProposal(Proposal):
+    """Gives the draws that its sampler was made with."""
+
+    def __init__(self, samples):
+        super().__init__(None, samples.ids.shape[0], None)
+        self.given = samples
+
+    def samples(self, num_sampled, seed, labels):
+        true = self.given.true_log_expected_count
+        return [
+            self.given._replace(true_log_expected_count=None if true is None else true[:, None])
+        ]
+
+
 class FixedSampler(Sampler):
-    """Gives the draws that it was made with."""
+    """Gives the draws that it was made with, ids (R, m); true counts (B,)."""
 
     def __init__(self, samples, **kwargs):
-        super().__init__(share_draws=len(samples.ids.shape) == 1, **kwargs)
+        super().__init__(share_draws=samples.ids.shape[0] == 1, **kwargs)
         self.samples = samples
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        return self.samples
+    @property
+    def excludes_labels(self):
+        return False
+
+    def propose(self, table, hidden, exclude=None, targets=None):
+        return FixedProposal(self.samples)
+
+
+class ConditionalProposal(Independent):
+    """q (B, n) in full."""
+
+    def __init__(self, log_q):
+        super().__init__(log_q.shape[-1], None, keras.ops.shape(log_q)[0])
+        self.every = log_q
+
+    def draw_with_log_q(self, num_sampled, seed):
+        ids = keras.random.categorical(self.every, num_sampled, seed=seed)
+        ids = keras.ops.cast(ids, "int32")
+        return ids, self.log_q(ids)
+
+    def log_q(self, ids):
+        return keras.ops.take_along_axis(self.every, ids, axis=-1)
+
+    def log_q_all(self):
+        return self.every
 
 
 @keras.saving.register_keras_serializable("softbench_tests")
@@ -216,26 +267,13 @@ class ConditionalNoise(Sampler):
         super().__init__(**kwargs)
         self.matrix = np.asarray(matrix, float)
 
-    def _log_distribution(self, features):
+    def propose(self, table, hidden, exclude=None, targets=None):
         matrix = keras.ops.convert_to_tensor(self.matrix.astype("float32"))
-        return keras.ops.log_softmax(keras.ops.matmul(features, matrix), axis=-1)
-
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        log_q = self._log_distribution(hidden)
-        if labels is not None:
-            own = keras.ops.equal(keras.ops.arange(log_q.shape[-1]), labels[:, None])
-            log_q = keras.ops.log_softmax(keras.ops.where(own, -float("inf"), log_q), axis=-1)
-        return log_q if ids is None else keras.ops.take_along_axis(log_q, ids, axis=-1)
-
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        log_q = self.log_prob(table, hidden, labels=labels if exclude_labels else None)
-        ids = keras.random.categorical(log_q, num_sampled, seed=self.seed_generator)
-        true = None
-        if labels is not None and not exclude_labels:
-            true = keras.ops.take_along_axis(log_q, labels[:, None], axis=-1)[:, 0]
-            true = true + np.log(num_sampled)
-        counts = keras.ops.take_along_axis(log_q, ids, axis=-1) + np.log(num_sampled)
-        return Samples(keras.ops.cast(ids, "int32"), counts, true)
+        scores = keras.ops.matmul(hidden, matrix)
+        if exclude is not None:
+            own = keras.ops.equal(keras.ops.arange(scores.shape[-1]), exclude[:, None])
+            scores = keras.ops.where(own, -float("inf"), scores)
+        return ConditionalProposal(keras.ops.log_softmax(scores, axis=-1))
 
     def get_config(self):
         return {**super().get_config(), "matrix": self.matrix.tolist()}

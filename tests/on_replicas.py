@@ -17,22 +17,37 @@ from softbench import (
     OneVsEach,
     SampledSoftmax,
 )
-from softbench.samplers import Sampler, Samples
+from softbench.samplers import Proposal, Sampler
 
 SIZE, BATCH = 16, 6  # the last batch is of four, the weights of its second half are 0
 
 
+class GivenProposal(Proposal):
+    """The classes label + 1, label + 2, label + 4; in prediction all classes equally."""
+
+    def __init__(self, hidden, labels):
+        super().__init__(N, None, tf.shape(hidden)[0])
+        self.labels = labels
+
+    def draw(self, num_sampled, seed):
+        ids = (self.labels[:, None] + np.array([1, 2, 4], "int32")) % N
+        return ids, self.log_count(ids, num_sampled)
+
+    def log_count(self, ids, num_sampled):
+        return tf.math.log(0.1 + tf.cast(ids, "float32") / N)
+
+    def class_pass(self, num_sampled):
+        return lambda ids: tf.fill((self.batch, ids.shape[0]), -np.log(N).astype("float32"))
+
+    def log_scale(self, num_sampled):
+        return 0.0
+
+
 class GivenDraws(Sampler):
-    """The classes label + 1, label + 2, label + 4, whichever replica the label is on."""
+    """Draws that labels give, whichever replica the label is on."""
 
-    def sample(self, table, hidden, num_sampled, labels=None, exclude_labels=True):
-        ids = (labels[:, None] + np.array([1, 2, 4], "int32")) % N
-        count = tf.math.log(0.1 + tf.cast(ids, "float32") / N)
-        true = None if exclude_labels else tf.math.log(0.1 + tf.cast(labels, "float32") / N)
-        return Samples(ids, count, true)
-
-    def log_prob(self, table, hidden, ids=None, labels=None):
-        return tf.fill((tf.shape(hidden)[0], N), -np.log(N).astype("float32"))
+    def propose(self, table, hidden, exclude=None, targets=None):
+        return GivenProposal(hidden, None if targets is None else targets.labels)
 
 
 HEADS = {
@@ -49,7 +64,7 @@ SAMPLERS = {
     "quadratic": {"block_size": 2, "refresh_every": 2},
     "rff": {"num_features": 8, "block_size": 2, "refresh_every": 2, "share_draws": True},
     "codebook": {"num_codewords": 3, "counts": COUNTS, "refresh_every": 2},
-    "top_and_tail": {"num_top": 2, "groups": 2, "counts": COUNTS},
+    "top_and_tail": {"num_top": 2, "share_draws": 2, "counts": COUNTS},
 }
 
 

@@ -45,8 +45,8 @@ OTHERS = {
     "codebook": {"num_codewords": 2},
     "codebook shared": {"num_codewords": 4, "share_draws": True},
     "codebook exact": {"num_codewords": 2, "within_cell": "exact", "window": 2},
-    "top_and_tail": {"num_top": 2, "groups": None},
-    "top_and_tail shared": {"num_top": 1, "groups": 2},
+    "top_and_tail": {"num_top": 2, "share_draws": False},
+    "top_and_tail shared": {"num_top": 1, "share_draws": 2},
 }
 KERNELS = {
     f"{name}{variant}": options | config

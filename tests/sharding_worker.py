@@ -21,6 +21,7 @@ import softbench
 from softbench.distribution import collective_bytes, collectives
 from softbench.heads import exact, scalable_cross_entropy
 from softbench.ops.steps import compile_divided
+from softbench.targets import Targets
 
 # On two cores the devices of two steps under way can wait for each other, without an end.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -41,7 +42,7 @@ SAMPLERS = {
     "positive": {"num_features": 8, "block_size": 1},
     "maclaurin": {"num_features": 8, "block_size": 4},
     "codebook": {"num_codewords": 4, "refresh_every": 4},
-    "top_and_tail": {"num_top": 8, "num_codewords": 4, "groups": 2, "counts": COUNTS},
+    "top_and_tail": {"num_top": 8, "num_codewords": 4, "share_draws": 2, "counts": COUNTS},
     "mixed": {"first": "uniform"},
 }
 SAMPLERS["mixed"]["second"] = {"class_name": "rff", "config": SAMPLERS["rff"]}
@@ -133,7 +134,7 @@ def evaluated(head):
 
     def function(values, hidden):
         with keras.StatelessScope(zip(variables, values, strict=True)):
-            return head.negative_log_likelihood(hidden, labels), head.top_k(hidden, K)
+            return head.negative_log_likelihood(hidden, Targets(labels)), head.top_k(hidden, K)
 
     compiled = jax.jit(function).lower([v.value for v in variables], hidden).compile()
     losses, best = compiled([v.value for v in variables], hidden)

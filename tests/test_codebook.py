@@ -32,7 +32,7 @@ def make(config, options, rows=None, seed=3):
     table.kernel.assign(rng.normal(size=(N, D)) if rows is None else rows)
     if table.bias is not None:
         table.bias.assign(rng.normal(size=N))
-    config = {"num_codewords": 5, "counts_power": 0.0, "seed": 1, **config}
+    config = {"num_codewords": 5, "counts": "equal", "seed": 1, **config}
     sampler = samplers.get({"class_name": "codebook", "config": config})
     sampler.build((N, D), DRAWS, table)
     return sampler, table
@@ -133,7 +133,7 @@ def class_counts():
 
 def test_codewords_are_means_weighted_by_counts():
     counts = class_counts()
-    sampler, table = make({"counts": counts.tolist(), "counts_power": 1.0}, {})
+    sampler, table = make({"counts": counts.tolist()}, {})
     assert_codewords_are_means(sampler, table, counts)
 
 
@@ -142,7 +142,7 @@ def test_the_weights_decide():
     counts = np.full(N, 1e-3)
     heavy = [3, 11, 20, 37]
     counts[heavy] = 100.0
-    config = {"counts": counts.tolist(), "counts_power": 1.0, "num_codewords": 4}
+    config = {"counts": counts.tolist(), "num_codewords": 4}
     sampler, table = make(config, {})
     first = to_numpy(sampler.codewords.first).astype(float)
     rows = to_numpy(table.kernel)[heavy].astype(float)
@@ -286,12 +286,12 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     monkeypatch.setattr(follow, "FOLLOWED", 4)
     counts = np.ones(N)
     counts[21] = 20.0
-    config = {"refresh_every": 1, "counts": counts.tolist(), "counts_power": 1.0}
+    config = {"refresh_every": 1, "counts": counts.tolist()}
     sampler, table = make(config, {"row_optimizer": RowAdagrad(0.1)})
     ids = np.arange(20, 20 + touched, dtype="int32")
     padded = np.append(ids, [N] * (10 - touched)).astype("int32")
     total, steps = np.zeros(N + 1), 1000
-    choose = compiled(lambda ids: _followed(sampler, ids), sampler, table)
+    choose = compiled(lambda ids: _tracked(sampler, ids), sampler, table)
     for step in range(steps):
         sampler.cursor.assign(step * N)
         found, weight = choose(padded)
@@ -302,20 +302,20 @@ def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     np.testing.assert_allclose(total / steps, expected, rtol=0.02)
 
 
-def _followed(sampler, ids):
+def _tracked(sampler, ids):
     """As `apply_row_gradients` asks: on TensorFlow without padding, of a size not known before."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         ids = tf.boolean_mask(ids, ids < N)
-    found, further = sampler.followed(ids)
+    found, further = sampler.tracked_ids(ids)
     return found, further["weight"]
 
 
-def test_few_touched_rows_are_all_followed(monkeypatch):
+def test_few_touched_rows_are_all_tracked(monkeypatch):
     monkeypatch.setattr(follow, "FOLLOWED", 4)
     sampler = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})[0]
-    found, further = sampler.followed(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
+    found, further = sampler.tracked_ids(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
     np.testing.assert_array_equal(to_numpy(found), [3, 5])
     assert "weight" not in further
 
@@ -325,7 +325,7 @@ def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
     """There are then no rows to follow, on TensorFlow not even padding."""
     monkeypatch.setattr(follow, "FOLLOWED", followed)
     sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
-    told = sampler.rows_changed, None, sampler.followed
+    told = sampler.rows_changed, None, sampler.tracked_ids
 
     def update(ids, gradients):
         table.apply_row_gradients(ids, [gradients], *told)
@@ -346,7 +346,7 @@ def test_the_cells_of_a_share_are_those_of_its_rows_after_the_update():
     """A step earlier would be a cell for a row that has moved since."""
     config = {"quantizer": "single", "num_codewords": 4, "refresh_every": 4}
     sampler, table = make(config, {"row_optimizer": RowAdagrad(10.0)})
-    told = sampler.rows_changed, None, sampler.followed
+    told = sampler.rows_changed, None, sampler.tracked_ids
     step = compiled(
         lambda ids, gradient: table.apply_row_gradients(ids, [gradient], *told), sampler, table
     )
@@ -364,7 +364,7 @@ def test_the_cells_of_a_share_are_those_of_its_rows_after_the_update():
 
 def test_refresh_counts_training_steps():
     """Under an ordinary optimizer: a Lloyd pass at every third step, from the first on."""
-    head = head_of({"refresh_every": 3, "counts_power": 0.0})
+    head = head_of({"refresh_every": 3, "counts": "equal"})
     hidden, labels = batch()
     step = compiled(lambda h, y: head(h, y, training=True), head)
     rng, known = np.random.default_rng(0), []
@@ -417,14 +417,14 @@ def test_no_two_variables_share_an_array():
         ("refresh_every", {"refresh_every": 0}),
         ("quantizer", {"quantizer": "vector"}),
         ("within_cell", {"within_cell": "features"}),
-        ("counts_power", {"counts_power": -1.0}),
+        ("counts", {"counts": "train"}),
         ("counts", {"counts": [1.0, -1.0]}),
         ("counts", {"counts": [1.0, 2.0]}),
         ("prior", {"prior": [1.0, 2.0]}),
     ],
 )
 def test_bad_arguments(argument, config):
-    rejects(argument, lambda: make({"counts_power": 1.0, **config}, {}))
+    rejects(argument, lambda: make(config, {}))
 
 
 def rejects(argument, function):

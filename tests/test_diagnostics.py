@@ -148,7 +148,7 @@ def estimates(head, hidden, repetitions):
         if head.sampler.per_example:
             times = np.stack([rng.multinomial(M, own / own.sum()) for own in q])
         else:
-            groups = head.sampler.groups or 1
+            groups = head.sampler.rows
             own = rng.multinomial(M, q[0] / q[0].sum(), size=groups)
             times = np.repeat(own, -(-B // groups), axis=0)[:B]
         weighted = p * times / (M * q)

@@ -39,6 +39,7 @@ from softbench import (
     SampledHinge,
     SampledSoftmax,
 )
+from softbench.targets import Targets
 
 # The others differ from one of these by their loss or their updates alone, which have their tests.
 FITTED = (
@@ -147,7 +148,8 @@ def test_a_corrected_true_logit_takes_draws_from_all_classes(corrected):
     """The label too, at its rate; without the correction an example draws from the others."""
     head = built(SampledSoftmax(N, PER_EXAMPLE, 4000, correct_true_logit=corrected, seed=3))
     labels = np.array([N - 1, 2], "int32")
-    (draw,) = head.draw(keras.ops.zeros((2, D)), keras.ops.convert_to_tensor(labels))
+    targets = Targets(keras.ops.convert_to_tensor(labels))
+    ((draw,),) = head.draw(keras.ops.zeros((2, D)), targets)
     q = np.tile(reference.unigram_distribution(COUNTS, 1.0), (2, 1))
     if corrected:
         expected = np.log(4000 * q[[0, 1], labels])
@@ -362,8 +364,8 @@ def test_draws_for_the_regularizer(units, given, sizes):
     """As many as said; else a tenth of the classes, and one at least."""
     options = {"regularizer_alpha": 0.1, "regularizer_samples": given}
     head = built(NoiseContrastive(units, "uniform", num_sampled=6, **options))
-    draws = head.draw(keras.ops.zeros((2, D)), keras.ops.zeros((2,), "int32"))
-    assert tuple(draw.ids.shape[-1] for draw in draws) == sizes
+    draws = head.draw(keras.ops.zeros((2, D)), Targets(keras.ops.zeros((2,), "int32")))
+    assert tuple(draw.ids.shape[-1] for (draw,) in draws) == sizes
 
 
 def test_noise_contrastive_options():

@@ -274,8 +274,8 @@ def test_noise_contrastive_is_its_objective(batch, objective):
     ids = rng.choice(N, 6, p=q).astype("int32")
     ids[0] = labels[0]  # a hit, which NCE keeps
     samples = Samples(
-        ids,
-        np.log(6 * q[ids]).astype("float32"),
+        ids[None],
+        np.log(6 * q[ids[None]]).astype("float32"),
         np.log(6 * q[labels]).astype("float32"),
     )
     binary = objective == "binary"
@@ -309,7 +309,7 @@ def test_hits_are_masked_among_the_noise_alone(batch, objective):
     q = np.random.default_rng(3).dirichlet(np.ones(N))
     ids = np.append(labels[:3], [0, 5]).astype("int32")
     counts = np.log(5 * q).astype("float32")
-    samples = Samples(ids, counts[ids], counts[labels])
+    samples = Samples(ids[None], counts[ids[None]], counts[labels])
     options = {"regularizer_alpha": 0.2, "regularizer_samples": 5, "remove_accidental_hits": True}
     head = with_weights(NoiseContrastive(N, FixedSampler(samples), objective, 5, **options))
     scores = reference_scores(head, hidden)

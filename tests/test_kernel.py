@@ -182,11 +182,11 @@ def test_draws_follow_log_prob(case):
     sampler, _, result = observed(case)
     for kind, _ in kinds(case):
         ids, q = result[kind].ids, np.exp(result[f"{kind}_log_q"].astype(float))
-        assert ids.shape == ((DRAWS,) if sampler.share_draws else (4, DRAWS))
-        for row, own in zip(np.atleast_2d(ids), q, strict=False):
+        assert ids.shape == (1 if sampler.share_draws else 4, DRAWS)
+        for row, own in zip(ids, q, strict=False):
             assert_drawn_from(row, own)
         log_q = result[kind].log_expected_count - math.log(DRAWS)
-        for row, own in zip(np.atleast_2d(ids), np.atleast_2d(log_q), strict=True):
+        for row, own in zip(ids, log_q, strict=True):
             assert_drawn_as_reported(row, own)
         if kind == "others":
             assert not np.any(ids == LABELS[:, None])
@@ -201,12 +201,12 @@ def test_counts_and_ids_agree_with_log_prob(case):
     for kind, rows in kinds(case):
         ids = np.broadcast_to(result[kind].ids, (4, DRAWS))
         expected = math.log(DRAWS) + np.take_along_axis(result[f"{kind}_log_q"], ids, -1)
-        expected = expected[0] if sampler.share_draws else expected
+        expected = expected[:1] if sampler.share_draws else expected
         found = result[kind].log_expected_count
         np.testing.assert_allclose(found[rows], expected[rows], atol=1e-3)
     ids = np.broadcast_to(result["ids"], (4, 7))
     expected = np.take_along_axis(result["free_log_q"], ids, -1)
-    expected = expected[0] if sampler.share_draws else expected
+    expected = expected[:1] if sampler.share_draws else expected
     np.testing.assert_allclose(result["some_log_q"], expected, rtol=1e-4, atol=1e-3)
 
 

@@ -138,7 +138,7 @@ def test_a_small_total_counts_as_a_share_of_the_mean():
     hidden = np.random.default_rng(0).normal(size=(3, D)).astype("float32")
     totals = keras.ops.convert_to_tensor(np.array([4.0, 2.0, 1e-6], "float32"))
     sampler._total_mass = lambda *_: totals
-    members = to_numpy(sampler._query(table, keras.ops.convert_to_tensor(hidden), None).members)
+    members = to_numpy(sampler.query(table, keras.ops.convert_to_tensor(hidden), None).members)
     phi = to_numpy(sampler.features.queries(table.normalized(hidden)))
     expected = phi / np.array([[4.0], [2.0], [1e-3 * 6.000001 / 3]])
     np.testing.assert_allclose(members, expected, rtol=1e-5)

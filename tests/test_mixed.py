@@ -6,11 +6,12 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import assert_drawn_from, compiled, rejects, slow_but, to_numpy
+from conftest import assert_drawn_from, compiled, log_counts, rejects, slow_but, to_numpy
 from scipy import stats
 from test_samplers import B, D, batch, class_counts, make_table
 
 from softbench import RowAdagrad, SampledSoftmax, samplers
+from softbench.groups import of_every_example
 from softbench.samplers.codebook import follow
 
 SIGNIFICANCE = 1e-4
@@ -57,7 +58,7 @@ def distribution_of(sampler, table, labels):
     hidden = batch(N)[0]
     name = samplers.serialize(sampler)["class_name"]
     if name == "mixed":
-        m1, m2 = sampler.sizes(sampler.drawn)
+        m1, m2 = sampler.sizes(sampler.num_sampled)
         q1, q2 = (
             distribution_of(sampler.first, table, labels),
             distribution_of(sampler.second, table, labels),
@@ -121,12 +122,12 @@ def test_draws_and_their_distribution(case, share_draws):
         )
         np.testing.assert_allclose(np.exp(result[log_prob]), q, rtol=1e-4, atol=1e-8)
         np.testing.assert_allclose(np.exp(result[log_prob]).sum(-1), 1, rtol=1e-5)
-        assert samples.ids.shape == ((DRAWS,) if share_draws else (B, DRAWS))
-        for row, ids in enumerate(np.atleast_2d(samples.ids)):
+        assert samples.ids.shape == (1 if share_draws else B, DRAWS)
+        for row, ids in enumerate(samples.ids):
             assert_drawn_from(ids[:m1], first[row])
             assert_drawn_from(ids[m1:], second[row])
             expected = np.log(DRAWS * q[row][ids])
-            found = np.atleast_2d(samples.log_expected_count)[row]
+            found = samples.log_expected_count[row]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     true = np.log(DRAWS * mixture(sampler, table)[np.arange(B), labels])
     np.testing.assert_allclose(result["all"].true_log_expected_count, true, rtol=1e-4, atol=1e-4)
@@ -134,8 +135,6 @@ def test_draws_and_their_distribution(case, share_draws):
         np.testing.assert_allclose(
             result["others"].true_log_expected_count, true, rtol=1e-4, atol=1e-4
         )
-        shared = to_numpy(sampler.shared_log_prob(table, batch(N)[0]))
-        np.testing.assert_allclose(np.exp(shared), mixture(sampler, table)[0], rtol=1e-4, atol=1e-8)
     else:
         assert result["others"].true_log_expected_count is None
         assert not np.any(result["others"].ids == labels[:, None])
@@ -143,7 +142,7 @@ def test_draws_and_their_distribution(case, share_draws):
 
 
 @pytest.mark.parametrize("case", ["exp", "kernel"])
-def test_ids_of_any_shape(case):
+def test_log_prob_of_ids_is_that_of_all_classes(case):
     ids = np.random.default_rng(0).integers(0, N, (B, 6)).astype("int32")
     table = make_table(N)
     for share_draws in (False, True):
@@ -151,14 +150,11 @@ def test_ids_of_any_shape(case):
         sampler.build((N, D), DRAWS, table)
 
         def log_probs(hidden, ids, sampler=sampler):
-            wanted = (None, ids, ids[0]) if sampler.share_draws else (None, ids)
-            return [sampler.log_prob(table, hidden, own) for own in wanted]
+            return [sampler.log_prob(table, hidden, own) for own in (None, ids)]
 
         found = compiled(log_probs, sampler, table)(batch(N)[0], ids)
-        everything, some, *flat = (to_numpy(log_q) for log_q in found)
+        everything, some = (to_numpy(log_q) for log_q in found)
         np.testing.assert_allclose(some, np.take_along_axis(everything, ids, -1), rtol=1e-4)
-    (flat,) = flat
-    np.testing.assert_allclose(flat, everything[0][ids[0]], rtol=1e-4)
 
 
 def unique_mixture(size):
@@ -183,10 +179,10 @@ def test_distinct_draws_as_first():
     repeats, observed = 400, np.zeros(N)
     for _ in range(repeats):
         samples = function(*batch(N))
-        ids = to_numpy(samples.ids)
+        ids = to_numpy(samples.ids)[0]
         assert len(set(ids[:8])) == 8
         np.add.at(observed, ids, 1)
-    found = to_numpy(samples.log_expected_count)
+    found = to_numpy(samples.log_expected_count)[0]
     np.testing.assert_allclose(found, np.log(expected[ids]), rtol=1e-4, atol=1e-5)
     true = to_numpy(samples.true_log_expected_count)
     np.testing.assert_allclose(true, np.log(expected[batch(N)[1]]), rtol=1e-4, atol=1e-5)
@@ -210,7 +206,7 @@ def test_in_batch_and_uniform():
     p = (class_counts(N) + 1) / (class_counts(N) + 1).sum()
     expected = B * (B - 1) / B * p + 10 / N
     ids = to_numpy(samples.ids)
-    assert ids.shape == (B + 10,)  # all B labels, and m2 = 10
+    assert ids.shape == (1, B + 10)  # all B labels, and m2 = 10
     np.testing.assert_allclose(
         to_numpy(samples.log_expected_count), np.log(expected[ids]), rtol=1e-4
     )
@@ -265,7 +261,7 @@ def test_two_draws_differ_and_the_parts_are_not_copies():
 
 def test_errors():
     per_example = {"class_name": "exp", "config": {"share_draws": False}}
-    with pytest.raises(ValueError, match="`share_draws` must be the same"):
+    with pytest.raises(ValueError, match="`share_draws` must be left out"):
         make_mixed(unigram(unique=True), per_example, share_draws=True)
     with pytest.raises(ValueError, match="`weight`"):
         make_mixed("uniform", "exp", weight=1.0)
@@ -290,8 +286,8 @@ def test_the_distribution_sums_to_one_where_a_batch_is_too_small_for_its_negativ
     drawn = sampler.sample(table, hidden, 8, labels)
     q = np.exp(to_numpy(sampler.log_prob(table, hidden)))
     np.testing.assert_allclose(q.sum(-1), 1.0, rtol=1e-5)
-    count = np.exp(to_numpy(drawn.log_expected_count))
-    np.testing.assert_allclose(count / q[0, to_numpy(drawn.ids)], 5.0, rtol=1e-5)
+    count = np.exp(to_numpy(drawn.log_expected_count)[0])
+    np.testing.assert_allclose(count / q[0, to_numpy(drawn.ids)[0]], 5.0, rtol=1e-5)
 
 
 CODEBOOK = {"num_codewords": 4, "counts": class_counts(N).tolist(), "refresh_every": 10**6}
@@ -323,22 +319,17 @@ def test_one_part_can_share_its_draws_while_the_other_follows_the_example(layout
     order = sampler.arrange(hidden)
     hidden, labels = (x if order is None else x[to_numpy(order)] for x in (hidden, labels))
     draw = compiled(lambda h, y: sampler.sample(table, h, 9, y), sampler, table)
-    draw(hidden, labels)  # a codebook makes a pass at its first step
-    expected = np.exp(
-        to_numpy(sampler.log_expected_count(table, hidden, 9, labels=labels)).astype(float)
-    )
+    expected = np.exp(log_counts(sampler, table, hidden, 9, labels).astype(float))
     q = np.exp(to_numpy(sampler.log_prob(table, hidden, labels=labels)).astype(float))
     np.testing.assert_allclose(q, expected / expected.sum(-1, keepdims=True), rtol=1e-4)
     assert (expected[np.arange(len(labels)), labels] == 0).all()
     seen, rounds, rows = np.zeros((len(labels), N)), 1500, np.arange(len(labels))[:, None]
-    groups = sampler.groups
     for _ in range(rounds):
-        (ids, other), counts, _ = draw(hidden, labels)
-        ids = to_numpy(ids)
-        if groups is not None:
-            ids = ids[np.arange(len(labels)) // -(-len(labels) // groups)]
-        ids = np.concatenate([np.broadcast_to(ids, (len(labels), ids.shape[-1])), other], -1)
-        count = np.concatenate(counts, axis=-1)
+        each = [
+            [to_numpy(of_every_example(x, hidden)) for x in part[:2]]
+            for part in draw(hidden, labels)
+        ]
+        ids, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*each, strict=True))
         known = np.isfinite(count)
         assert (known == (ids != labels[:, None])).all()
         np.add.at(seen, (np.broadcast_to(rows, ids.shape)[known], ids[known]), 1)
@@ -367,11 +358,22 @@ def test_a_head_with_shared_draws_and_draws_for_each_example(layout):
 def test_numbers_that_do_not_fit():
     for bad in ((3,), (0, 2), 5, (1, 2, 3)):
         rejects("num_sampled", in_part, "batch", bad)
-    config = {
-        "first": {"class_name": "uniform", "config": {"share_draws": True}},
-        "second": {"class_name": "uniform", "config": {"share_draws": 4}},
-    }
-    rejects("share_draws", samplers.get, {"class_name": "mixed", "config": config})
+
+
+def test_the_batch_and_its_groups_can_share_draws_of_a_component_each():
+    """Draws of one set and of two; every draw is corrected with the sum of both counts."""
+    first = {"class_name": "log_uniform", "config": {"share_draws": True}}
+    second = {"class_name": "uniform", "config": {"share_draws": 2}}
+    sampler, table = make_mixed(first, second, seed=3), make_table(N)
+    hidden = batch(N)[0]
+    sampler.build((N, D), 10, table)
+    one, two = sampler.sample(table, hidden, 10)
+    assert one.ids.shape == (1, 5) and two.ids.shape == (2, 5)
+    expected = 5 * reference.log_uniform_distribution(N) + 5 / N
+    for part in (one, two):
+        ids = to_numpy(of_every_example(part.ids, hidden))
+        count = to_numpy(part.log_expected_count)
+        np.testing.assert_allclose(count, np.log(expected[ids]), rtol=1e-4)
 
 
 def shared(name, **config):
@@ -380,7 +382,7 @@ def shared(name, **config):
 
 BOOK = shared("codebook", num_codewords=3)
 WITH_BOOK = {"class_name": "mixed", "config": {"first": BOOK, "second": shared("uniform")}}
-TOP = {"num_top": 2, "groups": 1, "tail": shared("uniform"), "counts": [1] * N}
+TOP = {"num_top": 2, "share_draws": True, "tail": shared("uniform"), "counts": [1] * N}
 FOLLOWING = {
     "mixed": WITH_BOOK,
     "nested": {"class_name": "mixed", "config": {"first": WITH_BOOK, "second": shared("uniform")}},
@@ -396,13 +398,15 @@ def test_one_codebook_decides_which_rows_it_is_told_of(monkeypatch, case):
     head = SampledSoftmax(N, FOLLOWING[case], 4, row_optimizer=RowAdagrad(0.1))
     head.build((None, D))
     assert head.follower() is head.sampler
-    found, further = head.sampler.followed(keras.ops.arange(10, dtype="int32"))
+    found, further = head.sampler.tracked_ids(keras.ops.arange(10, dtype="int32"))
     if case == "kernel":
         assert found.shape[0] == 10 and not further
     else:
         assert found.shape[0] <= 4 and "weight" in further
     rows = head.table.rows(found)
-    told = [part for part in head.sampler.parts if part.follows]
+    inside = ("first", "second", "top", "tail")
+    parts = [getattr(head.sampler, name) for name in inside if hasattr(head.sampler, name)]
+    told = [part for part in parts if part.tracks_rows]
     assert len(told) == (2 if case == "kernel" else 1)
     before = [[to_numpy(v) + 0 for v in part.weights] for part in told]
     head.sampler.rows_changed(head.table, found, rows, rows + 1.0, **further)

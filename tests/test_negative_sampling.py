@@ -20,6 +20,7 @@ from softbench import (
     losses,
 )
 from softbench.samplers import AdversarialTree, Samples
+from softbench.targets import Targets
 
 B = 7
 
@@ -228,10 +229,11 @@ def test_estimates_of_the_bounds_are_unbiased(name, sampler):
         exact = log_eta - 1 + (1 + np.exp(others).sum()) * np.exp(-log_eta)
 
     def estimate(hidden, label):
-        draw = head.draw(hidden, label)[0]
-        rows = [[head.table.gather(ids)] for ids in (label, draw.ids)]
-        true, sampled = head._logits(hidden, label, [draw], rows)
-        (sampled,) = head._masked(sampled, [draw], label)
+        targets = Targets(label)
+        ((draw,),) = head.draw(hidden, targets)
+        true_rows, rows = (head.table.gather(ids) for ids in (label, draw.ids))
+        true, sampled = head._logits(hidden, targets, true_rows, [[rows]])
+        (sampled,) = head._masked(sampled, [draw], targets)
         extra = [0.0 * true + log_eta] if name == "augment_reduce" else []
         return getattr(losses, name)(true, sampled, None, draw.log_expected_count, *extra)
 

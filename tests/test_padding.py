@@ -153,9 +153,9 @@ def test_the_work_is_for_as_many_as_said():
     sizes = []
 
     class Counting(FullSoftmax):
-        def training_loss(self, hidden, labels, weight):
+        def training_loss(self, hidden, targets):
             sizes.append(hidden.shape[0])
-            return super().training_loss(hidden, labels, weight)
+            return super().training_loss(hidden, targets)
 
     head = built(Counting(N, max_valid=4))
     train = compiled(lambda h, y, w: head(h, y, w, training=True), head)

@@ -9,6 +9,7 @@ import reference
 from scipy import stats
 
 from softbench.bench.job import Job
+from softbench.bench.methods import one_tail
 from softbench.bench.training import run as train
 from softbench.bench.training.problems import load
 from softbench.experiments import trained
@@ -28,7 +29,7 @@ def sampler(name, **config):
     return row("SampledSoftmax", sampler=own, num_sampled=M)
 
 
-FIT = {"counts_power": 0.0, "refresh_every": 5}
+FIT = {"counts": "equal", "refresh_every": 5}
 METHODS = {
     "full": row("FullSoftmax"),
     "uniform": sampler("uniform"),
@@ -36,7 +37,9 @@ METHODS = {
     # A codeword for each class: the softmax itself, of the table that it was fitted to.
     "codebook": sampler("codebook", num_codewords=N, quantizer="single", **FIT),
 }
-TOP_AND_TAIL = sampler("top_and_tail", num_top=4, groups=2, own_tails=False, counts="train + 1")
+TOP_AND_TAIL = sampler(
+    "top_and_tail", num_top=4, share_draws=2, tail=one_tail("train + 1"), counts="train + 1"
+)
 STALE = {"codebook": 0.5}
 
 

@@ -23,7 +23,6 @@ from conftest import (
 from scipy import stats
 
 from softbench import ClassTable, SampledSoftmax, samplers
-from softbench.bench import records
 from softbench.samplers import REGISTRY
 from softbench.samplers.static import inclusion_probabilities, integer_inclusion, integer_weights
 
@@ -75,7 +74,10 @@ CASES = {
     "exp": {"per_example": {}, "shared": {"share_draws": True}},
     "in_batch": {"counts": {}, "streaming": {}},
     # Draws of several shapes, and sums of counts that are not one: tests/test_top_and_tail.py.
-    "top_and_tail": {"groups": {"num_top": 3, "groups": 2}, "batch": {"num_top": 2, "groups": 1}},
+    "top_and_tail": {
+        "groups": {"num_top": 3, "share_draws": 2},
+        "batch": {"num_top": 2, "share_draws": True},
+    },
     "mixed": {"per_example": MIXED, "shared": {**MIXED, "share_draws": True}},
     **KERNELS,
 }
@@ -130,18 +132,6 @@ def test_every_registered_sampler_is_tested():
     assert set(CASES) == set(REGISTRY)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_kind(name):
-    """What q depends on, which every sampler states: the base class has no value for it."""
-    assert not hasattr(samplers.Sampler, "kind")
-    kinds = {"adversarial": "tree", "exp": "exact", "in_batch": "batch", "mixed": "mixed"}
-    kinds |= {"codebook": "codebook", "top_and_tail": "codebook"}
-    kinds |= dict.fromkeys(KERNELS, "kernel")
-    assert REGISTRY[name].kind == kinds.get(name, "static")
-    # Records of schema 1 have no kinds: the table for them has the samplers of then.
-    assert records._KINDS.get(name, REGISTRY[name].kind) == REGISTRY[name].kind
-
-
 def class_counts(n):
     """Frequencies (n,), unsorted, one of them 0 where there are three classes or more."""
     counts = np.random.default_rng(n).permutation(1000 // np.arange(1, n + 1) + 1).astype(float)
@@ -167,7 +157,7 @@ def make(case, n, seed=11):
     if name == "unigram":
         config.update(counts=class_counts(n).tolist(), power=0.75)
     if name == "codebook":
-        config.update(prior=class_counts(n).tolist(), prior_power=0.5, counts_power=0.0)
+        config.update(prior=class_counts(n).tolist(), prior_power=0.5, counts="equal")
     if name == "top_and_tail":
         top = {"class_name": "codebook", "config": {"num_codewords": 4}}
         config.update(counts=class_counts(n).tolist(), top=top)
@@ -308,8 +298,8 @@ def test_draws_follow_the_distribution(case, n):
     per_example = "per_example" in case
     for key in ("free", "all", "others"):
         ids, q = result[key].ids, distribution(case, n, labels if key == "others" else None)
-        assert ids.dtype == np.int32 and ids.shape == ((B, DRAWS) if per_example else (DRAWS,))
-        for row, own in zip(np.atleast_2d(ids), q, strict=False):
+        assert ids.dtype == np.int32 and ids.shape == (B if per_example else 1, DRAWS)
+        for row, own in zip(ids, q, strict=False):
             if own.sum() > 0:
                 assert_drawn_from(row, own)
             else:
@@ -325,7 +315,7 @@ def test_expected_counts_with_replacement(case, n):
         samples = result[key]
         ids = np.broadcast_to(samples.ids, (B, DRAWS))
         expected = np.log(DRAWS) + log(np.take_along_axis(q, ids, -1))
-        expected = expected if "per_example" in case else expected[0]
+        expected = expected if "per_example" in case else expected[:1]
         atol = tolerance(case)
         np.testing.assert_allclose(samples.log_expected_count, expected, rtol=1e-5, atol=atol)
     everywhere = np.log(DRAWS) + log(distribution(case, n)[np.arange(B), labels])
@@ -353,8 +343,8 @@ def test_unique_draws(case, n):
     for _ in range(repeats):
         samples = function(hidden, labels)
         ids = to_numpy(samples.ids)
-        assert ids.shape == (size,) and len(set(ids)) == size
-        observed[ids] += 1
+        assert ids.shape == (1, size) and len(set(ids[0])) == size
+        observed[ids[0]] += 1
     np.testing.assert_allclose(to_numpy(samples.log_expected_count), log(pi[ids]), atol=2e-5)
     true = to_numpy(samples.true_log_expected_count)
     np.testing.assert_allclose(true, log(pi[labels]), atol=2e-5)
@@ -394,7 +384,7 @@ def test_draws_follow_the_distribution_under_xla(case):
     result, labels = drawn(case, n, xla=True), batch(n)[1]
     for key in ("free", "all", "others"):
         q = distribution(case, n, labels if key == "others" else None)
-        for row, own in zip(np.atleast_2d(result[key].ids), q, strict=False):
+        for row, own in zip(result[key].ids, q, strict=False):
             assert_drawn_from(row, own)
 
 
@@ -434,22 +424,22 @@ def make_model(sampler, n=33, num_sampled=5):
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)
-    shape = (8, 5) if sampler.per_example else (5,)
+    shape = (8 if sampler.per_example else 1, 5)
     options = {"initializer": "zeros", "dtype": "int32", "trainable": False}
     recorded = sampler.add_weight(shape=(3, *shape), name="recorded", **options)
     model, head = make_model(sampler)
     x = np.tile(rng.normal(size=(8, D)), (3, 1)).astype("float32")
     y = np.tile(rng.choice(33, 8, replace=False), 3).astype("int32")
-    calls, sample = [], sampler.sample
+    calls, draw = [], head.draw
 
     def recording(*args, **kwargs):
         calls.append(1)
-        samples = sample(*args, **kwargs)
-        ids = keras.ops.reshape(samples.ids, (1, *shape))
+        drawn = draw(*args, **kwargs)
+        ids = keras.ops.reshape(drawn[0][0].ids, (1, *shape))
         recorded.assign(keras.ops.concatenate([recorded[1:], ids]))
-        return samples
+        return drawn
 
-    object.__setattr__(head.sampler, "sample", recording)
+    object.__setattr__(head, "draw", recording)
     model.compile(keras.optimizers.SGD(0.0))
     model.fit([x, y], batch_size=8, shuffle=False, verbose=0)
     traced, ids = len(calls), to_numpy(recorded)
@@ -545,11 +535,11 @@ def test_draws_reach_the_tail_of_five_million_classes(name):
     sampler, table, expected, log_q = many(name)
     size = 200_000
     samples = sampler.sample(table, keras.ops.zeros((1, D)), size)
-    ids = to_numpy(samples.ids)
+    ids = to_numpy(samples.ids)[0]
     bucket = np.minimum((np.cumsum(expected) - expected) * 64, 63).astype(int)
     masses = np.bincount(bucket, expected, minlength=64)
     assert_drawn_from(bucket[ids], masses)
-    counts = to_numpy(samples.log_expected_count)
+    counts = to_numpy(samples.log_expected_count)[0]
     np.testing.assert_allclose(counts, np.log(size) + log_q[ids], rtol=1e-5, atol=1e-5)
 
 
@@ -635,7 +625,7 @@ def test_in_batch_draws_are_labels_with_their_expected_counts():
     for _ in range(repeats):
         labels = rng.choice(n, size, p=p).astype("int32")
         samples = function(hidden, labels)
-        ids = to_numpy(samples.ids)
+        ids = to_numpy(samples.ids)[0]
         counts = np.bincount(ids, minlength=n)
         assert ids.shape == (k,) and np.all(counts <= np.bincount(labels, minlength=n))
         every.append(ids)
@@ -644,7 +634,8 @@ def test_in_batch_draws_are_labels_with_their_expected_counts():
             if others.any():
                 found[i].append((counts[i] * others.sum(), others.sum()))
         expected = np.log(k * (size - 1) / size * p)
-        np.testing.assert_allclose(to_numpy(samples.log_expected_count), expected[ids], rtol=1e-5)
+        count = to_numpy(samples.log_expected_count)[0]
+        np.testing.assert_allclose(count, expected[ids], rtol=1e-5)
         true = to_numpy(samples.true_log_expected_count)
         np.testing.assert_allclose(true, expected[labels], rtol=1e-5)
     assert_drawn_from(np.concatenate(every), p)
@@ -663,7 +654,7 @@ def test_in_batch_takes_each_position_once():
     samples = sampler.sample(
         None, keras.ops.zeros((10, D)), 100, keras.ops.convert_to_tensor(labels)
     )
-    assert sorted(to_numpy(samples.ids)) == list(range(10))  # m > B: all of them
+    assert sorted(to_numpy(samples.ids)[0]) == list(range(10))  # m > B: all of them
 
 
 def test_in_batch_estimate_follows_the_labels(rng):

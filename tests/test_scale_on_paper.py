@@ -13,7 +13,7 @@ SAMPLERS = {
     "uniform": {},
     "unigram": COUNTS,
     "in_batch": COUNTS,
-    "top_and_tail": {**COUNTS, "groups": 16},
+    "top_and_tail": {**COUNTS, "share_draws": 16},
 }
 
 

@@ -15,8 +15,8 @@ from softbench.serving import Index, TopK
 from softbench.serving.cells import cells
 
 UNITS, WIDTH, K = 400, 6, 5
-CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts_power": 0.0}}
-TOP = {"num_top": 4, "groups": 1, "top": CODEBOOK, "counts": np.ones(UNITS).tolist()}
+CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts": "equal"}}
+TOP = {"num_top": 4, "share_draws": True, "top": CODEBOOK, "counts": np.ones(UNITS).tolist()}
 SAMPLERS = {
     "product": {**CODEBOOK, "config": {**CODEBOOK["config"], "quantizer": "product"}},
     "single": {**CODEBOOK, "config": {"num_codewords": 50, "quantizer": "single"}},

@@ -266,6 +266,3 @@ def test_errors():
         rejects("labels", head, HIDDEN, labels)
     rejects("labels", head, keras.Input((D,)), keras.Input((), dtype="int32"))
     rejects("sample_weight", head, HIDDEN, LABELS, sample_weight=np.ones((5, 2), "float32"))
-    groups = {"class_name": "top_and_tail", "config": {"groups": 1, "num_top": 2, "counts": COUNTS}}
-    noise = NoiseContrastive(N, groups, num_sampled=4, multi_label="mean")
-    rejects("multi_label", noise.build, (None, D))

@@ -48,9 +48,9 @@ def ours(head, problem):
 def theirs(function, problem, remove_accidental_hits):
     (kernel, bias), hidden, labels, samples = problem
     candidates = (
-        tf.cast(samples.ids, tf.int64),
+        tf.cast(samples.ids[0], tf.int64),
         tf.exp(samples.true_log_expected_count)[:, None],
-        tf.exp(samples.log_expected_count),
+        tf.exp(samples.log_expected_count[0]),
     )
     return function(
         kernel,

@@ -152,7 +152,7 @@ SAMPLERS = {
     "codebook": {"class_name": "codebook", "config": {"num_codewords": 2, "share_draws": 2}},
     "top_and_tail": {
         "class_name": "top_and_tail",
-        "config": {**COUNTS, "num_top": 2, "groups": 2},
+        "config": {**COUNTS, "num_top": 2, "share_draws": 2},
     },
     "mixed": {"class_name": "mixed", "config": {"first": SHARED, "second": RFF}},
 }

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, head_gradients, rejects, slow_but, to_numpy
+from conftest import compiled, components, head_gradients, log_counts, rejects, slow_but, to_numpy
 
 from softbench import (
     AugmentReduce,
@@ -17,17 +17,21 @@ from softbench import (
     RowSGD,
     SampledSoftmax,
     diagnostics,
+    groups,
     samplers,
 )
-from softbench.samplers import groups
 
 N, D, B, T, M = 41, 4, 11, 6, 5
 COUNTS = (100 / np.arange(1, N + 1)).tolist()
+ONE_TAIL = {
+    "class_name": "unigram",
+    "config": {"counts": COUNTS, "power": 0.75, "unique": True, "share_draws": True},
+}
 LAYOUTS = {
-    "batch": {"groups": 1},
-    "groups": {"groups": 4},
-    "groups, one tail": {"groups": 4, "own_tails": False},
-    "examples": {"groups": None},
+    "batch": {"share_draws": True},
+    "groups": {"share_draws": 4},
+    "groups, one tail": {"share_draws": 4, "tail": ONE_TAIL},
+    "examples": {"share_draws": False},
 }
 RNG = np.random.default_rng(3)
 HIDDEN = RNG.normal(size=(B, D)).astype("float32")
@@ -52,17 +56,17 @@ def head_of(layout, config=None, cls=SampledSoftmax, **options):
 
 
 def group_sizes(layout):
-    count = LAYOUTS[layout]["groups"] or B
+    count = int(LAYOUTS[layout]["share_draws"]) or B
     return np.arange(B) // -(-B // count)
 
 
 def per_example(samples, layout):
-    """Ids and log counts (B, M) of all blocks, by the rules of `Samples`."""
+    """Ids and log counts (B, M) of all components, by the rules of `Samples`."""
     found = []
-    for block in samples.blocks():
-        for x in map(to_numpy, block):
-            if x.ndim == 1:
-                x = np.broadcast_to(x, (B, len(x)))
+    for part in components(samples):
+        for x in map(to_numpy, part[:2]):
+            if len(x) == 1:
+                x = np.broadcast_to(x, (B, x.shape[1]))
             elif len(x) != B:
                 x = x[group_sizes(layout)]
             found.append(x)
@@ -79,7 +83,7 @@ def test_a_class_is_drawn_as_often_as_is_said(layout, with_labels):
     labels = LABELS if with_labels else None
     draw = compiled(lambda h: sampler.sample(table, h, M, labels), sampler)
     excluded = labels if layout == "examples" else None
-    expected = np.exp(to_numpy(sampler.log_expected_count(table, HIDDEN, M, labels=excluded)))
+    expected = np.exp(log_counts(sampler, table, HIDDEN, M, excluded))
     rounds, seen = 400, np.zeros((B, N))
     for _ in range(rounds):
         ids, log_count = per_example(draw(HIDDEN), layout)
@@ -154,7 +158,7 @@ def test_the_certain_classes_are_those_that_add_most_variance(layout, candidates
     found = to_numpy(compiled(lambda h: head.sampler._top(head.table, h), head)(HIDDEN))
     p = reference.softmax(reference.scores(HIDDEN, KERNEL))
     pi = reference.inclusion_probabilities(np.array(COUNTS) ** 0.75, M)
-    size = -(-B // (LAYOUTS[layout]["groups"] or B))
+    size = -(-B // (int(LAYOUTS[layout]["share_draws"]) or B))
     for group, ids in enumerate(found):
         assert len(set(ids.tolist())) == T
         members = np.minimum(group * size + np.arange(size), B - 1)  # the last one fills up
@@ -180,13 +184,9 @@ def test_with_all_classes_certain_it_is_the_full_softmax(layout):
 def test_losses_are_of_the_examples_in_their_order(layout):
     """By NumPy from the same draws, whatever order the groups have put the examples in."""
     head = head_of(layout)
-    seed = (
-        to_numpy(head.sampler.seed_generator.state),
-        to_numpy(head.sampler.tail.seed_generator.state),
-    )
+    seed = to_numpy(head.sampler.seed_generator.state)
     found = to_numpy(head(HIDDEN, LABELS, training=True))
-    head.sampler.seed_generator.state.assign(seed[0])
-    head.sampler.tail.seed_generator.state.assign(seed[1])
+    head.sampler.seed_generator.state.assign(seed)
     order = head.sampler.arrange(keras.ops.convert_to_tensor(HIDDEN))
     order = np.arange(B) if order is None else to_numpy(order)
     hidden, labels = HIDDEN[order], LABELS[order]
@@ -279,11 +279,31 @@ def test_other_objectives(cls, layout):
         np.testing.assert_allclose(fresh[:-2], losses[:-2], rtol=1e-5)
 
 
-def test_negative_sampling_has_no_distribution_to_compare_with():
-    rejects("sampler", NegativeSampling, N, config_of("examples"), num_sampled=M)
-    shared = {"class_name": "uniform", "config": {"share_draws": True}}
-    config = {"first": config_of("batch"), "second": shared}
-    rejects("first", samplers.get, {"class_name": "mixed", "config": config})
+def test_negative_sampling_predicts_with_the_expected_counts():
+    """xi + log E[count]: the noise of the loss, up to the number of draws."""
+    rejects("sampler", NegativeSampling, N, config_of("groups"), num_sampled=M)
+    head = head_of("examples", cls=NegativeSampling)
+    scores = to_numpy(head(HIDDEN)).astype(float)
+    expected = reference.scores(HIDDEN, KERNEL, BIAS)
+    expected = expected + log_counts(head.sampler, head.table, HIDDEN, M)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(to_numpy(head(HIDDEN, LABELS, training=True))).all()
+
+
+def test_within_a_mixture():
+    """Every draw that counts has the sum of both expected counts, certain classes more than 1."""
+    first = config_of("batch")
+    uniform = {"class_name": "uniform", "config": {"share_draws": True}}
+    config = {"first": first, "second": uniform, "seed": 1, "num_sampled": [M, 4]}
+    sampler = samplers.get({"class_name": "mixed", "config": config})
+    table = head_of("batch").table
+    sampler.build((N, D), M + 4, table)
+    samples = sampler.sample(table, HIDDEN, M + 4)
+    assert samples.ids.shape == (1, T + M + 4)
+    expected = np.exp(log_counts(sampler.first, table, HIDDEN, M))[0] + 4 / N
+    ids, count = to_numpy(samples.ids)[0], np.exp(to_numpy(samples.log_expected_count))[0]
+    np.testing.assert_allclose(count[count > 0], expected[ids][count > 0], rtol=1e-4)
+    assert (count[:T] > 1).all() and set(ids[count == 0]) <= set(ids[:T])
 
 
 @pytest.mark.parametrize("layout", ["groups", "examples"])
@@ -329,7 +349,7 @@ def test_membership():
 def test_a_tail_of_another_kind():
     """An in-batch tail, one with replacement, and one that follows the table."""
     for tail in ("in_batch", {"class_name": "uniform", "config": {}}, "codebook"):
-        head = head_of("groups, one tail", {"tail": tail})
+        head = head_of("batch", {"tail": tail})
         assert np.isfinite(to_numpy(head(HIDDEN, LABELS, training=True))).all()
         if tail != "in_batch":
             log_q = to_numpy(head.sampler.log_prob(head.table, HIDDEN)).astype(float)
@@ -370,16 +390,14 @@ def test_bad_input_is_named():
 
     for name, bad in (
         ("num_top", 0),
-        ("share_draws", {"share_draws": True}),
         ("num_candidates", T),
-        ("groups", 3),
-        ("groups", 0),
-        ("share_draws", {"groups": 6}),
+        ("share_draws", {"share_draws": 3}),
+        ("share_draws", {"share_draws": 0}),
+        ("share_draws", {"share_draws": 6}),
         ("counts", [1.0, np.nan]),
         ("top", "unigram"),
         ("top", {"class_name": "codebook", "config": {"within_cell": "exact"}}),
         ("share_draws", {"tail": "exp"}),
-        ("tail", {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": False}}),
     ):
         config = bad if name == "share_draws" else {name: bad}
         rejects(name, make, **config)

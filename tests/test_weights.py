@@ -17,6 +17,7 @@ from softbench import (
     SampledSoftmax,
     metrics,
 )
+from softbench.targets import Targets
 
 RNG = np.random.default_rng(6)
 HIDDEN = RNG.normal(size=(6, D)).astype("float32")
@@ -180,20 +181,26 @@ def test_in_batch_negatives_are_of_the_examples_that_are_there(counts):
     np.testing.assert_array_equal(results[0][ABSENT], 0)
 
 
+def present_batch():
+    arrays = HIDDEN, LABELS.astype("int32"), (~ABSENT).astype("float32")
+    hidden, labels, weight = map(keras.ops.convert_to_tensor, arrays)
+    return hidden, Targets(labels, weight)
+
+
 def test_in_batch_chooses_those_that_are_there_first():
     head = built(SampledSoftmax(N, "in_batch", 2))
-    present = keras.ops.convert_to_tensor(~ABSENT)
     for _ in range(5):
-        draw = head.sampler.sample(head.table, HIDDEN, 2, LABELS, present=present)
-        assert set(to_numpy(draw.ids)) <= set(LABELS[~ABSENT])
+        ((draw,),) = head.draw(*present_batch())
+        assert set(to_numpy(draw.ids)[0]) <= set(LABELS[~ABSENT])
         assert np.all(np.isfinite(to_numpy(draw.log_expected_count)))
 
 
 def test_a_mixture_with_in_batch_negatives():
     head = built(SampledSoftmax(N, MIXED, 12))
-    present = keras.ops.convert_to_tensor(~ABSENT)
-    draw = head.sampler.sample(head.table, HIDDEN, 12, LABELS, present=present)
-    count, ids = to_numpy(draw.log_expected_count), to_numpy(draw.ids)
+    hidden, targets = present_batch()
+    head.sampler.observe(head.table, targets)
+    ((draw,),) = head.draw(hidden, targets)
+    count, ids = to_numpy(draw.log_expected_count)[0], to_numpy(draw.ids)[0]
     seen = np.bincount(LABELS[~ABSENT], minlength=N)
     p = (seen + 1) / (seen.sum() + N)
     expected = np.log(3 * 2 / 3 * p + 6 / N)[ids]  # all 3 that are there, 2 of them others

@@ -128,15 +128,6 @@ def _run_task(job: Job) -> None:
 
     keras.utils.set_random_seed(job.config["seed"])
     module.run(job)
-    job.result["sampler_kinds"] = _sampler_kinds(job.config["methods"])
-
-
-def _sampler_kinds(methods: dict) -> dict[str, str]:
-    """{method: kind of its sampler} of the methods that name one."""
-    from softbench.samplers import REGISTRY
-
-    named = {name: records.sampler_name(method) for name, method in methods.items()}
-    return {name: REGISTRY[known].kind for name, known in named.items() if known in REGISTRY}
 
 
 if __name__ == "__main__":

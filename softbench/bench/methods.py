@@ -90,6 +90,11 @@ def noise(
     return row("NoiseContrastive", **own, **(kwargs or {}))
 
 
+def one_tail(counts: str = "train") -> dict:
+    """The default tail of top_and_tail, of which all groups share one set of draws."""
+    return sampler("unigram", counts=counts, power=0.75, unique=True, share_draws=True)
+
+
 def biases(value: float) -> dict:
     """Arguments of a head whose biases begin at a number.
 

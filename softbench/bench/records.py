@@ -19,10 +19,10 @@ PLAN = "experiment.json"
 
 _ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
 _ERROR_LINES = 12
-# What schema 1 knew of samplers: of records before the field `sampler_kinds`. Frozen; a sampler's
-# class says its kind.
+# What q of a sampler depends on, by registry name, for plots and tables that group methods.
 _KINDS = {
     "adversarial": "tree",
+    "codebook": "codebook",
     "exp": "exact",
     "in_batch": "batch",
     "log_uniform": "static",
@@ -32,6 +32,7 @@ _KINDS = {
     "quadratic": "kernel",
     "rff": "kernel",
     "sorf": "kernel",
+    "top_and_tail": "codebook",
     "uniform": "static",
     "unigram": "static",
 }
@@ -160,13 +161,13 @@ def sampler_name(method: Mapping) -> str | None:
 
 
 def sampler_kinds(record: Mapping) -> dict[str, str | None]:
-    """Returns {method: "static", "kernel", "tree", "batch", "exact" or "mixed"}, None without one.
+    """Returns {method: what q of its sampler depends on, or the sampler's name; None without one}.
 
-    Records have it as a field; of those before the field it is what schema 1 knew.
+    Of a sampler that softbench does not have, it is what the record says.
     """
-    methods = record["config"]["methods"]
-    known = {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
-    return known | record.get("sampler_kinds", {})
+    named = {name: sampler_name(method) for name, method in record["config"]["methods"].items()}
+    kinds = {name: _KINDS.get(sampler, sampler) for name, sampler in named.items()}
+    return kinds | record.get("sampler_kinds", {})
 
 
 def scrub(text: str) -> str:

@@ -21,6 +21,7 @@ from softbench.heads.base import Head
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant
 from softbench.table import DENSE_CLASSES, INITIALIZERS, ClassTable
+from softbench.targets import Targets
 
 _PARTS = 1024  # a share of the batch is counted in these
 
@@ -142,12 +143,12 @@ class AdaptiveSoftmax(Head):
         matrix = ops.cast(read(self.projections[index]), self.compute_dtype)
         return ops.matmul(ops.cast(hidden, self.compute_dtype), matrix)
 
-    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        return self.negative_log_likelihood(hidden, labels)
+    def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
+        return self.negative_log_likelihood(hidden, targets)
 
-    def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
+    def negative_log_likelihood(self, hidden: Tensor, targets: Targets) -> Tensor:
         """-log p(label) (B,), exact, in training and evaluation alike."""
-        place = self._place(labels)
+        place = self._place(targets.labels)
         inside = [ops.logical_and(place >= start, place < end) for start, end in self.bounds]
         first = place
         for index, own in enumerate(inside):
@@ -168,9 +169,9 @@ class AdaptiveSoftmax(Head):
         return losses_inside(losses, inside, self.capacities[index], [hidden, local])
 
     def prediction_scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """log p of all classes (B, n), or of `ids` (m,) or (B, m)."""
+        """log p of all classes (B, n), or (B, m) of `ids` (B, m) or (1, m)."""
         if ids is not None:
-            return self.scorer(hidden)(ids)
+            return self._scores_of(hidden)(ids)
         first, size = ops.log_softmax(self.shortlist.scores(hidden), axis=-1), self.cutoffs[0]
         parts = [first[:, :size]]
         for index, tail in enumerate(self.tails):
@@ -180,11 +181,15 @@ class AdaptiveSoftmax(Head):
         return scores if self.ranks is None else ops.take(scores, read(self.ranks), axis=1)
 
     def scorer(self, hidden: Tensor) -> Callable[[Tensor], Tensor]:
-        """ids (m,) or (B, m) -> log p (B, m); normalised once for all calls."""
+        scores = self._scores_of(hidden)
+        return lambda ids: scores(ids[None])
+
+    def _scores_of(self, hidden: Tensor) -> Callable[[Tensor], Tensor]:
+        """ids (B, m) or (1, m) -> log p (B, m); normalised once for all calls."""
         projected = [self._project(hidden, index) for index in range(len(self.tails))]
         base = _log_partition(self.shortlist, hidden)[:, None]
         clusters = self.cutoffs[0] + ops.arange(len(self.tails), dtype="int32")
-        entry = self.shortlist.scores(hidden, clusters) - base
+        entry = self.shortlist.scores(hidden, clusters[None]) - base
         shift = [
             entry[:, index : index + 1] - _log_partition(tail, projected[index])[:, None]
             for index, tail in enumerate(self.tails)

@@ -7,12 +7,12 @@ from keras import ops
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
-from softbench.heads import inputs
 from softbench.heads.sampled import SampledHead
 from softbench.labels import check_values, safe_ids
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
 from softbench.state import add_state, check_one_replica
+from softbench.targets import Targets, check_ids, from_present
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -90,11 +90,12 @@ class AugmentReduce(SampledHead):
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
-        masks = hidden_mask, labels_mask
-        labels, weight, _ = self._targets(hidden, labels, sample_weight, *masks)
-        if labels is not None and training:
-            side["example_ids"] = self._flat_ids(example_ids, hidden, weight)
-        return self._call(hidden, labels, weight, training, **side)
+        if labels is None:
+            return self.score(hidden, **side)
+        targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
+        if training:
+            side["example_ids"] = self._flat_ids(example_ids, hidden, sample_weight)
+        return self.compare(hidden, targets, training, **side)
 
     def _flat_ids(
         self, example_ids: Tensor | None, hidden: Tensor, sample_weight: Tensor | None
@@ -103,7 +104,7 @@ class AugmentReduce(SampledHead):
             raise ValueError(
                 "`example_ids` must be given in training: which examples these are. Received: None"
             )
-        inputs.check_ids("example_ids", example_ids, hidden)
+        check_ids("example_ids", example_ids, hidden)
         check_values("example_ids", example_ids, self.num_examples, sample_weight)
         return ops.reshape(example_ids, (-1,))
 
@@ -111,30 +112,30 @@ class AugmentReduce(SampledHead):
         self, hidden: Tensor, labels: Tensor | None = None, *args: Any, **kwargs: Any
     ) -> keras.KerasTensor:
         if kwargs.get("example_ids") is not None:
-            inputs.check_ids("example_ids", kwargs["example_ids"], hidden)
+            check_ids("example_ids", kwargs["example_ids"], hidden)
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def training_loss(
         self,
         hidden: Tensor,
-        labels: Tensor,
-        weight: Tensor | None,
+        targets: Targets,
         features: Tensor | None = None,
         example_ids: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
         check_one_replica("example_ids", "Use one replica, or the JAX backend.")
-        ids, known = safe_ids(example_ids, self.num_examples)
-        if weight is not None or not is_concrete(example_ids):
-            weight = inputs.counted(weight, known)
-            labels = inputs.from_present(labels, weight)
-        counts = known if weight is None else ops.not_equal(weight, 0)
-        result = super().training_loss(hidden, labels, weight, features, ids=ids, counts=counts)
-        return ops.where(known, result, float("nan"))
+        ids, in_range = safe_ids(example_ids, self.num_examples)
+        if targets.counts is not None or not is_concrete(example_ids):
+            valid = in_range if targets.valid is None else ops.logical_and(targets.valid, in_range)
+            targets = targets._replace(valid=valid)
+            targets = targets._replace(labels=from_present(targets.labels, targets.counts))
+        side = {"ids": ids, "counts": targets.present()}
+        result = super().training_loss(hidden, targets, features, **side)
+        return ops.where(in_range, result, float("nan"))
 
-    def _losses_and_state(self, hidden, labels, draws, rows, ids, counts):
-        true_logit, sampled = self._logits(hidden, labels, draws, rows)
-        (sampled,) = self._masked(sampled, draws, labels)
+    def _losses_and_state(self, hidden, targets, draws, true_rows, sets, ids, counts):
+        true_logit, sampled = self._logits(hidden, targets, true_rows, sets)
+        (sampled,) = self._masked(sampled, draws, targets)
         arguments = (true_logit, sampled, None, draws[0].log_expected_count)
         log_eta = self._moved(losses.sampled_softmax(*arguments), ids)
         return losses.augment_reduce(*arguments, log_eta), log_eta
@@ -154,7 +155,7 @@ class AugmentReduce(SampledHead):
         # writes: of two values for one id either could be kept.
         counts = ops.logical_and(counts, ops.isfinite(state))
         weight = ops.cast(counts, "float32")
-        ids = inputs.from_present(ids, weight)
+        ids = from_present(ids, weight)
         value = ops.where(counts, state, gather_rows(self.log_eta, ids))
-        scatter_update(self.log_eta, ids, inputs.from_present(value, weight))
+        scatter_update(self.log_eta, ids, from_present(value, weight))
         scatter_add(self.visits, ids, weight)

@@ -10,18 +10,26 @@ from keras import ops
 from softbench.common import Tensor, check_positive
 from softbench.heads import compact, inputs, positives
 from softbench.heads.exact import ExactScores
-from softbench.heads.targets import targets, without_padding
-from softbench.labels import check_values, check_weights, safe_ids
-from softbench.ops import is_concrete, read_once
+from softbench.ops import read_once
 from softbench.state import Arguments, saved_arguments
+from softbench.targets import (
+    PADDING,
+    Targets,
+    check_ids,
+    check_labels,
+    make_targets,
+    without_absent_nan,
+    without_last_one,
+)
 
 
 class Head(ExactScores):
     """Base class of the heads.
 
     A subclass writes `training_loss` and `prediction_scores`, and calls this class's `build`. One
-    whose call takes more than hidden vectors and labels passes the rest to `_call`, flattened and
-    by name ("side" inputs); these reach its `training_loss` and `prediction_scores` by that name.
+    whose call takes more than hidden vectors and labels passes the rest to `score` or `compare`,
+    flattened and by name ("side" inputs); these reach its `training_loss` and `prediction_scores`
+    by that name.
 
     `head(h)` is the exact score of every class (..., n); `log_softmax` of it is the model.
     `head(h, labels, training=True)` is the training loss of every example and adds their mean to
@@ -78,7 +86,7 @@ class Head(ExactScores):
         self.multi_label = multi_label
         self.max_valid = max_valid
         ignored: list[int] = [] if ignore_index is None else [int(ignore_index)]
-        self.padding = tuple(ignored + [positives.PADDING] * bool(multi_label))
+        self.padding = tuple(ignored + [PADDING] * bool(multi_label))
 
     def build(self, hidden_shape: tuple) -> None:
         inputs.check_hidden_shape(hidden_shape)
@@ -93,8 +101,7 @@ class Head(ExactScores):
             labels = np.asarray(labels)
             weight = kwargs.get("sample_weight", args[0] if args else None)
             mask = kwargs.get("hidden_mask", getattr(hidden, "_keras_mask", None))
-            found, weight, own = self._targets(hidden, labels, weight, mask)
-            self.check_label_values(found, own.get("label_weight", weight))
+            self.targets(hidden, labels, weight, mask)
         return super().__call__(hidden, labels, *args, **kwargs)
 
     def call(
@@ -128,90 +135,68 @@ class Head(ExactScores):
             ValueError: if the shapes do not fit, a batch with labels is empty, labels are not
                 integers in [0, n), or a weight that can be seen is negative or not finite.
         """
-        masks = hidden_mask, labels_mask
-        labels, weight, own = self._targets(hidden, labels, sample_weight, *masks)
-        return self._call(hidden, labels, weight, training, **own)
-
-    def _targets(
-        self, hidden: Tensor, labels: Any, sample_weight: Any = None, *masks: Any
-    ) -> tuple[Any, Tensor | None, dict[str, Tensor]]:
-        """As `targets.targets`."""
-        several = self.multi_label is not None
-        return targets(hidden, labels, sample_weight, masks, self.padding, several)
-
-    def example_weight(
-        self, hidden: Tensor, labels: Tensor, sample_weight: Tensor | None, *masks: Tensor
-    ) -> Tensor | None:
-        """The weight (...) of every example: 0 where it is masked, ignored or has no label."""
-        return self._targets(hidden, labels, sample_weight, *masks)[1]
-
-    def _call(
-        self,
-        hidden: Tensor,
-        labels: Tensor | None,
-        sample_weight: Tensor | None,
-        training: bool | None,
-        label_weight: Tensor | None = None,
-        **side: Tensor,
-    ) -> Tensor:
-        flat, leading = self._flatten(hidden)
-        self.begin(training=bool(training) and labels is not None)
         if labels is None:
-            return ops.reshape(self.prediction_scores(flat, **side), (*leading, self.units))
+            return self.score(hidden)
+        targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
+        return self.compare(hidden, targets, training)
+
+    def targets(
+        self, hidden: Tensor, labels: Any, sample_weight: Any = None, *masks: Any
+    ) -> Targets:
+        """What hidden vectors (..., d) are compared with; arguments as of `call`."""
         inputs.check_not_empty(hidden)
-        inputs.check_ids("labels", labels, hidden, several=self.multi_label is not None)
-        weight = inputs.flat_weight(sample_weight, hidden)
-        check_weights(sample_weight)
-        if label_weight is None:
-            self.check_label_values(labels, sample_weight)
-            safe, valid = safe_ids(ops.reshape(labels, (-1,)), self.units)
-        else:
-            check_weights(label_weight)
-            self.check_label_values(labels, label_weight)
-            safe, valid, side["label_weight"] = positives.flat(labels, label_weight, self.units)
-        counts = None  # all alike, where the values were seen
-        if weight is not None or not is_concrete(labels):
-            counts = inputs.counted(weight, valid)
-            safe = inputs.from_present(safe, counts)
-            flat = inputs.without_absent_nan(flat, counts)
-        side["labels"] = safe
+        options = {"padding": self.padding, "several": self.multi_label is not None}
+        return make_targets(hidden, labels, sample_weight, masks, units=self.units, **options)
+
+    def score(self, hidden: Tensor, **side: Tensor) -> Tensor:
+        """Scores (..., n) of hidden (..., d)."""
+        flat, leading = self._flatten(hidden)
+        self.begin(training=False)
+        return ops.reshape(self.prediction_scores(flat, **side), (*leading, self.units))
+
+    def compare(
+        self, hidden: Tensor, targets: Targets, training: bool | None, **side: Tensor
+    ) -> Tensor:
+        """Losses (...) of hidden (..., d), times their weights; their mean is added."""
+        flat, leading = self._flatten(hidden)
+        self.begin(training=bool(training))
+        flat = without_absent_nan(flat, targets.counts)
         with read_once(self.trainable_variables):
-            losses = self._example_losses(flat, counts, training, weight is not None, side)
-        losses = ops.where(valid, losses, float("nan"))
-        if weight is not None:
-            losses = ops.where(ops.not_equal(weight, 0), losses * weight, 0.0)
-        self.add_loss(inputs.mean_of_weighted(losses, counts))
+            losses = self._example_losses(flat, targets, training, side)
+        if targets.valid is not None:
+            losses = ops.where(targets.valid, losses, float("nan"))
+        if targets.weight is not None:
+            present = ops.not_equal(targets.weight, 0)
+            losses = ops.where(present, losses * targets.weight, 0.0)
+        self.add_loss(inputs.mean_of_weighted(losses, targets.counts))
         return ops.reshape(losses, leading)
 
     def _example_losses(
-        self, hidden: Tensor, weight: Tensor | None, training: bool | None, padded: bool, side: dict
+        self, hidden: Tensor, targets: Targets, training: bool | None, side: dict
     ) -> Tensor:
-        """Losses (B,); `padded` says that some examples may have been given the weight 0."""
+        """Losses (B,), not multiplied by their weights."""
 
-        def function(hidden: Tensor, labels: Tensor, weight: Tensor, **side: Tensor) -> Tensor:
+        def function(hidden: Tensor, targets: Targets, side: dict) -> Tensor:
             if training:
-                return self.training_loss(hidden, labels, weight, **side)
-            return self.negative_log_likelihood(hidden, labels, **side)
+                return self.training_loss(hidden, targets, **side)
+            return self.negative_log_likelihood(hidden, targets, **side)
 
-        if padded and training:
-            side = self._without_absent(hidden, weight, side)
-        if not padded or self.max_valid is None:
-            return function(hidden, weight=weight, **side)
-        arrays, variables = {"hidden": hidden, **side}, self.variables if training else []
-        return compact.of_present(function, weight, self.max_valid, arrays, variables)
+        if targets.weight is None:
+            return function(hidden, targets, side)
+        if training:
+            side = self._without_absent(hidden, targets.counts, side)
+        if self.max_valid is None:
+            return function(hidden, targets, side)
+        variables = self.variables if training else []
+        arrays = hidden, targets, side
+        return compact.of_present(function, targets.counts, self.max_valid, arrays, variables)
 
     def _without_absent(self, hidden: Tensor, weight: Tensor, side: dict) -> dict[str, Tensor]:
         """Side inputs of a training step in which examples of weight 0 have no part."""
         return side
 
-    def training_loss(
-        self, hidden: Tensor, labels: Tensor, weight: Tensor | None, **side: Tensor
-    ) -> Tensor:
-        """Loss (B,) of hidden (B, d) and labels (B,); `weight` (B,) is not applied to it.
-
-        The weight is 0 where a label was out of range, which a compiled step finds; None says that
-        all examples count alike.
-        """
+    def training_loss(self, hidden: Tensor, targets: Targets, **side: Tensor) -> Tensor:
+        """Loss (B,) of hidden (B, d) and its targets, whose weights are not applied to it."""
         raise NotImplementedError
 
     def compute_output_spec(
@@ -221,9 +206,8 @@ class Head(ExactScores):
         if labels is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.units), "float32")
         several = self.multi_label is not None
-        if not several and len(labels.shape) == len(hidden.shape) and labels.shape[-1] == 1:
-            labels = keras.KerasTensor(labels.shape[:-1], labels.dtype)
-        inputs.check_ids("labels", labels, hidden, several)
+        labels = labels if several else without_last_one(labels, hidden)
+        check_ids("labels", labels, hidden, several)
         return keras.KerasTensor(hidden.shape[:-1], "float32")
 
     def check_label_values(self, labels: Any, sample_weight: Any = None) -> None:
@@ -231,8 +215,7 @@ class Head(ExactScores):
 
         With weights of their shape, labels of weight 0 may be anything. Padding may be there.
         """
-        labels = without_padding(labels, self.padding)
-        check_values("labels", labels, self.units, sample_weight)
+        check_labels(labels, self.units, self.padding, sample_weight)
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self)}

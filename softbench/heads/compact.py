@@ -8,6 +8,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from softbench.common import Tensor
@@ -48,34 +49,34 @@ def capacity(max_valid: int | float, batch: int | Tensor) -> int | Tensor:
 
 
 def of_present(
-    function: Callable, weight: Tensor, max_valid: int | float, arrays: dict, variables: list
+    function: Callable, weight: Tensor, max_valid: int | float, arrays: tuple, variables: list
 ) -> Tensor:
-    """`function(weight=weight, **arrays)` (B,), and 0 where the weight is 0.
+    """`function(*arrays)` (B,), and 0 where the weight is 0.
 
     It is computed for C examples if no more than that have another weight, else for all B.
 
     Args:
-        function: named arrays with rows (C, ...) -> (C,); it may assign to `variables`.
+        function: arrays with rows (C, ...) -> (C,); it may assign to `variables`.
         weight: (B,).
         max_valid: C, or C / B.
-        arrays: each (B, ...).
+        arrays: structures of arrays (B, ...), or None.
         variables: Keras variables.
     """
     batch = ops.shape(weight)[0]
     rows = capacity(max_valid, batch)
-    arrays = {"weight": weight, **arrays}
     if isinstance(batch, int) and rows >= batch:
-        return function(**arrays)
+        return function(*arrays)
     present = ops.not_equal(weight, 0)
     chosen = ops.top_k(ops.cast(present, "float32"), rows)[1]
 
     def of_chosen() -> Tensor:
-        own: dict[str, Any] = {k: ops.take(x, chosen, axis=0) for k, x in arrays.items()}
-        found = ops.where(ops.take(present, chosen), function(**own), 0.0)
-        return ops.scatter(ops.expand_dims(chosen, -1), found, (batch,))
+        take = lambda x: None if x is None else ops.take(x, chosen, axis=0)  # noqa: E731
+        losses = function(*keras.tree.map_structure(take, arrays))
+        losses = ops.where(ops.take(present, chosen), losses, 0.0)
+        return ops.scatter(ops.expand_dims(chosen, -1), losses, (batch,))
 
     def of_all() -> Tensor:
-        return ops.where(present, function(**arrays), 0.0)
+        return ops.where(present, function(*arrays), 0.0)
 
     fits = ops.sum(ops.cast(present, "int32")) <= rows
     return cond(fits, of_chosen, of_all, variables)

@@ -8,9 +8,10 @@ from keras import ops
 
 from softbench import partition
 from softbench.common import Tensor, check_positive
-from softbench.heads import inputs, positives, retrieval
+from softbench.heads import inputs, retrieval
 from softbench.ops import by_shards
 from softbench.table import DENSE_CLASSES
+from softbench.targets import Targets, reduced
 
 
 class ExactScores(keras.layers.Layer):
@@ -30,36 +31,32 @@ class ExactScores(keras.layers.Layer):
     def prediction_scores(
         self, hidden: Tensor, ids: Tensor | None = None, **side: Tensor
     ) -> Tensor:
-        """Scores whose softmax is the model: of all classes (B, n) or of `ids` (m,) or (B, m)."""
+        """Scores whose softmax is the model: of all classes (B, n), or (B, m) of `ids`.
+
+        ids are (B, m), or (1, m) that all examples are compared with.
+        """
         raise NotImplementedError
 
     def scorer(self, hidden: Tensor, **side: Tensor) -> Callable[[Tensor], Tensor]:
-        """ids (C,) -> `prediction_scores` (B, C), for a pass over all classes in parts."""
-        return lambda ids: self.prediction_scores(hidden, ids, **side)
+        """ids (C,) -> `prediction_scores` (B, C), for a pass over all classes in chunks."""
+        return lambda ids: self.prediction_scores(hidden, ids[None], **side)
 
-    def negative_log_likelihood(
-        self,
-        hidden: Tensor,
-        labels: Tensor,
-        label_weight: Tensor | None = None,
-        **side: Tensor,
-    ) -> Tensor:
+    def negative_log_likelihood(self, hidden: Tensor, targets: Targets, **side: Tensor) -> Tensor:
         """-log softmax(scores)[label] (B,), exact, streamed over classes when n is large.
 
-        Of labels (B, P) with weights (B, P) it is the weighted mean.
+        Of several labels it is the weighted mean.
         """
-        if label_weight is None:
-            own = ops.expand_dims(labels, -1)
-            return self._label_losses(hidden, own, **side)[:, 0]
-        losses = self._label_losses(hidden, labels, **side)
-        return positives.reduced(losses, label_weight, "mean")
+        labels, weight = targets.labels, targets.label_weight
+        if weight is None:
+            return self._label_losses(hidden, ops.expand_dims(labels, -1), **side)[:, 0]
+        return reduced(self._label_losses(hidden, labels, **side), weight, "mean")
 
-    def _label_losses(self, hidden: Tensor, own: Tensor, **side: Tensor) -> Tensor:
-        """-log softmax(scores) (B, P) of the ids `own` (B, P)."""
+    def _label_losses(self, hidden: Tensor, labels: Tensor, **side: Tensor) -> Tensor:
+        """-log softmax(scores) (B, P) of labels (B, P)."""
         if self.units <= DENSE_CLASSES:
             # Both terms of the same scores: half precision would round two computations apart.
             scores = self.prediction_scores(hidden, **side)
-            true = ops.take_along_axis(scores, own, axis=-1)
+            true = ops.take_along_axis(scores, labels, axis=-1)
             return ops.logsumexp(scores, axis=-1, keepdims=True) - true
 
         def part(first: Tensor, count: int, hidden: Tensor, side: dict) -> Tensor:
@@ -67,7 +64,7 @@ class ExactScores(keras.layers.Layer):
             return partition.log_partition(scorer, hidden, count, DENSE_CLASSES, first)
 
         log_z = self._over_classes(part, lambda x: ops.logsumexp(x, axis=0), hidden, side)
-        return log_z[:, None] - self.prediction_scores(hidden, own, **side)
+        return log_z[:, None] - self.prediction_scores(hidden, labels, **side)
 
     def _over_classes(
         self, function: Callable, join: Callable, hidden: Tensor, side: dict[str, Tensor]

@@ -12,6 +12,7 @@ from softbench.heads.positives import check_focal, check_smoothing
 from softbench.heads.table_head import TableHead
 from softbench.ops import read
 from softbench.table import DENSE_CLASSES
+from softbench.targets import Targets, reduced
 
 # Scores (B, n) computed at once by default. A step holds about four numbers for each: 2^28.
 DENSE_SCORES = 2**26
@@ -103,14 +104,8 @@ class FullSoftmax(TableHead):
         self.label_smoothing = label_smoothing
         self.focal_gamma = focal_gamma
 
-    def training_loss(
-        self,
-        hidden: Tensor,
-        labels: Tensor,
-        weight: Tensor | None,
-        label_weight: Tensor | None = None,
-    ) -> Tensor:
-        """As `Head.training_loss`; with `label_weight` (B, P) labels are (B, P)."""
+    def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
+        labels, label_weight = targets.labels, targets.label_weight
         chunk = self.class_chunk or default_class_chunk(hidden.shape[0], self.units)
         several = label_weight is not None
         if chunk is None:
@@ -128,7 +123,7 @@ class FullSoftmax(TableHead):
             true = own if several else own[:, 0]
         if several:
             of_labels = self._focal(positives.softmax_losses(true, log_z, labels))
-            loss = positives.reduced(of_labels, label_weight, self.multi_label)
+            loss = reduced(of_labels, label_weight, self.multi_label)
         else:
             loss = self._focal(log_z - true)
         if self.label_smoothing:

@@ -14,6 +14,7 @@ from softbench.heads.row_losses import row_losses
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant, saved_arguments
 from softbench.table import DENSE_CLASSES, ClassTable
+from softbench.targets import Targets
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -103,22 +104,22 @@ class HierarchicalSoftmax(Head):
         free = ops.equal(gather_rows(self.forced, nodes), 0)
         return -ops.sum(ops.where(free, ops.softplus(-sides * logits), 0.0), axis=-1)
 
-    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
         if not self.depth:
             return 0.0 * ops.cast(hidden[:, 0], "float32")
-        nodes, sides = self.path(labels)
+        nodes, sides = self.path(targets.labels)
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, tuple]:
             logits = self.nodes.logits(hidden, *rows[0])
             return -self._log_sides(logits, nodes, sides), ()
 
-        return row_losses(self.nodes, [nodes], losses, weight)[0]
+        return row_losses(self.nodes, [nodes], losses, targets.counts)[0]
 
-    def negative_log_likelihood(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        return -self.prediction_scores(hidden, ops.expand_dims(labels, -1))[:, 0]
+    def negative_log_likelihood(self, hidden: Tensor, targets: Targets) -> Tensor:
+        return -self.prediction_scores(hidden, ops.expand_dims(targets.labels, -1))[:, 0]
 
     def prediction_scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """log p of all classes (B, n), or of `ids` (m,) or (B, m)."""
+        """log p of all classes (B, n), or (B, m) of `ids` (B, m) or (1, m)."""
         if ids is not None:
             return self._below(hidden, ids, 0)
         return ops.take(self._top(hidden, self.depth), read(self.leaves), axis=1)
@@ -128,7 +129,7 @@ class HierarchicalSoftmax(Head):
 
         def scores(ids: Tensor) -> Tensor:
             prefix = ops.take(top, gather_rows(self.leaves, ids) // span, axis=1)
-            return prefix + self._below(hidden, ids, self.top_depth)
+            return prefix + self._below(hidden, ids[None], self.top_depth)
 
         return scores
 
@@ -139,7 +140,7 @@ class HierarchicalSoftmax(Head):
             return result
         whole = depth == self.depth
         ids = ops.arange(2**depth - 1, dtype="int32")
-        logits = self.nodes.scores(hidden, None if whole else ids)
+        logits = self.nodes.scores(hidden, None if whole else ids[None])
         forced = gather_rows(self.forced, ids)
         for level in range(depth):
             part = slice(2**level - 1, 2 ** (level + 1) - 1)
@@ -152,13 +153,12 @@ class HierarchicalSoftmax(Head):
         return result
 
     def _below(self, hidden: Tensor, ids: Tensor, start: int) -> Tensor:
-        """log-probability (B, m) of ids (m,) or (B, m), given the level `start` on their way."""
+        """log-probability (B, m) of ids (B, m) or (1, m), given the level `start` on their way."""
         count, length = ids.shape[-1], self.depth - start
         if not length:
             return ops.repeat(0.0 * ops.cast(hidden[:, :1], "float32"), count, axis=1)
         nodes, sides = self.path(ids, start)
-        shape = (-1, count * length) if len(ids.shape) == 2 else (count * length,)
-        logits = self.nodes.scores(hidden, ops.reshape(nodes, shape))
+        logits = self.nodes.scores(hidden, ops.reshape(nodes, (-1, count * length)))
         return self._log_sides(ops.reshape(logits, (-1, count, length)), nodes, sides)
 
     def get_config(self) -> dict:

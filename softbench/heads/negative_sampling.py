@@ -9,7 +9,7 @@ from keras import ops
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Mixed, Sampler, Samples, StaticSampler
+from softbench.samplers import Proposal, Sampler, Samples
 
 OBJECTIVES = ("mean", "gbce")
 
@@ -35,7 +35,7 @@ class NegativeSampling(SampledHead):
 
     Args:
         sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
-            not on the rest of the batch: one with shared draws must be a static one.
+            not on the rest of the batch: one with shared draws must not depend on the input.
         regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
             true class and, in the mean, of the negatives.
         num_sampled: m, the negatives for each positive; 1 as in the paper. The loss is their mean,
@@ -80,14 +80,7 @@ class NegativeSampling(SampledHead):
         self.regularizer_lambda = regularizer_lambda
         self.objective_name, self.t = objective, t
         self.needs_counts = bool(regularizer_lambda)
-        self.is_static = _is_static(self.sampler)
-        if self.sampler.draws_for_certain:
-            raise ValueError(
-                "`sampler` must draw from a distribution, which negative sampling compares the "
-                "data with: classes drawn for certain are of none. Take SampledSoftmax or "
-                f"NoiseContrastive. Received: {type(self.sampler).__name__}"
-            )
-        if self.sampler.share_draws and not self.is_static:
+        if self.sampler.depends_on and not self.sampler.per_example:
             raise ValueError(
                 "`sampler` must have a distribution that prediction can evaluate for one input: "
                 "share_draws=True makes this one depend on the batch. "
@@ -109,43 +102,56 @@ class NegativeSampling(SampledHead):
         features: Tensor | None = None,
         **side: Tensor,
     ) -> Tensor:
-        """xi + log p_n(.|x) of all classes (B, n), or of `ids` (m,) or (B, m)."""
-        scores = self.table.scores(hidden, ids)
-        return scores + self._log_noise(hidden if features is None else features, ids)
+        """xi + log p_n(.|x) of all classes (B, n), or (B, m) of `ids` (B, m) or (1, m)."""
+        noise = self._noise(hidden if features is None else features)
+        size = self.num_sampled
+        if ids is None:
+            log_noise = self._of_inputs(noise.log_count_all(size))
+        elif ids.shape[0] == 1:
+            log_noise = self._of_inputs(noise.class_pass(size)(ids[0]))
+        else:
+            log_noise = noise.log_count_for(ids, size)
+        return self.table.scores(hidden, ids) + log_noise - noise.log_scale(size)
 
     def scorer(
         self, hidden: Tensor, features: Tensor | None = None, **side: Tensor
     ) -> Callable[[Tensor], Tensor]:
         """As `Head.scorer`; what the noise needs once for all classes is computed here."""
-        if self.is_static:
-            return super().scorer(hidden, features=features, **side)
-        noise = self.sampler.log_prob_pass(self.table, hidden if features is None else features)
-        return lambda ids: self.table.scores(hidden, ids) + ops.stop_gradient(noise(ids))
+        noise = self._noise(hidden if features is None else features)
+        log_count, scale = noise.class_pass(self.num_sampled), noise.log_scale(self.num_sampled)
+
+        def scores(ids: Tensor) -> Tensor:
+            return self.table.scores(hidden, ids[None]) + self._of_inputs(log_count(ids)) - scale
+
+        return scores
+
+    def _noise(self, features: Tensor) -> Proposal:
+        """p_n for the inputs (B, v), of one row where it does not depend on them."""
+        if not self.sampler.depends_on:
+            features = features[:1]
+        return self.sampler.propose(self.table, features)
+
+    def _of_inputs(self, log_noise: Tensor) -> Tensor:
+        """log p_n (B, m), or one row of it where all are equal."""
+        return log_noise if self.sampler.depends_on else log_noise[:1]
 
     @property
     def scores_have_bias(self) -> bool:
         return True
 
     def _score_bias(self) -> Tensor:
-        noise = self._log_noise(ops.zeros((1, self.width)), None)
+        size, noise = self.num_sampled, self._noise(ops.zeros((1, self.width)))
+        noise = noise.log_count_all(size)[0] - noise.log_scale(size)
         return noise if self.table.bias is None else super()._score_bias() + noise
 
     def check_inner_products(self) -> None:
         super().check_inner_products()
-        if not self.is_static:
+        if self.sampler.depends_on:
             raise ValueError(
                 "`sampler` must be one whose distribution is the same for all inputs: prediction "
                 "adds log p_n, which an index cannot hold otherwise; use the exact `top_k`. "
                 f"Received: {type(self.sampler).__name__}"
             )
-
-    def _log_noise(self, features: Tensor, ids: Tensor | None) -> Tensor:
-        """log p_n of all classes or of ids, (B, m) or, if p_n does not depend on x, (m,)."""
-        if self.is_static:
-            ids = ops.arange(self.units, dtype="int32") if ids is None else ids
-        elif ids is not None and len(ids.shape) == 1:
-            ids = ops.broadcast_to(ids, (ops.shape(features)[0], *ids.shape))
-        return ops.stop_gradient(self.sampler.log_prob(self.table, features, ids))
 
     def get_config(self) -> dict:
         return {**super().get_config(), "objective": self.objective_name}
@@ -165,10 +171,3 @@ def _check_objective(objective: str, t: float, regularizer_lambda: float) -> Non
             "`regularizer_lambda` must be 0 with objective='gbce': it belongs to eq. 6 of Bamler & "
             f"Mandt. Received: regularizer_lambda={regularizer_lambda!r}"
         )
-
-
-def _is_static(sampler: Sampler) -> bool:
-    """Whether the distribution depends neither on the input nor on the batch."""
-    if isinstance(sampler, Mixed):
-        return _is_static(sampler.first) and _is_static(sampler.second)
-    return isinstance(sampler, StaticSampler)

@@ -9,7 +9,6 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
-from softbench.samplers.training_step import one_training_step
 
 OBJECTIVES = ("binary", "ranking")
 
@@ -79,11 +78,6 @@ class NoiseContrastive(SampledHead):
                 "cancels. Received: learn_log_partition=True"
             )
         size = regularizer_samples or max(1, self.units // 10)
-        if regularizer_alpha and getattr(self.sampler, "unique", False) and size != num_sampled:
-            raise ValueError(
-                "`regularizer_samples` must equal `num_sampled` when the sampler has unique=True. "
-                f"Received: regularizer_samples={size}, num_sampled={num_sampled}"
-            )
         if regularizer_alpha:
             self.set_sizes = (self.num_sampled, size)
         self.objective_name = objective
@@ -97,11 +91,6 @@ class NoiseContrastive(SampledHead):
             self.log_partition = self.add_weight(
                 name="log_partition", shape=(), initializer="zeros", autocast=False
             )
-
-    def draw(self, *args: Any, **kwargs: Any) -> list[Samples]:
-        """As `SampledHead.draw`; the set for Z_hat is of the same training step."""
-        with one_training_step():
-            return super().draw(*args, **kwargs)
 
     def shift(self, true_logit: Tensor, sampled: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         if not self.learn_log_partition:

@@ -9,7 +9,6 @@ from keras import ops
 
 from softbench import partition
 from softbench.common import Tensor, check_positive
-from softbench.samplers import Codebook, Sampler
 
 NUM_CANDIDATES = 1024
 
@@ -48,7 +47,7 @@ def _index(head: Any, approximate: Any) -> Any:
     """What names the candidates."""
     if approximate is True:
         sampler = getattr(head, "sampler", None)
-        index, received = codebook_of(sampler), f"sampler={type(sampler).__name__}"
+        index, received = getattr(sampler, "index", None), f"sampler={type(sampler).__name__}"
     else:
         index, received = approximate, f"approximate={approximate!r}"
     fits = hasattr(head, "table") and getattr(index, "units", None) == head.units
@@ -60,16 +59,6 @@ def _index(head: Any, approximate: Any) -> Any:
             f"Received: {type(head).__name__} with {received}"
         )
     return index
-
-
-def codebook_of(sampler: Any) -> Codebook | None:
-    """The codebook of a sampler or of one of its parts, or None."""
-    if isinstance(sampler, Codebook):
-        return sampler
-    if not isinstance(sampler, Sampler):
-        return None
-    parts = [codebook_of(getattr(sampler, name, None)) for name in ("top", "first", "second")]
-    return next((part for part in parts if part is not None), None)
 
 
 def queries(table: Any, hidden: Tensor, with_one: bool) -> Tensor:

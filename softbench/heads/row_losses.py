@@ -67,7 +67,7 @@ def followed_by(sampler: Any) -> dict[str, Callable]:
     """What `ClassTable.apply_row_gradients` tells a sampler, or nobody if None."""
     if sampler is None:
         return {}
-    return {"on_change": sampler.rows_changed, "followed": sampler.followed}
+    return {"on_change": sampler.rows_changed, "followed": sampler.tracked_ids}
 
 
 def _joined(arrays: Sequence[Tensor], trailing: tuple) -> Tensor:

@@ -8,14 +8,22 @@ from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
+from softbench.groups import has_row_each, of_every_example, of_examples
 from softbench.heads import inputs, positives, retrieval
-from softbench.heads.draws import in_order, joined, of_all_examples, of_present
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.state import Arguments
+from softbench.targets import (
+    Targets,
+    from_present,
+    one_label,
+    reduced,
+    spread_present,
+    without_absent_nan,
+)
 
 
 class SampledHead(TableHead):
@@ -56,6 +64,7 @@ class SampledHead(TableHead):
         self.set_sizes: tuple[int, ...] = (self.num_sampled,)
         self.remove_accidental_hits = remove_accidental_hits
         self.seed = seed
+        self.seed_generator: Any = None
         if self.multi_label:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.tie: Tie | None = None
@@ -85,12 +94,10 @@ class SampledHead(TableHead):
 
     def follower(self) -> Sampler | None:
         """The sampler, if it is to be told which rows were updated."""
-        return self.sampler if self.sampler.follows else None
+        return self.sampler if self.sampler.tracks_rows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
-        if self.multi_label and self.needs_counts:
-            positives.check_counts_known(self.sampler)
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
         if self.tie is not None:
@@ -116,9 +123,10 @@ class SampledHead(TableHead):
     ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
         side = self._features(hidden, sampler_inputs)
-        masks = hidden_mask, labels_mask
-        labels, weight, own = self._targets(hidden, labels, sample_weight, *masks)
-        return self._call(hidden, labels, weight, training, **own, **side)
+        if labels is None:
+            return self.score(hidden, **side)
+        targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
+        return self.compare(hidden, targets, training, **side)
 
     def top_k(
         self,
@@ -149,22 +157,34 @@ class SampledHead(TableHead):
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
-    def draw(self, features: Tensor, labels: Tensor, weight: Tensor | None = None) -> list[Samples]:
+    def draw(
+        self, features: Tensor, single: Targets, targets: Targets | None = None
+    ) -> list[list[Samples]]:
         """The sets of classes that this step's objective compares the label with.
 
-        Examples of weight 0 get the draws of one that counts.
+        Each set is a list of its components. Examples of weight 0 get the draws of one that counts.
+
+        Args:
+            features: (B, v), the sampler's input.
+            single: one label for each example.
+            targets: all labels, where examples have several.
         """
-        extra = {}
-        if weight is not None and self.sampler.uses_present:
-            extra["present"] = ops.not_equal(weight, 0)
-        arguments = (labels, self.exclude_labels)
-        draws = [
-            self.sampler.sample(self.table, features, size, *arguments, **extra)
-            for size in self.set_sizes
-        ]
+        exclude = true = None
+        if self.exclude_labels and self.sampler.excludes_labels:
+            exclude = single.labels
+        elif self.needs_counts and targets is None:
+            true = ops.expand_dims(single.labels, -1)
+        elif self.needs_counts:
+            true = targets.labels
+        proposal = self.sampler.propose(self.table, features, exclude, single)
+        seed = self.sampler.seed_generator
+        sets = [proposal.samples(size, seed, true) for size in self.set_sizes]
+        if true is not None and targets is None:
+            sets = [[_with_flat_count(part) for part in parts] for parts in sets]
+        weight = single.counts
         if weight is None:
-            return draws
-        return [of_present(draw, weight, self.sampler.groups) for draw in draws]
+            return sets
+        return [[_of_present(part, features, weight) for part in parts] for parts in sets]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -178,72 +198,55 @@ class SampledHead(TableHead):
         return true_logit, sampled
 
     def training_loss(
-        self,
-        hidden: Tensor,
-        labels: Tensor,
-        weight: Tensor | None,
-        features: Tensor | None = None,
-        **side: Tensor,
+        self, hidden: Tensor, targets: Targets, features: Tensor | None = None, **side: Tensor
     ) -> Tensor:
-        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden.
-
-        With `label_weight` (B, P) among the side inputs, labels are (B, P).
-        """
-        if features is not None and weight is not None:
-            features = inputs.without_absent_nan(features, weight)
-        features = ops.stop_gradient(hidden if features is None else features)
+        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
+        features = hidden if features is None else without_absent_nan(features, targets.counts)
+        features = ops.stop_gradient(features)
         order = self.sampler.arrange(features)
         if order is not None:
-            arrays = hidden, labels, weight, features, side
-            hidden, labels, weight, features, side = in_order(arrays, order)
-        drawn = self._drawn(features, labels, weight, side.get("label_weight"))
-        blocks = [[ids for ids, _ in draw.blocks()] for draw in drawn]
-        id_sets = [labels, *(ids for own in blocks for ids in own)]
-        draws = [of_all_examples(draw, hidden, self.sampler.groups) for draw in drawn]
+            arrays = hidden, targets, features, side
+            hidden, targets, features, side = _in_order(arrays, order)
+        several = targets.label_weight is not None
+        single = one_label(targets, self.seed_generator) if several else targets
+        if self.table.trainable and self.sampler.trainable:
+            self.sampler.observe(self.table, single)
+        drawn = self.draw(features, single, targets if several else None)
+        ids = [targets.labels, *(part.ids for parts in drawn for part in parts)]
+        draws = [_joined(parts, hidden) for parts in drawn]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             rest = iter(rows[1:])
-            sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
-            return self._losses_and_state(hidden, labels, draws, sets, **side)
+            sets = [[next(rest) for _ in parts] for parts in drawn]
+            return self._losses_and_state(hidden, targets, draws, rows[0], sets, **side)
 
         tie = self._joined()
         hold = tie.hold if tie else None
-        arguments = (self.table, id_sets, losses, weight, self.follower(), hold)
+        arguments = (self.table, ids, losses, targets.counts, self.follower(), hold)
         result, state = row_losses(*arguments)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
-    def _drawn(
-        self, features: Tensor, labels: Tensor, weight: Tensor | None, label_weight: Tensor | None
-    ) -> list[Samples]:
-        """The draws; of several labels the sampler sees one, drawn by their weights."""
-        if label_weight is None:
-            return self.draw(features, labels, weight)
-        one = positives.drawn(labels, label_weight, self.seed_generator)
-        first, *others = self.draw(features, one, weight)
-        true = positives.true_counts(self, features, labels, weight) if self.needs_counts else None
-        return [draw._replace(true_log_expected_count=true) for draw in (first, *others)]
-
     def _losses_and_state(
         self,
         hidden: Tensor,
-        labels: Tensor,
+        targets: Targets,
         draws: list[Samples],
-        rows: list[list[list[Tensor]]],
-        label_weight: Tensor | None = None,
+        true_rows: list[Tensor],
+        sets: list[list[list[Tensor]]],
     ) -> tuple[Tensor, Any]:
         """Losses (B,) from the gathered rows, and what `_store` gets: nothing, by default.
 
-        `rows` are those of the labels, then of each draw: a list of the blocks that it has.
+        `sets` are the rows of each set of draws: a list of its components.
         """
-        true_logit, sampled = self._logits(hidden, labels, draws, rows)
-        if label_weight is not None:
-            sampled = self._masked(sampled, draws, labels)
+        true_logit, sampled = self._logits(hidden, targets, true_rows, sets)
+        if targets.label_weight is not None:
+            sampled = self._masked(sampled, draws, targets)
             losses = positives.each(self.objective, true_logit, sampled, draws)
-            return positives.reduced(losses, label_weight, self.multi_label), ()
+            return reduced(losses, targets.label_weight, self.multi_label), ()
 
         def objective(true: Tensor, *others: Tensor) -> Tensor:
-            return self.objective(true, self._masked(others, draws, labels), draws)
+            return self.objective(true, self._masked(others, draws, targets), draws)
 
         # The gradient of the rows and that of hidden both pass through the objective.
         return share_backward(objective)(true_logit, *sampled), ()
@@ -252,37 +255,73 @@ class SampledHead(TableHead):
         """Keep what `_losses_and_state` returned; outside of the differentiated function."""
 
     def _logits(
-        self, hidden: Tensor, labels: Tensor, draws: list[Samples], rows: list[list[list[Tensor]]]
+        self,
+        hidden: Tensor,
+        targets: Targets,
+        true_rows: list[Tensor],
+        sets: list[list[list[Tensor]]],
     ) -> tuple[Tensor, list[Tensor]]:
-        """Logits of the labels (B,) or (B, P), and of each draw (B, m), from their rows."""
-        score = self.table.paired_logits if len(labels.shape) == 1 else self.table.logits
-        true_logit = score(hidden, *rows[0][0])
-        sampled = [joined([self.table.logits(hidden, *x) for x in own]) for own in rows[1:]]
+        """Logits of the labels (B,) or (B, P), and of each set of draws (B, m), from their rows."""
+        several = targets.label_weight is not None
+        score = self.table.logits if several else self.table.paired_logits
+        true_logit = score(hidden, *true_rows)
+        sampled = [_side_by_side([self.table.logits(hidden, *x) for x in parts]) for parts in sets]
         return self.shift(true_logit, sampled)
 
-    def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], labels: Tensor) -> list:
-        """The sampled logits, with -inf where the first draw, which competes with the label, is it.
+    def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], targets: Targets) -> list:
+        """The sampled logits, with -inf where the first set, which competes with the label, is it.
 
-        Other draws estimate sums over all classes.
+        Other sets estimate sums over all classes.
         """
         if not self.remove_accidental_hits:
             return list(sampled)
-        several = len(labels.shape) == 2
-        own = draws[0].ids
-        hits = positives.hits(own, labels) if several else ops.equal(own, labels[:, None])
+        ids = draws[0].ids
+        if targets.label_weight is None:
+            hits = ops.equal(ids, targets.labels[:, None])
+        else:
+            hits = positives.hits(ids, targets.labels)
         return [ops.where(hits, -float("inf"), sampled[0]), *sampled[1:]]
 
     def _without_absent(
         self, hidden: Tensor, weight: Tensor, side: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """As `Head._without_absent`: what a sampler shares is of the examples that count."""
-        sampler = self.sampler
-        shares = bool(sampler.share_draws) or sampler.shares_in_part
-        if not shares or getattr(sampler, "kind", None) in ("static", "batch"):
+        """As `Head._without_absent`: what examples share is of those that count."""
+        if self.sampler.per_example or "input" not in self.sampler.depends_on:
             return side
         features = side.get("features", hidden)
-        return {**side, "features": inputs.spread_present(features, weight)}
+        return {**side, "features": spread_present(features, weight)}
 
     def get_config(self) -> dict:
         config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
         return config if self.tie is None else {**config, "tied": True}
+
+
+def _in_order(arrays: Any, order: Tensor) -> Any:
+    """Structures of arrays (B, ...), or None, with the examples in another order (B,)."""
+    take = lambda x: None if x is None else ops.take(x, order, axis=0)  # noqa: E731
+    return keras.tree.map_structure(take, arrays)
+
+
+def _side_by_side(arrays: list[Tensor]) -> Tensor:
+    return arrays[0] if len(arrays) == 1 else ops.concatenate(arrays, axis=-1)
+
+
+def _joined(parts: list[Samples], hidden: Tensor) -> Samples:
+    """The components of a set as one, (B, m), or (1, m) of a single one that the batch shares."""
+    spread = of_examples if len(parts) == 1 else of_every_example
+    ids = _side_by_side([spread(part.ids, hidden) for part in parts])
+    count = _side_by_side([spread(part.log_expected_count, hidden) for part in parts])
+    return Samples(ids, count, parts[0].true_log_expected_count)
+
+
+def _with_flat_count(part: Samples) -> Samples:
+    """True counts (B, 1) as (B,)."""
+    return part._replace(true_log_expected_count=part.true_log_expected_count[:, 0])
+
+
+def _of_present(part: Samples, features: Tensor, weight: Tensor) -> Samples:
+    """Draws, with those of the first example that counts for examples of weight 0."""
+    ids, count, true = part
+    ids = from_present(ids, weight) if has_row_each(ids, features) else ids
+    count = from_present(count, weight) if has_row_each(count, features) else count
+    return Samples(ids, count, None if true is None else from_present(true, weight))

@@ -12,6 +12,7 @@ from softbench.heads.table_head import TableHead
 from softbench.ops import by_shards
 from softbench.state import Arguments
 from softbench.table import DENSE_CLASSES
+from softbench.targets import Targets
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -67,7 +68,8 @@ class BucketedSoftmax(TableHead):
         self.bucket_examples, self.bucket_classes = int(bucket_examples), int(bucket_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def training_loss(self, hidden: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
+        labels, weight = targets.labels, targets.counts
         examples, classes = self._buckets(ops.stop_gradient(hidden), weight)
         own_labels = ops.take(labels, examples, axis=0)
         hits = ops.equal(own_labels[:, :, None], classes[:, None, :])
@@ -99,7 +101,7 @@ class BucketedSoftmax(TableHead):
         most = min(self.bucket_classes, self.units)
 
         def part(first: Tensor, count: int, directions: Tensor) -> tuple[Tensor, Tensor]:
-            scorer = lambda ids: self.table.scores(directions, ids)  # noqa: E731
+            scorer = lambda ids: self.table.scores(directions, ids[None])  # noqa: E731
             return partition.top_k(scorer, directions, count, DENSE_CLASSES, most, first)
 
         join = lambda found: partition.best_of(found, most)  # noqa: E731

@@ -15,6 +15,7 @@ from softbench.heads.row_losses import followed_by
 from softbench.ops import read, rows_when, write_mark
 from softbench.state import add_state
 from softbench.table import ClassTable
+from softbench.targets import Targets
 
 
 class InputSide(keras.layers.Layer):
@@ -66,7 +67,7 @@ class Tie(keras.layers.Layer):
                 "`row_optimizer`; or call `head.build((batch, ..., d))` first. "
                 f"Received shape: {tuple(hidden_shape)}"
             )
-        width = head.sampler.num_features if head.sampler.kind == "tree" else hidden_shape[-1]
+        width = head.sampler.input_width or hidden_shape[-1]
         batch = math.prod(hidden_shape[:-1])
         features = keras.KerasTensor((batch, width), "float32")
         labels = keras.KerasTensor((batch,), "int32")
@@ -183,11 +184,6 @@ class _Touched(keras.Operation):
         self.head = head
 
     def call(self, features: Tensor, labels: Tensor) -> Tensor:
-        table = self.head.table
-        trains, table.trainable = table.trainable, False  # the sampler's statistics stay
-        try:
-            draws = self.head.draw(features, labels)
-        finally:
-            table.trainable = trains
-        blocks = [ids for draw in draws for ids, _ in draw.blocks()]
-        return ops.concatenate([labels, *(ops.reshape(ids, (-1,)) for ids in blocks)])
+        drawn = self.head.draw(features, Targets(labels))
+        ids = [ops.reshape(part.ids, (-1,)) for parts in drawn for part in parts]
+        return ops.concatenate([labels, *ids])

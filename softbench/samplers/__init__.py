@@ -1,6 +1,6 @@
 """The samplers, and the line that registers each by name."""
 
-from softbench.samplers.base import Sampler, Samples
+from softbench.samplers.base import Sampler
 from softbench.samplers.codebook.sampler import Codebook
 from softbench.samplers.exp import Exp
 from softbench.samplers.in_batch import InBatch
@@ -11,6 +11,7 @@ from softbench.samplers.kernel.rff import RandomFourierKernel
 from softbench.samplers.kernel.sorf import StructuredFourierKernel
 from softbench.samplers.log_uniform import LogUniform
 from softbench.samplers.mixed import Mixed
+from softbench.samplers.proposal import Component, Independent, Proposal, Samples
 from softbench.samplers.registry import REGISTRY, get, serialize
 from softbench.samplers.static import StaticSampler
 from softbench.samplers.top_and_tail.sampler import TopAndTail
@@ -35,5 +36,6 @@ REGISTRY |= {
     "unigram": Unigram,
 }
 
-__all__ = ["REGISTRY", "Sampler", "Samples", "StaticSampler", "get", "serialize"]
+__all__ = ["REGISTRY", "Component", "Independent", "Proposal"]
+__all__ += ["Sampler", "Samples", "StaticSampler", "get", "serialize"]
 __all__ += [sampler.__name__ for sampler in REGISTRY.values()]

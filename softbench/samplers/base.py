@@ -1,80 +1,42 @@
-"""What a sampler is: draws of classes, together with the distribution that they are from."""
+"""What a sampler is: a proposal for every batch, and what it learns while a head trains."""
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
 from softbench.common import Tensor, check_positive
+from softbench.groups import of_every_example
 from softbench.labels import check_integers, check_values, safe_ids
+from softbench.samplers.proposal import Proposal, Samples
 from softbench.state import Arguments, saved_arguments
-
-
-class Samples(NamedTuple):
-    """Sampled classes and their expected counts.
-
-    Shape letters: B batch, m samples.
-
-    Attributes:
-        ids: int32 (B, m), (m,) when the batch shares its draws, or (G, m) when each of G groups of
-            examples shares its own: group g is the examples [g k, (g + 1) k), k = ceil(B / G).
-        log_expected_count: float32, shaped like `ids`: log E[number of times drawn], which is
-            log m + log q with replacement and the log inclusion probability without. Of shared ids
-            it may be (B, m) or (G, m) too; -inf is a draw that does not count.
-        true_log_expected_count: float32 (B,), the same of the labels; None when the sampler was
-            given no labels, or when the draws exclude them.
-
-    Draws of several of these shapes together have tuples of ids and of log expected counts.
-    """
-
-    ids: Any
-    log_expected_count: Any
-    true_log_expected_count: Tensor | None
-
-    def blocks(self) -> list[tuple[Tensor, Tensor]]:
-        """Ids and log expected counts of each shape."""
-        if not isinstance(self.ids, tuple):
-            return [(self.ids, self.log_expected_count)]
-        return list(zip(self.ids, self.log_expected_count, strict=True))
+from softbench.targets import Targets
 
 
 class Sampler(keras.layers.Layer):
-    """Base class of the proposals q.
+    """Base class of the samplers.
 
-    A subclass writes `_draw` and `_log_prob`, and `build` if it holds variables. `log_prob` must be
-    of the distribution that `sample` draws from: label excluded where the draw excludes it,
-    normalised over all classes (for draws without replacement: the log inclusion probability).
+    A subclass writes `propose`, and `build` if it holds variables; `observe` if it learns from the
+    labels or looks at the table every so many steps; `rows_changed` if it follows every row update.
+    The proposal's `log_count` must be of the distribution that it draws from.
+
+    Shape letters: B batch, d features, n classes, m samples, R rows of draws, U updated rows.
 
     Args:
-        share_draws: one set of m ids for the whole batch instead of one for each example. Shared
-            draws cannot exclude each example's label; the head masks the hits. A number G above 1,
-            of a sampler that can: a set for each of G groups of consecutive examples.
-        seed: of the sampler's own `SeedGenerator`.
+        share_draws: False: each example has its own m draws (R = B), of classes other than its
+            label. True: the batch shares one set of m draws (R = 1). A number G above 1: each of G
+            groups of consecutive examples shares a set (R = G), for samplers that can. Shared draws
+            cannot exclude each example's label; the head masks the hits.
+        seed: of the sampler's `SeedGenerator`.
 
     Attributes:
-        kind: what q depends on: "static" (on nothing), "kernel" (the example and sums that follow
-            the class table), "tree" (features that a tree was fitted to), "batch" (the labels of
-            the batch), "exact" (all scores), "codebook" (the example and codewords that follow the
-            class table), or "mixed". Every registered class sets it.
-        unique: whether draws are without replacement, and q is the probability of being drawn.
-        uses_present: whether the draws depend on which examples are there (weight not 0), so that
-            `_draw` takes `present`, bool (B,).
         shares_by_groups: whether `share_draws` can be a number of groups.
-        draws_for_certain: whether some classes are always drawn, and which depends on the input.
-        one_random_set: whether what is random in the draws of all examples and groups is the same.
-        shares_in_part: whether a part of the draws is shared, and a part each example's own.
+        depends_on: what q depends on: "input" (the hidden vectors), "labels" (of the batch).
     """
 
-    kind: str
     arguments: Arguments = ("share_draws", "seed")  # that `get_config` gives
-    unique = False
-    uses_present = False
     shares_by_groups = False
-    draws_for_certain = False
-    one_random_set = False
-    shares_in_part = False
+    depends_on = frozenset({"input"})
 
     def __init__(
         self, share_draws: bool | int = False, seed: int | None = None, **kwargs: Any
@@ -83,6 +45,7 @@ class Sampler(keras.layers.Layer):
         self.share_draws = self._checked_groups(share_draws)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
+        self.num_sampled: int | None = None
 
     def _checked_groups(self, share_draws: bool | int) -> bool | int:
         if isinstance(share_draws, bool):
@@ -96,21 +59,51 @@ class Sampler(keras.layers.Layer):
         return True if share_draws == 1 else int(share_draws)
 
     @property
-    def groups(self) -> int | None:
-        """G where each of more than one group of examples shares its own draws, else None."""
-        return None if isinstance(self.share_draws, bool) else self.share_draws
+    def rows(self) -> int | None:
+        """R, the rows of draws for a batch; None where each example has its own."""
+        return int(self.share_draws) or None
 
     @property
     def per_example(self) -> bool:
-        """Whether ids are (B, m) rather than (m,) or (G, m)."""
-        return not self.share_draws
+        """Whether the draws of an example depend on no other example."""
+        return self.rows is None
+
+    @property
+    def excludes_labels(self) -> bool:
+        """Whether draws can leave out the label of their example."""
+        return self.rows is None
 
     def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         """Create the variables for a table of shape (n, d) of which `num_sampled` are drawn.
 
-        A sampler that keeps something of the `ClassTable` itself is built with `table`.
+        A sampler that keeps something of the table itself is built with `table`.
         """
         self.units = table_shape[0]
+        self.num_sampled = num_sampled
+
+    def propose(
+        self,
+        table: Any,
+        hidden: Tensor,
+        exclude: Tensor | None = None,
+        targets: Targets | None = None,
+    ) -> Proposal:
+        """The proposal for a batch.
+
+        Args:
+            table: the head's table.
+            hidden: (B, d).
+            exclude: int32 (B,), a class that each example's draws leave out, where
+                `excludes_labels`; or None.
+            targets: the labels of the batch, for draws that are made of them.
+        """
+        raise NotImplementedError
+
+    def observe(self, table: Any, targets: Targets) -> None:
+        """Called once in each training step that may change statistics, before the proposal.
+
+        `targets` has the step's labels and weights: an example of weight 0 is not there.
+        """
 
     def sample(
         self,
@@ -119,127 +112,87 @@ class Sampler(keras.layers.Layer):
         num_sampled: int,
         labels: Tensor | None = None,
         exclude_labels: bool = True,
-        present: Tensor | None = None,
-    ) -> Samples:
-        """Draw classes, with their log expected counts.
+    ) -> Samples | list[Samples]:
+        """Draw classes, with their log expected counts. It changes no statistics: see `observe`.
 
         Args:
-            table: the head's `ClassTable`.
+            table: the head's table.
             hidden: (B, d).
             num_sampled: m.
-            labels: integers (B,) or None. With labels, a per-example sampler draws from the other
-                classes; `exclude_labels=False` makes it draw from all n and report the labels'
-                own log expected count. Without labels it draws from all n.
-
-            present: bool (B,) or None: which examples are there, for a sampler with `uses_present`.
+            labels: integers (B,) or None. With labels, draws of single examples are of the other
+                classes; `exclude_labels=False` makes them of all n, with the labels' own log
+                expected count. Without labels they are of all n.
 
         Returns:
-            `Samples`. In a compiled step, the expected count of a label out of range is NaN.
+            `Samples`; a list of them where components of the draws have different numbers of rows.
+            In a compiled step, the expected count of a label out of range is NaN.
 
         Raises:
             ValueError: if labels are not integers or, where they can be seen, not in [0, n).
         """
         self._check_built(table, num_sampled)
-        if labels is None:
-            return self._draw(table, hidden, num_sampled, None, None)
-        extra = {} if present is None or not self.uses_present else {"present": present}
-        labels, valid = self._safe_labels(labels, present)
-        if exclude_labels and self.per_example:
-            return self._draw(table, hidden, num_sampled, labels, None, **extra)
-        found = self._draw(table, hidden, num_sampled, None, labels, **extra)
-        true = found.true_log_expected_count
-        if true is None:
-            return found
-        return found._replace(true_log_expected_count=ops.where(valid, true, float("nan")))
+        exclude = targets = true = None
+        if labels is not None:
+            check_values("labels", labels, self.units)
+            safe, valid = safe_ids(labels, self.units)
+            targets = Targets(safe)
+            if exclude_labels and self.excludes_labels:
+                exclude = safe
+            else:
+                true = ops.expand_dims(safe, -1)
+        proposal = self.propose(table, hidden, exclude, targets)
+        parts = proposal.samples(num_sampled, self.seed_generator, true)
+        if true is not None:
+            count = parts[0].true_log_expected_count
+            count = ops.where(valid, count[:, 0], float("nan"))
+            parts = [part._replace(true_log_expected_count=count) for part in parts]
+        return parts[0] if len(parts) == 1 else parts
 
-    def certain(self, table: Any, hidden: Tensor) -> Tensor | None:
-        """Which classes are drawn for certain, bool (B, n); None: none."""
-        return None
+    def log_prob(
+        self, table: Any, hidden: Tensor, ids: Tensor | None = None, labels: Tensor | None = None
+    ) -> Tensor:
+        """log q float32 (B, N) of `ids` (B, N), or of all n classes (B, n).
+
+        It is normalised over all classes; of draws without replacement it is the log inclusion
+        probability. With `labels` (B,), of a sampler whose draws exclude them: of the distribution
+        over the other classes, where the label itself has log q = -inf.
+        """
+        self._check_built(table)
+        exclude = None
+        if labels is not None:
+            check_values("labels", labels, self.units)
+            exclude = safe_ids(labels, self.units)[0] if self.excludes_labels else None
+        proposal, size = self.propose(table, hidden, exclude), self.num_sampled or 1
+        if ids is None:
+            log_count = of_every_example(proposal.log_count_all(size), hidden)
+        else:
+            check_integers("ids", ids)
+            log_count = proposal.log_count_for(ops.cast(ids, "int32"), size)
+        return log_count - proposal.log_scale(size)
 
     def arrange(self, hidden: Tensor) -> Tensor | None:
         """The order (B,) in which groups want the examples of hidden (B, d); None: any will do."""
         return None
 
-    def _safe_labels(self, labels: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Labels as int32, 0 where out of range, and whether they are in range."""
-        check_values("labels", labels, self.units, present)
-        return safe_ids(labels, self.units)
-
-    def _draw(
-        self,
-        table: Any,
-        hidden: Tensor,
-        num_sampled: int,
-        excluded: Tensor | None,
-        labels: Tensor | None,
-    ) -> Samples:
-        """As `sample`, with labels (B,) to leave out, or to report the expected count of."""
-        raise NotImplementedError
-
-    def log_prob(
-        self, table: Any, hidden: Tensor, ids: Tensor | None = None, labels: Tensor | None = None
-    ) -> Tensor:
-        """log q of `ids` (B, m), or of all n classes (B, n) (float32).
-
-        A sampler whose draws the batch shares takes ids (m,) too, and returns (m,).
-        With `labels` (B,), of a per-example sampler: of the distribution over the other classes,
-        where the label itself has log q = -inf.
-        """
-        self._check_built(table)
-        if ids is not None:
-            check_integers("ids", ids)
-            ids = ops.cast(ids, "int32")
-        if labels is None or self.share_draws:
-            return self._log_prob(table, hidden, ids, None)
-        return self._log_prob(table, hidden, ids, self._safe_labels(labels)[0])
-
-    def _log_prob(
-        self, table: Any, hidden: Tensor, ids: Tensor | None, excluded: Tensor | None
-    ) -> Tensor:
-        """As `log_prob`, with labels (B,) to leave out or None."""
-        raise NotImplementedError
-
-    def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
-        """ids (C,) -> log q (B, C) of them for every example, for a pass over all classes."""
-
-        def part(ids: Tensor) -> Tensor:
-            shape = (ops.shape(hidden)[0], *ops.shape(ids))
-            return self.log_prob(table, hidden, ops.broadcast_to(ids, shape))
-
-        return part
-
-    def log_size(self, hidden: Tensor, num_sampled: int) -> Tensor | float:
-        """log(E[count] / q) of `num_sampled` draws for hidden (B, d)."""
-        return 0.0 if self.unique else math.log(num_sampled)
-
-    def log_expected_count(
-        self,
-        table: Any,
-        hidden: Tensor,
-        num_sampled: int,
-        ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        present: Tensor | None = None,
-    ) -> Tensor:
-        """log E[times drawn] in `num_sampled` draws; arguments and shape as of `log_prob`.
-
-        `present` is that of `sample`.
-        """
-        return self.log_prob(table, hidden, ids, labels) + self.log_size(hidden, num_sampled)
-
-    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        """log q (n,) of a sampler with `share_draws`: the one that the batch (B, d) shares."""
-        return self.log_prob(table, hidden[:1])[0]
+    @property
+    def index(self) -> Any:
+        """What names the best classes for `head.top_k(approximate=True)`; None: nothing."""
+        return None
 
     @property
-    def follows(self) -> bool:
+    def input_width(self) -> int | None:
+        """Features of its input where that is not the hidden vector, else None."""
+        return None
+
+    @property
+    def tracks_rows(self) -> bool:
         """Whether it is to be told of row updates, by `rows_changed`."""
         return type(self).rows_changed is not Sampler.rows_changed
 
-    def followed(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def tracked_ids(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Those of the touched ids (U,) that `rows_changed` is told of, and its other arguments.
 
-        Called before the update. Rows of theirs are read twice, at random places of the table. If
+        Called before the update. Their rows are read twice, at random positions of the table. If
         the update is not made, because a gradient is not finite, others than all of `ids` are told
         of all the same: with rows that have not changed.
         """
@@ -250,10 +203,6 @@ class Sampler(keras.layers.Layer):
 
         On JAX `ids` is padded with n. Where q does not depend on the table nothing is done.
         """
-
-    def is_frozen(self, table: Any) -> bool:
-        """Whether training leaves the statistics as they are; draws are new at every step."""
-        return not (self.trainable and getattr(table, "trainable", True))
 
     def refresh(self, table: Any) -> None:
         """Rebuild from the table whatever the sampler keeps of it."""
@@ -288,12 +237,6 @@ def check_width(table: Any, hidden: Tensor) -> None:
             f"A sampler that follows the class table needs `hidden` of its width, {width}, or "
             f"`sampler_inputs` of that width. Received shape: {tuple(hidden.shape)}"
         )
-
-
-def all_ids(units: int, hidden: Tensor) -> Tensor:
-    """All class ids for every example, (B, n)."""
-    row = ops.expand_dims(ops.arange(units, dtype="int32"), 0)
-    return ops.repeat(row, ops.shape(hidden)[0], axis=0)
 
 
 def log_mean(log_p: Tensor) -> Tensor:

@@ -9,8 +9,46 @@ from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_counts, check_length
 from softbench.ops import gather_rows, read, scatter_add
-from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.base import Sampler
+from softbench.samplers.proposal import Proposal
 from softbench.state import add_constant, add_state, check_one_replica
+from softbench.targets import Targets
+
+
+class InBatchProposal(Proposal):
+    """The labels at up to m positions of a batch: E[count_i] = k (B - 1) / B p_i, k = min(m, B).
+
+    Args:
+        sampler: a built `InBatch`.
+        batch: the number of hidden vectors.
+        targets: whose labels are drawn; None to ask for counts alone.
+    """
+
+    def __init__(self, sampler: Any, batch: int | Tensor, targets: Targets | None) -> None:
+        super().__init__(sampler.units, 1, batch)
+        self.sampler, self.targets = sampler, targets
+
+    def draw(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        if self.targets is None:
+            raise ValueError("`labels` must be given: they are the negatives. Received: None")
+        labels, present = self.targets.labels, self.targets.present()
+        keys = keras.random.uniform(ops.shape(labels), seed=seed)
+        chosen = ops.argsort(ops.where(present, keys, 2.0))[:num_sampled]
+        ids = ops.take(labels, chosen, axis=0)
+        log_count = self.sampler.log_frequency(ids) + self.log_total(num_sampled)
+        log_count = ops.where(ops.take(present, chosen), log_count, -float("inf"))
+        return ids[None], log_count[None]
+
+    def log_count(self, ids: Tensor, num_sampled: int) -> Tensor:
+        return self.sampler.log_frequency(ids) + self.log_total(num_sampled)
+
+    def log_total(self, num_sampled: int) -> Tensor:
+        batch = ops.cast(self.batch, "float32")
+        if self.targets is not None:
+            batch = ops.maximum(ops.sum(ops.cast(self.targets.present(), "float32")), 1.0)
+        size = ops.minimum(batch, float(num_sampled))
+        # A batch of one has no others: its only draw is masked, whatever its count.
+        return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -29,14 +67,16 @@ class InBatch(Sampler):
         smoothing: pseudo-count of every class in that estimate.
     """
 
-    kind = "batch"
-    uses_present = True
+    depends_on = frozenset({"labels"})
     arguments = ("counts", "smoothing")
 
     def __init__(
-        self, counts: Sequence[float] | None = None, smoothing: float = 1.0, **kwargs: Any
+        self,
+        counts: Sequence[float] | None = None,
+        smoothing: float = 1.0,
+        share_draws: bool = True,
+        **kwargs: Any,
     ) -> None:
-        share_draws = kwargs.pop("share_draws", True)
         if share_draws is not True:
             raise ValueError(
                 "`share_draws` must be True: in-batch negatives are shared by the batch. "
@@ -61,42 +101,21 @@ class InBatch(Sampler):
             log_p = log_p - np.log(np.exp(log_p).sum())
             self.log_p = add_constant(self, "log_p", log_p)
 
-    def _log_p(self, ids: Tensor) -> Tensor:
+    def log_frequency(self, ids: Tensor) -> Tensor:
+        """log p of ids of any shape."""
         if self.counts is not None:
             return gather_rows(self.log_p, ids)
         seen = ops.cast(gather_rows(self.seen, ids), "float32") + self.smoothing
         total = ops.cast(read(self.seen_total), "float32") + self.smoothing * self.units
         return ops.log(seen / total)
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
-        if labels is None:
-            raise ValueError("`labels` must be given: they are the negatives. Received: None")
-        batch = ops.shape(labels)[0]
-        keys = keras.random.uniform((batch,), seed=self.seed_generator)
-        present = ops.ones_like(labels, dtype="bool") if present is None else present
-        chosen = ops.argsort(ops.where(present, keys, 2.0))[:num_sampled]
-        ids = ops.take(labels, chosen, axis=0)
-        if self.counts is None and not self.is_frozen(table):
-            check_one_replica("in_batch", "Give its class counts as `counts`.")
-            ones = ops.cast(present, "int32")
-            scatter_add(self.seen, labels, ones)
-            self.seen_total.assign_add(ops.sum(ones))
-        log_size = self.log_size(labels, num_sampled, present)
-        count = ops.where(ops.take(present, chosen), self._log_p(ids) + log_size, -float("inf"))
-        return Samples(ids, count, self._log_p(labels) + log_size)
+    def observe(self, table: Any, targets: Targets) -> None:
+        if self.counts is not None:
+            return
+        check_one_replica("in_batch", "Give its class counts as `counts`.")
+        ones = ops.cast(targets.present(), "int32")
+        scatter_add(self.seen, targets.labels, ones)
+        self.seen_total.assign_add(ops.sum(ones))
 
-    def log_size(self, hidden: Tensor, num_sampled: int, present: Tensor | None = None) -> Tensor:
-        if present is None:
-            batch = ops.cast(ops.shape(hidden)[0], "float32")
-        else:
-            batch = ops.maximum(ops.sum(ops.cast(present, "float32")), 1.0)
-        size = ops.minimum(batch, float(num_sampled))
-        # A batch of one has no others: its only draw is masked, whatever its count.
-        return ops.log(size * ops.maximum(batch - 1.0, 1.0) / batch)
-
-    def log_expected_count(self, table, hidden, num_sampled, ids=None, labels=None, present=None):
-        log_q = self.log_prob(table, hidden, ids, labels)
-        return log_q + self.log_size(hidden, num_sampled, present)
-
-    def _log_prob(self, table, hidden, ids, excluded):
-        return self._log_p(all_ids(self.units, hidden) if ids is None else ids)
+    def propose(self, table, hidden, exclude=None, targets=None):
+        return InBatchProposal(self, ops.shape(hidden)[0], targets)

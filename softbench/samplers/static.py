@@ -1,4 +1,4 @@
-"""Proposals that depend neither on the input nor on the class table.
+"""Samplers whose proposals depend neither on the input nor on the class table.
 
 A distribution over n classes is kept as integer weights w_i with sum W < 2^31 and their cumulative
 sums, so drawing is a search among integers: no class has a width that rounds to zero, the table
@@ -21,7 +21,8 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.ops import LONGEST_LINE, gather_rows, number_at_most, random_integers, read
-from softbench.samplers.base import Sampler, Samples, all_ids
+from softbench.samplers.base import Sampler
+from softbench.samplers.proposal import Proposal
 from softbench.state import Arguments, add_constant
 
 LARGEST_TOTAL = 2**31 - 1
@@ -69,8 +70,67 @@ def integer_inclusion(probabilities: np.ndarray, size: int) -> tuple[np.ndarray,
     return widths, unit
 
 
+class StaticProposal(Proposal):
+    """Draws of classes by integer weights: q_i = w_i / W, without the label w_i / (W - w_y).
+
+    Args:
+        sampler: a built `StaticSampler`.
+        rows, batch: of the draws.
+        exclude: int32 (B, 1), or None.
+    """
+
+    def __init__(
+        self, sampler: Any, rows: int | None, batch: int | Tensor, exclude: Tensor | None
+    ) -> None:
+        super().__init__(sampler.units, rows, batch)
+        self.sampler, self.exclude = sampler, exclude
+        self.without_replacement = sampler.unique
+
+    def draw(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        sampler, seed = self.sampler, seed.next()
+        shape = (self.batch if self.rows is None else self.rows, num_sampled)
+        if sampler.unique:
+            self._check_number(num_sampled)
+            points = random_integers((shape[0], 1), sampler.total, seed)
+            points = points + sampler.total * ops.arange(num_sampled, dtype="int32")
+            ids = sampler.locate(points)
+        elif self.exclude is None:
+            ids = sampler.locate(random_integers(shape, sampler.total, seed))
+        else:
+            ids = self._draw_others(shape, seed)
+        return ids, self.log_count(ids, num_sampled)
+
+    def _draw_others(self, shape: tuple, seed: Tensor) -> Tensor:
+        """Draws (B, m) from the classes other than the label."""
+        sampler, labels = self.sampler, self.exclude
+        left_out = sampler.width(labels)
+        points = random_integers(shape, sampler.total - left_out, seed)
+        points = points + ops.where(points >= sampler.start(labels), left_out, 0)
+        # Where nothing but the label can be drawn, it is: with log q = -inf, and masked as a hit.
+        return ops.where(ops.equal(left_out, sampler.total), labels, sampler.locate(points))
+
+    def log_count(self, ids: Tensor, num_sampled: int) -> Tensor:
+        """Of unique draws `total` is the unit of pi, else W."""
+        width, total = self.sampler.width(ids), float(self.sampler.total)
+        if self.exclude is not None:
+            rest = self.sampler.total - self.sampler.width(self.exclude)
+            total = ops.cast(ops.maximum(rest, 1), "float32")
+        # Of one quotient, because log(width) - log(total) loses digits.
+        log_share = ops.log(ops.cast(width, "float32") / total)
+        if self.exclude is not None:
+            log_share = ops.where(ops.equal(ids, self.exclude), -float("inf"), log_share)
+        return log_share + self.log_scale(num_sampled)
+
+    def _check_number(self, num_sampled: int) -> None:
+        if num_sampled != self.sampler.num_sampled:
+            raise ValueError(
+                f"`num_sampled` must be the {self.sampler.num_sampled} that this sampler was built "
+                f"for when unique=True. Received: num_sampled={num_sampled}"
+            )
+
+
 class StaticSampler(Sampler):
-    """Base class of the static proposals: a subclass gives `class_weights`.
+    """Base class of the static samplers: a subclass gives `class_weights`.
 
     Draws are independent with replacement, one set for each example or, with `share_draws`, one for
     the batch or for each of its groups. With `unique=True` a set is of m distinct classes, drawn by
@@ -86,8 +146,8 @@ class StaticSampler(Sampler):
         unique: draw without replacement. Implies `share_draws`.
     """
 
-    kind = "static"
     shares_by_groups = True
+    depends_on = frozenset()
     arguments: Arguments = ("unique",)
 
     def __init__(self, share_draws: bool | int | None = None, unique: bool = False, **kwargs: Any):
@@ -115,13 +175,16 @@ class StaticSampler(Sampler):
                 )
             probabilities = inclusion_probabilities(weights, num_sampled)
             integers, self.total = integer_inclusion(probabilities, num_sampled)
-            self.num_sampled = num_sampled
         else:
             integers = integer_weights(weights)
             self.total = int(integers.sum())
         starts = np.concatenate([[0], np.cumsum(integers)]).astype(np.int32)
         self.starts = add_constant(self, "starts", starts)
         self.levels = search_levels(self, starts)
+
+    def propose(self, table, hidden, exclude=None, targets=None):
+        exclude = None if exclude is None else ops.expand_dims(exclude, -1)
+        return StaticProposal(self, self.rows, ops.shape(hidden)[0], exclude)
 
     def start(self, ids: Tensor) -> Tensor:
         """Where the interval of each class begins."""
@@ -134,58 +197,6 @@ class StaticSampler(Sampler):
     def locate(self, points: Tensor) -> Tensor:
         """The class whose interval holds each point."""
         return search(self.levels, points)
-
-    def _log_share(self, ids: Tensor, total: Tensor | float) -> Tensor:
-        """log(width / total); of one quotient, because log(width) - log(total) loses digits."""
-        return ops.log(ops.cast(self.width(ids), "float32") / total)
-
-    def _log_expected_count(self, ids: Tensor, num_sampled: int) -> Tensor:
-        """log E[count] when no label is excluded; `total` is S for unique draws, else W."""
-        log_size = 0.0 if self.unique else math.log(num_sampled)
-        return self._log_share(ids, float(self.total)) + log_size
-
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
-        if excluded is not None:
-            return self._sample_others(hidden, num_sampled, excluded[:, None])
-        seed = self.seed_generator.next()
-        if self.unique:
-            if num_sampled != self.num_sampled:
-                raise ValueError(
-                    f"`num_sampled` must be the {self.num_sampled} that this sampler was built "
-                    f"for when unique=True. Received: num_sampled={num_sampled}"
-                )
-            shape = (1,) if self.groups is None else (self.groups, 1)
-            points = random_integers(shape, self.total, seed)
-            points = points + self.total * ops.arange(num_sampled, dtype="int32")
-        else:
-            sets = (ops.shape(hidden)[0],) if self.per_example else (self.groups,)
-            shape = (num_sampled,) if sets == (None,) else (*sets, num_sampled)
-            points = random_integers(shape, self.total, seed)
-        ids = self.locate(points)
-        true = None if labels is None else self._log_expected_count(labels, num_sampled)
-        return Samples(ids, self._log_expected_count(ids, num_sampled), true)
-
-    def _sample_others(self, hidden: Tensor, num_sampled: int, labels: Tensor) -> Samples:
-        """Draws (B, m) from the classes other than the label (B, 1)."""
-        left_out = self.width(labels)
-        shape = (ops.shape(hidden)[0], num_sampled)
-        points = random_integers(shape, self.total - left_out, self.seed_generator.next())
-        points = points + ops.where(points >= self.start(labels), left_out, 0)
-        # Where nothing but the label can be drawn, it is: with log q = -inf, and masked as a hit.
-        ids = ops.where(ops.equal(left_out, self.total), labels, self.locate(points))
-        log_q = self._log_prob_others(ids, labels)
-        return Samples(ids, log_q + math.log(num_sampled), None)
-
-    def _log_prob_others(self, ids: Tensor, labels: Tensor) -> Tensor:
-        rest = ops.cast(self.total - self.width(labels), "float32")
-        log_q = self._log_share(ids, ops.where(rest > 0, rest, 1.0))
-        return ops.where(ops.equal(ids, labels), -float("inf"), log_q)
-
-    def _log_prob(self, table, hidden, ids, excluded):
-        ids = all_ids(self.units, hidden) if ids is None else ids
-        if excluded is not None:
-            return self._log_prob_others(ids, excluded[:, None])
-        return self._log_share(ids, float(self.total))
 
 
 def search_levels(layer: keras.layers.Layer, table: np.ndarray) -> list[keras.Variable]:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from softbench import metrics
 from softbench.datasets import padded_labels
 from softbench.datasets.base import Truth
+from softbench.targets import Targets
 
 _SLOTS = 64  # labels of a row that are scored at a time
 
@@ -37,7 +38,7 @@ class _FirstLabel(keras.layers.Layer):
             features = keras.ops.reshape(features, (-1, features.shape[-1]))
         side = _side(features)
         score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
-        log_z = self.head.negative_log_likelihood(hidden, labels, **side) + score
+        log_z = self.head.negative_log_likelihood(hidden, Targets(labels), **side) + score
         top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))[1]
         # Not the score that `top_k` found: XLA on a CPU then computes all scores twice.
         best = self.head.prediction_scores(hidden, top_ids[:, :1], **side)[:, 0]

@@ -16,6 +16,7 @@ from softbench.bench.training import build, own_model
 from softbench.common import Tensor
 from softbench.heads import TiedEmbedding
 from softbench.table import DENSE_CLASSES
+from softbench.targets import Targets
 
 TOP_K = (1, 5, 10, 20)
 USERS = 256  # asked at a time
@@ -127,7 +128,7 @@ class _Answer(keras.layers.Layer):
     def call(self, hidden: Tensor, seen: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         head, labels = self.head, ops.maximum(labels, 0)
         scores = head.prediction_scores(hidden, labels)
-        log_z = head.negative_log_likelihood(hidden, labels[:, 0]) + scores[:, 0]
+        log_z = head.negative_log_likelihood(hidden, Targets(labels[:, 0])) + scores[:, 0]
         scorer = partition.without(head.scorer(hidden), seen)
         ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)[1]
         best = head.prediction_scores(hidden, ids[:, :1])[:, 0]  # as in `evaluation`

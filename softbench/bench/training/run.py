@@ -214,11 +214,9 @@ def _row_variances(
 ) -> dict[str, float]:
     """Medians of `diagnostics.row_variance` over frequent, middle and rare classes.
 
-    Not of a large table, of which it would hold copies in float64, nor of a sampler that draws in
-    part for each example, of which it is not defined.
+    Not of a large table, of which it would hold copies in float64.
     """
-    large = problem.num_classes * given[1].shape[-1] > diagnostics.LARGEST_SCORES
-    if large or head.sampler.shares_in_part:
+    if problem.num_classes * given[1].shape[-1] > diagnostics.LARGEST_SCORES:
         return {}
     rows = diagnostics.row_variance(head, given[1], labels, given[2]).values
     found = medians_by_frequency(rows, problem.counts)

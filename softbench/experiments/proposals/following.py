@@ -39,9 +39,9 @@ class Follower(keras.callbacks.Callback):
         if self._head is None:
             self._build()
         elif self._step % self._every == 0:
-            head, hidden = self._head, np.ones((1, self._kernel().shape[1]), "float32")
+            head = self._head
             head.table.kernel.assign(self._kernel())
-            head.sampler.sample(head.table, hidden, 1)
+            head.sampler.refresh_when_due(head.table)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._step += 1

@@ -18,6 +18,7 @@ from softbench.experiments.proposals.following import Follower
 from softbench.experiments.trained import Trained
 from softbench.metrics.ranking import BUCKETS, class_buckets, medians_by_frequency
 from softbench.ops import steps as compiled_steps
+from softbench.targets import Targets
 
 
 def run(job: Job) -> None:
@@ -143,9 +144,10 @@ def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, l
         order = head.sampler.arrange(hidden)
         if order is not None:
             hidden, labels = (ops.take(x, order, axis=0) for x in (hidden, labels))
-        blocks = [block for found in head.draw(hidden, labels) for block in found.blocks()]
-        gathered[:] = [sum(int(np.prod(ids.shape)) for ids, _ in blocks)]
-        return blocks
+        drawn = head.draw(hidden, Targets(labels))
+        parts = [part for components in drawn for part in components]
+        gathered[:] = [sum(int(np.prod(part.ids.shape)) for part in parts)]
+        return [(part.ids, part.log_expected_count) for part in parts]
 
     batch = (point.hidden, point.labels.astype("int32"))
     calls = compiled_steps.Calls(head.variables)

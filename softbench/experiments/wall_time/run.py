@@ -88,7 +88,7 @@ def make_steps(
         logits = ops.where(hits, -float("inf"), logits)
         return losses.sampled_softmax(true_logit, logits, None, log_expected_count)
 
-    told = (sampler.rows_changed, None, sampler.followed) if sampler.follows else ()
+    told = (sampler.rows_changed, None, sampler.tracked_ids) if sampler.tracks_rows else ()
 
     def update(ids: Any, gradient: Any) -> None:
         table.apply_row_gradients(ids, [gradient], *told)

@@ -22,6 +22,7 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
+from softbench.groups import by_groups
 from softbench.ops import (
     gather_rows,
     matmul_by_parts,
@@ -31,7 +32,6 @@ from softbench.ops import (
     take_rows,
 )
 from softbench.samplers.codebook.cells import Cells, Drawn
-from softbench.samplers.groups import by_groups
 from softbench.samplers.kernel.distribution import masked_softmax
 from softbench.samplers.sum_tree import choose, draw, take_entries
 
@@ -263,7 +263,7 @@ class CodebookDistribution(NamedTuple):
     def scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Scores (B, N) of ids (N,), or (B, N) with repetitions, without holding (B, N, d)."""
         if len(ids.shape) == 1:
-            return self.table.scores(hidden, ids)
+            return self.table.scores(hidden, ids[None])
         if self.table.units <= DENSE * (ids.shape[1] or 0):
             return ops.take_along_axis(self.table.scores(hidden), ids, axis=-1)
 

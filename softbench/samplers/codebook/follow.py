@@ -26,8 +26,8 @@ from softbench.samplers.base import Sampler
 from softbench.samplers.codebook import fit
 from softbench.samplers.codebook.cells import Cells, laid_out
 from softbench.samplers.kernel.class_weights import LARGEST_BIAS
-from softbench.samplers.training_step import is_counted
 from softbench.state import add_constant, add_state, check_one_replica
+from softbench.targets import Targets
 
 SMALLEST_WEIGHT = 1e-4  # of a class in the k-means, relative to the mean of all
 SHARE = 1024  # classes whose cell is looked for in a step with a row optimizer, at most
@@ -50,8 +50,7 @@ class FollowingCodebook(Sampler):
     num_codewords: int
     quantizer: str
     refresh_every: int
-    counts: np.ndarray | None
-    counts_power: float
+    counts: Any
     prior: np.ndarray | None
     prior_power: float
 
@@ -66,12 +65,12 @@ class FollowingCodebook(Sampler):
     def _add_counts(self) -> None:
         """What the weights of the k-means are made from: the counts, or the labels seen so far."""
         self.seen = self.fixed_importance = None
-        weights = np.ones(self.units)
-        if self.counts is not None:
-            weights = count_weights(self.counts, self.counts_power)
-        elif self.counts_power > 0:
+        if self.counts is None:
             self.seen = add_state(self, "seen", (self.units,), dtype="int32")
             return
+        weights = np.ones(self.units)
+        if isinstance(self.counts, np.ndarray):
+            weights = self.counts / self.counts.max()
         weights = np.maximum(weights / weights.mean(), SMALLEST_WEIGHT)
         self.fixed_importance = add_constant(self, "fixed_importance", weights)
 
@@ -134,9 +133,8 @@ class FollowingCodebook(Sampler):
         if self.seen is None:
             return read(self.fixed_importance)
         seen = ops.cast(read(self.seen), "float32")
-        weights = ops.where(seen > 0, ops.maximum(seen, 1.0) ** self.counts_power, 0.0)
-        mean = ops.mean(weights)
-        return ops.where(mean > 0, ops.maximum(weights / mean, SMALLEST_WEIGHT), 1.0)
+        mean = ops.mean(seen)
+        return ops.where(mean > 0, ops.maximum(seen / mean, SMALLEST_WEIGHT), 1.0)
 
     def _rows(self, table: Any) -> fit.Rows:
         return lambda ids: table.normalized(table.rows(ids))
@@ -194,18 +192,16 @@ class FollowingCodebook(Sampler):
         for name, variable in self.followers.items():
             variable.assign(found[name])
 
-    def _count_labels(self, labels: Tensor | None, present: Tensor | None) -> None:
-        """Count the labels (B,) of the examples that are there."""
-        if self.seen is None or labels is None:
-            return
-        check_one_replica("codebook", "Give its class counts as `counts`.")
-        ones = ops.ones_like(labels) if present is None else ops.cast(present, "int32")
-        scatter_add(self.seen, labels, ones)
+    def observe(self, table: Any, targets: Targets) -> None:
+        """Count the labels; under an ordinary optimizer, make a Lloyd pass at its turn."""
+        if self.seen is not None:
+            check_one_replica("codebook", "Give its class counts as `counts`.")
+            scatter_add(self.seen, targets.labels, ops.cast(targets.present(), "int32"))
+        if table.row_optimizer is None:
+            self.refresh_when_due(table)
 
-    def _refresh_when_due(self, table: Any) -> None:
-        """Count a training step under an ordinary optimizer, and make a Lloyd pass at its turn."""
-        if table.row_optimizer is not None or is_counted(self):
-            return
+    def refresh_when_due(self, table: Any) -> None:
+        """Count a training step, and make a Lloyd pass at every `refresh_every`-th."""
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         self._assign_when(due, lambda: self._passed(table, self._words()))
@@ -218,7 +214,7 @@ class FollowingCodebook(Sampler):
 
         assign_when(due, list(self.followers.values()), values)
 
-    def followed(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def tracked_ids(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """`FOLLOWED` of ids (U,) in proportion to their weights a, and the weight of each.
 
         A frequent class that every step moves is never left out, so it does not come at once with

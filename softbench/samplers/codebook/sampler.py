@@ -1,10 +1,10 @@
 """Draws in proportion to the exponential of codewords' scores, at a cost that n does not change."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from softbench.common import (
@@ -12,16 +12,39 @@ from softbench.common import (
     Tensor,
     check_counts,
     check_length,
-    check_number,
     check_positive,
 )
+from softbench.groups import check_splits, similar
 from softbench.ops import matmul_transposed, read
-from softbench.samplers.base import Samples, check_width
+from softbench.samplers.base import check_width
 from softbench.samplers.codebook import fit, search
 from softbench.samplers.codebook.distribution import CodebookDistribution, Query
 from softbench.samplers.codebook.follow import FollowingCodebook
-from softbench.samplers.groups import by_groups, check_splits, of_examples, similar
+from softbench.samplers.proposal import Independent
 from softbench.state import Arguments
+
+
+class CodebookProposal(Independent):
+    """Draws by a `CodebookDistribution` of one query: of every example, or of groups of them."""
+
+    def __init__(self, sampler: Any, table: Any, hidden: Tensor, exclude: Tensor | None) -> None:
+        super().__init__(sampler.units, sampler.rows, ops.shape(hidden)[0])
+        self.distribution = sampler.distribution(table)
+        self.query: Query = self.distribution.query(
+            ops.stop_gradient(hidden), exclude, sampler.rows
+        )
+
+    def draw_with_log_q(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        return self.distribution.draw(self.query, num_sampled, seed)
+
+    def log_q(self, ids: Tensor) -> Tensor:
+        return self.distribution.log_prob(self.query, ids)
+
+    def log_q_all(self) -> Tensor:
+        return self.distribution.log_prob_all(self.query)
+
+
+EQUAL = "equal"  # counts of an unweighted k-means
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -30,7 +53,7 @@ class Codebook(FollowingCodebook):
 
     The class vectors are quantised by two codebooks of K codewords each, by k-means weighted with
     the class counts: the cells of frequent classes are small, which is where the softmax has its
-    mass. (`counts_power=0` weighs all alike, as the MIDX samplers of arXiv 2501.08563 do: uniform
+    mass. (`counts="equal"` weighs all equally, as the MIDX samplers of arXiv 2501.08563 do: uniform
     within a cell without a prior, by popularity with the counts as `prior`.) Scores are the
     table's, <h, c> / temperature, of normalised vectors where the table normalises;
     w_i = prior_i^prior_power e^(b_i), both left out where there is none.
@@ -63,9 +86,8 @@ class Codebook(FollowingCodebook):
             scores in its window of `window` classes, successive ones in the order of the cells:
             closer to the softmax, for `window` rows a draw (or all n scores, where that is less).
         window: see `within_cell`.
-        counts: of the classes (n,), the weights of the k-means. None: those of the labels that
-            training has seen, which are 0 when it is built.
-        counts_power: of the counts. 0 for an unweighted k-means.
+        counts: of the classes (n,), the weights of the k-means; "equal" for an unweighted one.
+            None: those of the labels that training has seen, which are 0 when it is built.
         prior: counts of the classes (n,), or None for 1. A class with count 0 is never drawn.
         prior_power: of the prior.
         refresh_every: training steps between passes, at least so many with a `row_optimizer`.
@@ -85,7 +107,6 @@ class Codebook(FollowingCodebook):
         4
     """
 
-    kind = "codebook"
     shares_by_groups = True
     arguments: Arguments = (
         "num_codewords",
@@ -93,7 +114,6 @@ class Codebook(FollowingCodebook):
         "within_cell",
         "window",
         "counts",
-        "counts_power",
         "prior",
         "prior_power",
         "refresh_every",
@@ -105,8 +125,7 @@ class Codebook(FollowingCodebook):
         quantizer: str = "residual",
         within_cell: str = "weights",
         window: int = 32,
-        counts: Sequence[float] | None = None,
-        counts_power: float = 1.0,
+        counts: Sequence[float] | str | None = None,
         prior: Sequence[float] | None = None,
         prior_power: float = 1.0,
         refresh_every: int = 20,
@@ -114,7 +133,6 @@ class Codebook(FollowingCodebook):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(num_codewords=num_codewords, window=window, refresh_every=refresh_every)
-        check_number(0, counts_power=counts_power)
         if quantizer not in fit.QUANTIZERS:
             raise ValueError(
                 f"`quantizer` must be one of {fit.QUANTIZERS}. Received: quantizer={quantizer!r}"
@@ -123,8 +141,8 @@ class Codebook(FollowingCodebook):
             raise ValueError(
                 f"`within_cell` must be 'weights' or 'exact'. Received: within_cell={within_cell!r}"
             )
-        if self.groups is not None:
-            check_splits(self.groups)
+        if self.rows is not None and self.rows > 1:
+            check_splits(self.rows)
             if within_cell == "exact":
                 raise ValueError(
                     "`share_draws` must be True or False with within_cell='exact', or take "
@@ -134,16 +152,16 @@ class Codebook(FollowingCodebook):
         self.quantizer = quantizer
         self.within_cell = within_cell
         self.window = int(window)
-        self.counts = None if counts is None else check_counts(counts)
-        self.counts_power = counts_power
+        self.counts: Any = counts
+        if isinstance(counts, str) and counts != EQUAL:
+            raise ValueError(
+                f"`counts` must be numbers, {EQUAL!r} or None. Received: counts={counts!r}"
+            )
+        if counts is not None and not isinstance(counts, str):
+            self.counts = check_counts(counts)
         self.prior = None if prior is None else check_counts(prior, "prior")
         self.prior_power = prior_power
         self.refresh_every = int(refresh_every)
-
-    @property
-    def uses_present(self) -> bool:
-        """Labels of examples that are not there are not counted."""
-        return self.counts is None and self.counts_power > 0
 
     def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
         if table is None:
@@ -159,11 +177,12 @@ class Codebook(FollowingCodebook):
                 f"Received shape: {tuple(table_shape)}"
             )
         for name in ("counts", "prior"):
-            if getattr(self, name) is not None:
+            if isinstance(getattr(self, name), np.ndarray):
                 check_length(getattr(self, name), table_shape[0], name)
         super().build(table_shape, num_sampled, table)
 
-    def _distribution(self, table: Any) -> CodebookDistribution:
+    def distribution(self, table: Any) -> CodebookDistribution:
+        """Masses of cells and classes by the codewords as they are."""
         exact = self.within_cell == "exact"
         return CodebookDistribution(
             table,
@@ -173,57 +192,16 @@ class Codebook(FollowingCodebook):
             min(self.window, self.units) if exact else None,
         )
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
-        if not self.is_frozen(table):
-            self._count_labels(labels if excluded is None else excluded, present)
-        self._refresh_when_due(table)
+    def propose(self, table, hidden, exclude=None, targets=None):
         check_width(table, hidden)
-        q, log_size, true = self._distribution(table), math.log(num_sampled), None
-        query = self._query(q, hidden, excluded)
-        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
-        if labels is not None:
-            own = self._log_prob_of(q, query, ops.expand_dims(labels, -1))
-            true = ops.stop_gradient(own[:, 0]) + log_size
-        if self.share_draws is True:
-            ids, log_q = ids[0], log_q[0]
-        return Samples(ids, ops.stop_gradient(log_q) + log_size, true)
-
-    def _query(self, q: CodebookDistribution, hidden: Tensor, excluded: Tensor | None) -> Query:
-        groups = None if self.per_example else (self.groups or 1)
-        return q.query(ops.stop_gradient(hidden), excluded, groups)
-
-    def _log_prob_of(self, q: CodebookDistribution, query: Query, ids: Tensor) -> Tensor:
-        """log q (B, N) of ids (B, N), each by the mixture of its example's group if draws have."""
-        if query.mixture is None:
-            return q.log_prob(query, ids)
-        groups = query.mixture.shape[0]
-        found = q.log_prob(query, ops.reshape(by_groups(ids, groups), (groups, -1)))
-        found = ops.reshape(found, (-1, ids.shape[1]))
-        return found[: ops.shape(ids)[0]]
+        return CodebookProposal(self, table, hidden, exclude)
 
     def arrange(self, hidden: Tensor) -> Tensor | None:
-        return None if self.groups is None else similar(hidden, self.groups)
+        return None if self.rows in (None, 1) else similar(hidden, self.rows)
 
-    def _log_prob(self, table, hidden, ids, excluded):
-        check_width(table, hidden)
-        q = self._distribution(table)
-        query, batch = self._query(q, hidden, excluded), ops.shape(hidden)[0]
-        if ids is None:
-            log_q = q.log_prob_all(query)
-            if self.groups is not None:
-                return of_examples(log_q, batch)
-            return ops.broadcast_to(log_q, (batch, self.units))
-        if len(ids.shape) == 1:
-            return q.log_prob(query, ids[None])[0]
-        if self.groups is not None and ids.shape[0] == self.groups:
-            return q.log_prob(query, ids)
-        return self._log_prob_of(q, query, ids)
-
-    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        self._check_built(table)
-        q = self._distribution(table)
-        found = q.log_prob_all(self._query(q, hidden, None))
-        return found[0] if self.groups is None else found
+    @property
+    def index(self) -> Any:
+        return self
 
     def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
         """M = `size` classes of the best cells for hidden (B, d), k of them known for certain.

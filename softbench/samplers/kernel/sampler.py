@@ -1,6 +1,5 @@
 """Sampling in proportion to a kernel, in O(D log n) a draw, from sums that follow the table."""
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,17 +16,36 @@ from softbench.common import (
     count_weights,
 )
 from softbench.ops import assign_when, by_shards, gather_rows, read, scatter_update, shards
-from softbench.samplers.base import Sampler, Samples, check_width
+from softbench.samplers.base import Sampler, check_width
 from softbench.samplers.kernel.block_sums import BlockSums
 from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.distribution import KernelDistribution, Query
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.kernel.shape import default_block_size, shape_of_levels
-from softbench.samplers.training_step import is_counted
+from softbench.samplers.proposal import Independent
 from softbench.state import Arguments, add_state
+from softbench.targets import Targets
 
 SIGNED_FLOOR = 0.1
 SMALLEST_TOTAL = 1e-3  # of an example's mass in the mixture, relative to the batch's mean
+
+
+class KernelProposal(Independent):
+    """Draws by a `KernelDistribution` of one query: of every example, or of the batch's mixture."""
+
+    def __init__(self, sampler: Any, table: Any, hidden: Tensor, exclude: Tensor | None) -> None:
+        super().__init__(sampler.units, sampler.rows, ops.shape(hidden)[0])
+        self.distribution = sampler.distribution(table)
+        self.query = sampler.query(table, hidden, exclude)
+
+    def draw_with_log_q(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        return self.distribution.draw(self.query, num_sampled, seed)
+
+    def log_q(self, ids: Tensor) -> Tensor:
+        return self.distribution.log_prob(self.query, ids)
+
+    def log_q_all(self) -> Tensor:
+        return self.distribution.log_prob_all(self.query)
 
 
 class KernelSampler(Sampler):
@@ -78,7 +96,6 @@ class KernelSampler(Sampler):
         ValueError: if an argument is not in its range, or the counts do not fit the table.
     """
 
-    kind = "kernel"
     arguments: Arguments = (
         "prior",
         "prior_power",
@@ -131,7 +148,7 @@ class KernelSampler(Sampler):
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
         self.class_weights.build(table)
-        draws = not self.per_example, num_sampled or 1
+        draws = self.rows == 1, num_sampled or 1
         size = self.block_size or default_block_size(
             self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
         )
@@ -171,32 +188,32 @@ class KernelSampler(Sampler):
         found = self.features.features(table.normalized(rows))
         return ops.where(weight > 0, found * weight, 0.0)
 
-    def _followers(self) -> list:
+    def _tracked(self) -> list:
         """The variables that are computed from the table."""
         sums = [] if self.blocks is None else list(self.blocks.sums)
         applied = self.class_weights.applied
         return sums if applied is None else [*sums, applied]
 
     def _computed(self, table: Any) -> list[Tensor]:
-        """The values of `_followers` by the table of now."""
+        """The values of `_tracked` by the table of now."""
         sums = [] if self.blocks is None else self.blocks.compute()
         weights = self.class_weights
         return sums if weights.applied is None else [*sums, weights.live(table)]
 
     def refresh(self, table: Any) -> None:
         self._check_built(table)
-        for variable, value in zip(self._followers(), self._computed(table), strict=True):
+        for variable, value in zip(self._tracked(), self._computed(table), strict=True):
             variable.assign(value)
 
-    def _refresh_when_due(self, table: Any) -> None:
-        """Count a training step under an ordinary optimizer, and refresh at its turn."""
-        if table.row_optimizer is not None or is_counted(self):
+    def observe(self, table: Any, targets: Targets) -> None:
+        """Under an ordinary optimizer, refresh at every `refresh_every`-th training step."""
+        if table.row_optimizer is not None:
             return
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         self._before_refresh(due)
-        if self._followers():
-            assign_when(due, self._followers(), lambda: self._computed(table))
+        if self._tracked():
+            assign_when(due, self._tracked(), lambda: self._computed(table))
         self.steps.assign(step + 1)
 
     def _before_refresh(self, due: Tensor) -> None:
@@ -217,21 +234,23 @@ class KernelSampler(Sampler):
             old = self._features_of(table, old_rows, old_weight)
         self.blocks.change(ids, new - old)
 
-    def _distribution(self, table: Any) -> KernelDistribution:
+    def distribution(self, table: Any) -> KernelDistribution:
+        """Shares of blocks and classes by the sums as they are."""
         floor = self.floor
         if floor is None:
             floor = SIGNED_FLOOR if self.features.signed else 0.0
         exact, weights = self.within_block == "exact", self.class_weights
-        parts = table, self.features, weights, self.blocks
-        return KernelDistribution(*parts, self.span, floor, exact)
+        return KernelDistribution(
+            table, self.features, weights, self.blocks, self.span, floor, exact
+        )
 
-    def _query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
+    def query(self, table: Any, hidden: Tensor, labels: Tensor | None) -> Query:
         """The query of a batch (B, d), with labels (B,) to leave out or None."""
         check_width(table, hidden)
         hidden = ops.stop_gradient(hidden)
         vectors = table.normalized(hidden)
         features = self.features.queries(vectors)
-        if self.share_draws:
+        if self.rows == 1:
             total = ops.expand_dims(self._total_mass(table, features, vectors), -1)
             mean = ops.mean(ops.abs(total))
             total = ops.maximum(total, ops.where(mean > 0, SMALLEST_TOTAL * mean, 1.0))
@@ -258,30 +277,5 @@ class KernelSampler(Sampler):
         mass = self.features.products(features, table.normalized(read(table.kernel)), vectors)
         return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
-        self._refresh_when_due(table)
-        q, log_size = self._distribution(table), math.log(num_sampled)
-        query = self._query(table, hidden, excluded)
-        ids, log_q = q.draw(query, num_sampled, self.seed_generator)
-        log_q, true = ops.stop_gradient(log_q), None
-        if labels is not None:
-            asked = ops.expand_dims(labels, 0 if self.share_draws else -1)
-            own = ops.stop_gradient(q.log_prob(query, asked))
-            true = ops.reshape(own, (-1,)) + log_size
-        if self.share_draws:
-            ids, log_q = ids[0], log_q[0]
-        return Samples(ids, log_q + log_size, true)
-
-    def _log_prob(self, table, hidden, ids, excluded):
-        if self.share_draws and ids is None:
-            log_q = self.shared_log_prob(table, hidden)[None]
-            return ops.broadcast_to(log_q, (ops.shape(hidden)[0], self.units))
-        query = self._query(table, hidden, excluded)
-        q = self._distribution(table)
-        if not self.share_draws:
-            return q.log_prob_all(query) if ids is None else q.log_prob(query, ids)
-        return ops.reshape(q.log_prob(query, ops.reshape(ids, (1, -1))), ops.shape(ids))
-
-    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        self._check_built(table)
-        return self._distribution(table).log_prob_all(self._query(table, hidden, None))[0]
+    def propose(self, table, hidden, exclude=None, targets=None):
+        return KernelProposal(self, table, hidden, exclude)

@@ -6,16 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench.common import PACKAGE, Tensor, check_counts, check_length, check_positive
-from softbench.samplers.base import Sampler, Samples, all_ids, check_width
-from softbench.samplers.codebook.sampler import Codebook
-from softbench.samplers.groups import (
-    by_groups,
-    check_splits,
-    contains,
-    of_examples,
-    similar,
+from softbench.common import (
+    PACKAGE,
+    Tensor,
+    check_counts,
+    check_length,
+    check_positive,
+    count_weights,
 )
+from softbench.groups import check_splits, contains, of_every_example, similar
+from softbench.samplers.base import Sampler, check_width
+from softbench.samplers.proposal import Component, Proposal, Samples
 from softbench.samplers.registry import get, serialize
 from softbench.samplers.top_and_tail.certain import CertainClasses
 from softbench.state import Arguments
@@ -24,6 +25,102 @@ TAIL_POWER = 0.75
 # Of the counts in the codebook's k-means. The frequent classes, which need no search, get fewer
 # codewords than with power 1: what is looked for is the rest.
 TOP_POWER = 0.25
+
+
+class TopAndTailProposal(Proposal):
+    """Certain classes, counted once, and the tail's draws of all others.
+
+    Args:
+        top: int32 (R, T), the certain classes of rows that R = `top_rows` says.
+        tail: the proposal of the others.
+        hidden: (B, d).
+        exclude: int32 (B,), the class that each example's draws leave out, or None.
+    """
+
+    def __init__(
+        self,
+        top: Tensor,
+        top_rows: int | None,
+        tail: Proposal,
+        hidden: Tensor,
+        exclude: Tensor | None,
+    ) -> None:
+        rows = top_rows if tail.rows in (1, top_rows) else None
+        super().__init__(tail.units, rows, ops.shape(hidden)[0])
+        self.top = top if rows == top_rows else of_every_example(top, hidden)
+        self.tail, self.hidden = tail, hidden
+        self.without_replacement = tail.without_replacement
+        self.exclude = None if exclude is None else ops.expand_dims(exclude, -1)
+
+    def draw(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        ids, log_count = self.tail.draw(num_sampled, seed)
+        ids, log_count = self._in_rows(ids), self._of_others(ids, log_count)
+        ids = ops.concatenate([self.top, ids], axis=-1)
+        return ids, ops.concatenate([self._of_top(), log_count], axis=-1)
+
+    def samples(self, num_sampled: int, seed: Any, labels: Tensor | None) -> list[Samples]:
+        if self.tail.rows == self.rows:
+            return super().samples(num_sampled, seed, labels)
+        true = self.true_log_count(labels, num_sampled)
+        ids, log_count = self.tail.draw(num_sampled, seed)
+        log_count = of_every_example(self._of_others(ids, log_count), self.hidden)
+        return [Samples(self.top, self._of_top(), true), Samples(ids, log_count, true)]
+
+    def _in_rows(self, x: Tensor) -> Tensor:
+        """x (R', N) of the tail's rows as (R, N)."""
+        if self.tail.rows == 1:
+            return ops.broadcast_to(x, (ops.shape(self.top)[0], *x.shape[1:]))
+        return x if self.tail.rows == self.rows else of_every_example(x, self.hidden)
+
+    def _of_top(self) -> Tensor:
+        """log E[count] (R, T) of the certain classes."""
+        return self._without_excluded(self.top, ops.zeros_like(self.top, dtype="float32"))
+
+    def _of_others(self, ids: Tensor, log_count: Tensor) -> Tensor:
+        """log E[count] (R, m) of the tail's draws (R', m), -inf where they are certain classes."""
+        ids = self._in_rows(ids)
+        log_count = ops.where(contains(self.top, ids), -float("inf"), self._in_rows(log_count))
+        return self._without_excluded(ids, log_count)
+
+    def _without_excluded(self, ids: Tensor, log_count: Tensor) -> Tensor:
+        if self.exclude is None:
+            return log_count
+        return ops.where(ops.equal(ids, self.exclude), -float("inf"), log_count)
+
+    def log_count(self, ids: Tensor, num_sampled: int) -> Tensor:
+        log_count = ops.where(contains(self.top, ids), 0.0, self._tail_count(ids, num_sampled))
+        return self._without_excluded(ids, log_count)
+
+    def _tail_count(self, ids: Tensor, num_sampled: int) -> Tensor:
+        """The tail's log E[count] (R, N) of ids (R, N)."""
+        if self.tail.rows == self.rows:
+            return self.tail.log_count(ids, num_sampled)
+        if self.rows is None:
+            return self.tail.log_count_for(ids, num_sampled)
+        flat = self.tail.log_count(ops.reshape(ids, (1, -1)), num_sampled)
+        return ops.reshape(flat, ops.shape(ids))
+
+    def _all_ids(self) -> Tensor:
+        shape = (ops.shape(self.top)[0], self.units)
+        return ops.broadcast_to(ops.arange(self.units, dtype="int32"), shape)
+
+    def log_count_all(self, num_sampled: int) -> Tensor:
+        ids, log_count = self._all_ids(), self._in_rows(self.tail.log_count_all(num_sampled))
+        log_count = ops.where(contains(self.top, ids), 0.0, log_count)
+        return self._without_excluded(ids, log_count)
+
+    def log_total(self, num_sampled: int) -> Tensor:
+        total = ops.logsumexp(self.log_count_all(num_sampled), axis=-1, keepdims=True)
+        return of_every_example(total, self.hidden)
+
+    def components(self, num_sampled: int) -> list[Component]:
+        certain = contains(self.top, self._all_ids())
+        return [
+            component._replace(
+                log_count=ops.where(certain, -float("inf"), self._in_rows(component.log_count))
+            )
+            for component in self.tail.components(num_sampled)
+        ]
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -44,45 +141,46 @@ class TopAndTail(CertainClasses):
     variance alone: the estimate is unbiased for any.
 
     Cost: O(B K (d + K)) for the codebook, O(G K^2) for the best cells, and products of
-    (G, k, d) x (G, T + m, d), or (G, k, d) x (G, T, d) and (B, d) x (d, m) without `own_tails`.
+    (G, k, d) x (G, T + m, d), or (G, k, d) x (G, T, d) and (B, d) x (d, m) where the batch shares
+    the tail's draws.
 
     Args:
         num_top: T; with fewer classes, their number.
         num_candidates: None, or more than T: so many of the best classes by the codebook are scored
             exactly (a product without a gradient) before the best T of them are kept.
-        groups: G, a power of two; 1: one set for the batch; None: a set for each example.
-        top: "codebook" or the config of one; its `counts_power` is 0.25 unless it says otherwise.
+        share_draws: whose the certain classes are: a power of two, G: of each of G groups; True: of
+            the batch; False: of each example.
+        top: "codebook" or the config of one; its `counts` are the power 0.25 of `counts` unless it
+            says otherwise.
         counts: of the classes (n,), for the codebook and for the default tail.
-        tail: any sampler that shares its draws, by name, config or as a `Sampler`. None: the
-            unigram of `counts` to the power 0.75, without replacement.
-        own_tails: whether each group has `num_sampled` draws of the tail for itself, or the batch
-            has one set. The tail must be able to share by groups. Without effect unless G > 1.
+        tail: any sampler, by name, config or as a `Sampler`. None: the unigram of `counts` to the
+            power 0.75, without replacement. Unless it says otherwise it shares its draws as the
+            certain classes are shared (with the batch where those are of each example); with
+            `share_draws=True` one set of its draws serves all groups.
         seed: of the draws.
 
     Raises:
-        ValueError: if an argument is not in its range, `counts` is missing where it is needed, the
-            tail draws for each example, or the codebook has `within_cell="exact"`.
+        ValueError: if an argument is not in its range, `counts` is missing where it is needed, or
+            the codebook has `within_cell="exact"`.
 
     Example:
-        >>> config = {"num_top": 2, "groups": 1, "counts": [5, 3, 1, 1, 1, 1]}
+        >>> config = {"num_top": 2, "share_draws": True, "counts": [5, 3, 1, 1, 1, 1]}
         >>> head = softbench.SampledSoftmax(6, {"class_name": "top_and_tail", "config": config}, 3)
         >>> tuple(head(np.ones((4, 8), "float32"), np.arange(4), training=True).shape)
         (4,)
     """
 
-    kind = "codebook"
-    draws_for_certain = True
-    arguments: Arguments = ("num_top", "num_candidates", "own_tails", "counts")
+    shares_by_groups = True
+    arguments: Arguments = ("num_top", "num_candidates", "counts")
 
     def __init__(
         self,
         num_top: int = 256,
         num_candidates: int | None = None,
-        groups: int | None = 16,
+        share_draws: bool | int = 16,
         top: str | dict | Sampler = "codebook",
         counts: Sequence[float] | None = None,
         tail: str | dict | Sampler | None = None,
-        own_tails: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -94,35 +192,25 @@ class TopAndTail(CertainClasses):
                     f"`num_candidates` must be more than num_top={num_top}, or None. "
                     f"Received: num_candidates={num_candidates}"
                 )
-        if groups is not None:
-            check_positive(groups=groups)
-            check_splits(int(groups))
-        if kwargs.pop("share_draws", None) is not None:
-            raise ValueError(
-                "`share_draws` is not an argument of top_and_tail: give `groups`, 1 for the whole "
-                "batch and None for each example. Received: share_draws"
-            )
-        super().__init__(share_draws=False, seed=seed, **kwargs)
-        if groups is not None:
-            self.share_draws = True if groups == 1 else int(groups)
+        super().__init__(share_draws=share_draws, seed=seed, **kwargs)
+        check_splits(self.rows or 1)
         self.counts = None if counts is None else check_counts(counts)
         self.num_top, self.num_candidates = int(num_top), num_candidates
-        self.own_tails = bool(own_tails)
         self.top = self._codebook(top)
         self.tail = self._tail(tail)
 
-    def _codebook(self, top: str | dict | Sampler) -> Codebook:
-        counts = {} if self.counts is None else {"counts": self.counts.tolist()}
+    def _codebook(self, top: str | dict | Sampler) -> Any:
+        defaults: dict[str, Any] = {"seed": self.seed}
+        if self.counts is not None:
+            defaults["counts"] = count_weights(self.counts, TOP_POWER)
         name = top.get("class_name") if isinstance(top, dict) else top
-        found = top
-        if isinstance(top, dict) or name == "codebook":
-            found = get(top, seed=self.seed, counts_power=TOP_POWER, **counts)
-        if not isinstance(found, Codebook) or found.within_cell != "weights":
+        codebook = get(top, **(defaults if name == "codebook" else {}))
+        if getattr(codebook, "within_cell", None) != "weights":
             raise ValueError(
                 "`top` must be 'codebook' or the config of one with within_cell='weights'. "
                 f"Received: top={top!r}"
             )
-        return found
+        return codebook
 
     def _tail(self, tail: str | dict | Sampler | None) -> Sampler:
         if tail is None:
@@ -133,127 +221,63 @@ class TopAndTail(CertainClasses):
                 )
             config = {"counts": self.counts.tolist(), "power": TAIL_POWER, "unique": True}
             tail = {"class_name": "unigram", "config": config}
-        shared = self.groups if self.own_tails and self.groups is not None else True
-        found = get(tail, seed=None if self.seed is None else self.seed + 1, share_draws=shared)
-        if found.share_draws != shared or found.draws_for_certain:
-            raise ValueError(
-                f"`tail` must be a sampler with share_draws={shared}, because groups="
-                f"{self.groups} and own_tails={self.own_tails}. Received: {type(found).__name__} "
-                f"with share_draws={found.share_draws}"
-            )
-        return found
+        seed = None if self.seed is None else self.seed + 1
+        return get(tail, seed=seed, share_draws=self.share_draws or True)
 
     @property
-    def unique(self) -> bool:  # type: ignore[override]
-        """Whether log q is the log inclusion probability: if the tail's is."""
-        return self.tail.unique
+    def depends_on(self) -> frozenset[str]:  # type: ignore[override]
+        return super().depends_on | self.tail.depends_on
 
     @property
-    def one_random_set(self) -> bool:  # type: ignore[override]
-        return self.tail.groups is None
+    def per_example(self) -> bool:
+        return self.rows is None and (self.tail.per_example or not self.tail.depends_on)
 
     @property
-    def uses_present(self) -> bool:  # type: ignore[override]
-        return self.top.uses_present or self.tail.uses_present
+    def excludes_labels(self) -> bool:
+        return self.rows is None or self.tail.excludes_labels
+
+    @property
+    def index(self) -> Any:
+        return self.top
 
     def build(self, table_shape: tuple, num_sampled: int | None = None, table: Any = None) -> None:
-        super().build(table_shape, num_sampled, table)
+        super().build(table_shape, num_sampled or 1, table)
         if self.counts is not None:
             check_length(self.counts, self.units)
-        for part in self.parts:
-            if not part.built:
-                part.build(table_shape, num_sampled, table)
-        self.num_sampled = num_sampled or 1
-        self._add_odds()
+        for sampler in (self.top, self.tail):
+            if not sampler.built:
+                sampler.build(table_shape, num_sampled, table)
+        self._add_odds(table_shape[-1])
 
-    def _draw(self, table, hidden, num_sampled, excluded, labels, present=None):
+    def propose(self, table, hidden, exclude=None, targets=None):
         check_width(table, hidden)
-        asked = labels if excluded is None else excluded
-        if not self.is_frozen(table):
-            self.top._count_labels(asked, present)
-        self.top._refresh_when_due(table)
-        if not self.is_frozen(table):
-            self._count_step()
-        tail = self.tail.sample(table, hidden, num_sampled, asked, False, present)
-        top = self._top(table, hidden)
-        count, true = ops.zeros_like(top, dtype="float32"), None
-        tail_ids = tail.ids if len(tail.ids.shape) == 2 else tail.ids[None]
-        tail_ids = ops.broadcast_to(tail_ids, (ops.shape(top)[0], tail_ids.shape[1]))
-        tail_count = ops.broadcast_to(tail.log_expected_count, ops.shape(tail_ids))
-        tail_count = ops.where(contains(top, tail_ids), -float("inf"), tail_count)
-        if excluded is not None:
-            own = ops.expand_dims(excluded, -1)
-            count, tail_count = _without(top, own, count), _without(tail_ids, own, tail_count)
-        elif labels is not None:
-            own = of_examples(top, ops.shape(labels)[0])
-            certain = contains(own, ops.expand_dims(labels, -1))[:, 0]
-            true = ops.where(certain, 0.0, tail.true_log_expected_count)
-        if self.share_draws is True:
-            ids = ops.concatenate([top[0], tail.ids], axis=-1)
-            return Samples(ids, ops.concatenate([count[0], tail_count[0]], axis=-1), true)
-        if len(tail.ids.shape) == 2:
-            ids = ops.concatenate([top, tail.ids], axis=-1)
-            return Samples(ids, ops.concatenate([count, tail_count], axis=-1), true)
-        return Samples((top, tail.ids), (count, tail_count), true)
-
-    def certain(self, table: Any, hidden: Tensor) -> Tensor:
-        self._check_built(table)
-        top = of_examples(self._top(table, hidden), ops.shape(hidden)[0])
-        return contains(top, all_ids(self.units, hidden))
+        excluded = exclude if self.tail.excludes_labels else None
+        tail = self.tail.propose(table, hidden, excluded, targets)
+        return TopAndTailProposal(self._top(table, hidden), self.rows, tail, hidden, exclude)
 
     def arrange(self, hidden: Tensor) -> Tensor | None:
-        return None if self.groups is None else similar(hidden, self.groups)
+        return None if self.rows in (None, 1) else similar(hidden, self.rows)
 
-    def log_expected_count(
-        self,
-        table: Any,
-        hidden: Tensor,
-        num_sampled: int,
-        ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        present: Tensor | None = None,
-    ) -> Tensor:
-        """log E[times drawn] of `ids` (m,) or (B, m), or of all classes: (B, m) or (B, n)."""
-        self._check_built(table, num_sampled)
-        batch = ops.shape(hidden)[0]
-        if ids is None:
-            ids = all_ids(self.units, hidden)
-        ids = ops.broadcast_to(ids, (batch, ids.shape[-1]))
-        count = self.tail.log_expected_count(table, hidden, num_sampled, ids, None, present)
-        top = of_examples(self._top(table, hidden), batch)
-        count = ops.where(contains(top, ids), 0.0, count)
-        if labels is None or self.share_draws:
-            return count
-        return _without(ids, ops.expand_dims(labels, -1), count)
+    @property
+    def tracks_rows(self) -> bool:
+        return True
 
-    def _log_prob(self, table, hidden, ids, excluded):
-        """log E[count], and without the tail's replacement less the log of all draws."""
-        found = self.log_expected_count(table, hidden, self.num_sampled, ids, excluded)
-        if self.unique:
-            return found
-        every = self.log_expected_count(table, hidden, self.num_sampled, None, excluded)
-        return found - ops.logsumexp(every, axis=-1, keepdims=True)
+    def tracked_ids(self, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """As the codebook wants them; all ids where the tail tracks rows too."""
+        return (ids, {}) if self.tail.tracks_rows else self.top.tracked_ids(ids)
 
-    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        """log q (n,) of the batch, or (G, n) of its groups."""
-        self._check_built(table)
-        groups = self.groups or 1
-        log_q = by_groups(self._log_prob(table, hidden, None, None), groups)[:, 0]
-        return log_q[0] if self.groups is None else log_q
+    def rows_changed(
+        self, table: Any, ids: Tensor, old_rows: Tensor, new_rows: Tensor, **further: Any
+    ) -> None:
+        self.top.rows_changed(table, ids, old_rows, new_rows, **further)
+        if self.tail.tracks_rows:
+            self.tail.rows_changed(table, ids, old_rows, new_rows)
 
     def refresh(self, table: Any) -> None:
         self._check_built(table)
-        super().refresh(table)
+        self.top.refresh(table)
+        self.tail.refresh(table)
         self.odds.assign(self._odds())
 
     def get_config(self) -> dict:
-        config = super().get_config()
-        share_draws = config.pop("share_draws")
-        groups = {False: None, True: 1}.get(share_draws, share_draws)
-        parts = {"top": serialize(self.top), "tail": serialize(self.tail)}
-        return {**config, "groups": groups, **parts}
-
-
-def _without(ids: Tensor, labels: Tensor, log_count: Tensor) -> Tensor:
-    """The log counts of ids (B, m), -inf where they are the label (B, 1)."""
-    return ops.where(ops.equal(ids, labels), -float("inf"), log_count)
+        return {**super().get_config(), "top": serialize(self.top), "tail": serialize(self.tail)}

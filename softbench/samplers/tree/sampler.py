@@ -1,6 +1,5 @@
 """Draws from a probabilistic tree over the classes, kept in fixed weights."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,14 +7,91 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, random_integers
-from softbench.samplers.base import Sampler, Samples, log_mean
+from softbench.ops import gather_rows, random_integers, read
+from softbench.samplers.base import Sampler, log_mean
+from softbench.samplers.proposal import Independent
 from softbench.samplers.tree import walk as tree_walk
 from softbench.samplers.tree.fit import Tree, tree_depth
 from softbench.samplers.tree.projection import Projection
 from softbench.state import add_state
 
 LOWER_LEVELS = 4  # walked for each class in a pass over all of them
+
+
+class TreeProposal(Independent):
+    """p_n(y | x) of every example, without its label where that is excluded.
+
+    Args:
+        tree: a `TreeSampler` with its variables.
+        x: (B, k + 1), the features and 1.
+        exclude: int32 (B,), or None.
+    """
+
+    def __init__(self, tree: Any, x: Tensor, exclude: Tensor | None) -> None:
+        super().__init__(tree.num_classes, None, ops.shape(x)[0])
+        self.tree, self.x, self.path, self.exclude = tree, x, None, None
+        if exclude is not None:
+            self.exclude = ops.expand_dims(exclude, -1)
+            leaves = gather_rows(tree.leaf_of_label, exclude)
+            self.path = tree_walk.label_path(tree.nodes, x, leaves)
+
+    def draw_with_log_q(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        leaves, log_p = tree_walk.descend(self.tree.nodes, self.x, num_sampled, seed, self.path)
+        ids = gather_rows(self.tree.label_of_leaf, leaves)
+        return ids, self._of_others(log_p, ids)
+
+    def log_q(self, ids: Tensor) -> Tensor:
+        leaves = gather_rows(self.tree.leaf_of_label, ids)
+        return self._of_others(tree_walk.path_log_prob(self.tree.nodes, self.x, leaves), ids)
+
+    def log_q_all(self) -> Tensor:
+        log_p = tree_walk.all_log_prob(self.tree.nodes, self.x)
+        log_p = ops.take(log_p, read(self.tree.leaf_of_label), axis=-1)
+        return self._of_others(log_p, ops.arange(self.units, dtype="int32"))
+
+    def class_pass(self, num_sampled: int) -> Callable[[Tensor], Tensor]:
+        """It keeps log p (B, P / 16) of what is above the last levels."""
+        nodes, depth = self.tree.nodes, tree_walk.tree_depth(self.tree.nodes)
+        below = min(LOWER_LEVELS, depth)
+        upper = tree_walk.all_log_prob(nodes, self.x, depth - below)
+
+        def log_count(ids: Tensor) -> Tensor:
+            leaves = gather_rows(self.tree.leaf_of_label, ids)
+            log_p = ops.take(upper, leaves // 2**below, axis=-1)
+            log_p = log_p + tree_walk.path_log_prob(nodes, self.x, leaves[None], below)
+            return ops.stop_gradient(self._of_others(log_p, ids)) + self.log_total(num_sampled)
+
+        return log_count
+
+    def _of_others(self, log_p: Tensor, ids: Tensor) -> Tensor:
+        """log p over the classes other than the label, -inf for the label."""
+        if self.path is None:
+            return log_p
+        rest = ops.expand_dims(self.path.log_rest[0], -1)
+        return ops.where(ops.equal(ids, self.exclude), -float("inf"), log_p - rest)
+
+
+class TreeMixtureProposal(Independent):
+    """The mean of p_n(y | x) over the examples; each draw is of an example taken at random."""
+
+    def __init__(self, tree: Any, x: Tensor) -> None:
+        super().__init__(tree.num_classes, 1, ops.shape(x)[0])
+        self.members = TreeProposal(tree, x, None)
+
+    def draw_with_log_q(self, num_sampled: int, seed: Any) -> tuple[Tensor, Tensor]:
+        tree, x = self.members.tree, self.members.x
+        rows = random_integers((num_sampled,), self.batch, seed.next())
+        leaves, _ = tree_walk.descend(tree.nodes, ops.take(x, rows, axis=0), 1, seed)
+        ids = gather_rows(tree.label_of_leaf, ops.transpose(leaves))
+        return ids, self.log_q(ids)
+
+    def log_q(self, ids: Tensor) -> Tensor:
+        leaves = gather_rows(self.members.tree.leaf_of_label, ids)
+        log_p = tree_walk.path_log_prob(self.members.tree.nodes, self.members.x, leaves)
+        return log_mean(log_p)[None]
+
+    def log_q_all(self) -> Tensor:
+        return log_mean(self.members.log_q_all())[None]
 
 
 class TreeSampler(Sampler):
@@ -29,7 +105,6 @@ class TreeSampler(Sampler):
         num_classes, num_features: n and v, None until they are known.
     """
 
-    kind = "tree"
     arguments = ("num_components", "num_classes", "num_features")
 
     def __init__(
@@ -137,83 +212,10 @@ class TreeSampler(Sampler):
             x = ops.matmul(x - self.mean, self.components)
         return ops.concatenate([x, ops.ones_like(x[:, :1])], axis=-1)
 
-    def _label_path(self, x: Tensor, labels: Tensor) -> tree_walk.LabelPath:
-        return tree_walk.label_path(self.nodes, x, gather_rows(self.leaf_of_label, labels))
+    @property
+    def input_width(self) -> int | None:
+        return self.num_features
 
-    def _log_prob_of(self, x: Tensor, ids: Tensor) -> Tensor:
-        """log p_n (B, m) of ids (B, m), or (m,) for every example."""
-        return tree_walk.path_log_prob(self.nodes, x, gather_rows(self.leaf_of_label, ids))
-
-    def _all_log_prob(self, x: Tensor) -> Tensor:
-        return ops.take(tree_walk.all_log_prob(self.nodes, x), self.leaf_of_label, axis=-1)
-
-    def _draw(self, table, hidden, num_sampled, excluded, labels):
+    def propose(self, table, hidden, exclude=None, targets=None):
         x = self._inputs(table, hidden)
-        log_size = math.log(num_sampled)
-        if self.share_draws:
-            return self._sample_shared(x, num_sampled, labels)
-        path = None if excluded is None else self._label_path(x, excluded)
-        leaves, log_p = tree_walk.descend(self.nodes, x, num_sampled, self.seed_generator, path)
-        ids = gather_rows(self.label_of_leaf, leaves)
-        if path is not None:
-            log_p = _renormalized(log_p, ids, excluded, path)
-        true = None
-        if labels is not None:
-            true = self._log_prob_of(x, labels[:, None])[:, 0] + log_size
-        return Samples(ids, log_p + log_size, true)
-
-    def _sample_shared(self, x: Tensor, num_sampled: int, labels: Tensor | None) -> Samples:
-        """Each draw from the distribution of an example taken at random."""
-        rows = random_integers((num_sampled,), ops.shape(x)[0], self.seed_generator.next())
-        x_drawn = ops.take(x, rows, axis=0)
-        leaves, _ = tree_walk.descend(self.nodes, x_drawn, 1, self.seed_generator)
-        ids = gather_rows(self.label_of_leaf, leaves[:, 0])
-        log_size, true = math.log(num_sampled), None
-        if labels is not None:
-            true = self._log_mixture(x, labels) + log_size
-        return Samples(ids, self._log_mixture(x, ids) + log_size, true)
-
-    def _log_mixture(self, x: Tensor, ids: Tensor) -> Tensor:
-        """log q_bar (K,) of ids (K,)."""
-        return log_mean(self._log_prob_of(x, ids))
-
-    def log_prob_pass(self, table: Any, hidden: Tensor) -> Callable[[Tensor], Tensor]:
-        """As `Sampler.log_prob_pass`; keeps log p (B, P / 16) of what is above the last levels."""
-        if self.share_draws:
-            return super().log_prob_pass(table, hidden)
-        x = self._inputs(table, hidden)
-        below = min(LOWER_LEVELS, tree_walk.tree_depth(self.nodes))
-        above = tree_walk.tree_depth(self.nodes) - below
-        upper = tree_walk.all_log_prob(self.nodes, x, above)
-
-        def part(ids: Tensor) -> Tensor:
-            leaves = gather_rows(self.leaf_of_label, ids)
-            log_p = ops.take(upper, leaves // 2**below, axis=-1)
-            return log_p + tree_walk.path_log_prob(self.nodes, x, leaves, below)
-
-        return part
-
-    def shared_log_prob(self, table: Any, hidden: Tensor) -> Tensor:
-        """log q_bar (n,)."""
-        return log_mean(self._all_log_prob(self._inputs(table, hidden)))
-
-    def _log_prob(self, table, hidden, ids, excluded):
-        x = self._inputs(table, hidden)
-        if self.share_draws:
-            if ids is not None:
-                flat = self._log_mixture(x, ops.reshape(ids, (-1,)))
-                return ops.reshape(flat, ops.shape(ids))
-            log_q = log_mean(self._all_log_prob(x))
-            return ops.broadcast_to(log_q[None], (ops.shape(x)[0], self.num_classes))
-        log_p = self._all_log_prob(x) if ids is None else self._log_prob_of(x, ids)
-        if excluded is None:
-            return log_p
-        ids = ops.arange(self.num_classes, dtype="int32")[None] if ids is None else ids
-        return _renormalized(log_p, ids, excluded, self._label_path(x, excluded))
-
-
-def _renormalized(log_p: Tensor, ids: Tensor, labels: Tensor, path: tree_walk.LabelPath) -> Tensor:
-    """log p over the classes other than the label, -inf for the label."""
-    hits = ops.equal(ids, ops.expand_dims(labels, -1))
-    rest = ops.expand_dims(path.log_rest[0], -1)
-    return ops.where(hits, -float("inf"), log_p - rest)
+        return TreeMixtureProposal(self, x) if self.rows == 1 else TreeProposal(self, x, exclude)

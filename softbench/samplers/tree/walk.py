@@ -35,17 +35,17 @@ def tree_depth(nodes: keras.Variable) -> int:
 
 
 def node_scores(nodes: keras.Variable, x: Tensor, ids: Tensor) -> Tensor:
-    """w.x + b of nodes `ids` (B, m), or (m,) for every example: (B, m), of x (B, k + 1)."""
+    """w.x + b (B, m) of x (B, k + 1) and nodes `ids` (B, m), or (1, m) for every example."""
     rows = gather_rows(nodes, ids)
-    if len(rows.shape) == 2:
-        return matmul_transposed(x, rows)
+    if ids.shape[0] == 1:
+        return matmul_transposed(x, rows[0])
     return ops.sum(rows * ops.expand_dims(x, 1), axis=-1)
 
 
 def path_log_prob(
     nodes: keras.Variable, x: Tensor, leaves: Tensor, levels: int | None = None
 ) -> Tensor:
-    """log p (B, m) of leaves (B, m), or (m,) for every example (eq. 7): O(k log n) each.
+    """log p (B, m) of leaves (B, m), or (1, m) for every example (eq. 7): O(k log n) each.
 
     With `levels`, p given the leaf's ancestor that many levels up.
     """
