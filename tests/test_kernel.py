@@ -96,7 +96,6 @@ def observed(case):
     """NumPy results of one compiled call, with the sampler and the table."""
     sampler, table = make(case)
     ids = np.random.default_rng(0).integers(0, N, (4, 7)).astype("int32")
-    ids = ids[0] if sampler.share_draws else ids
 
     def function(hidden, labels):
         result = {

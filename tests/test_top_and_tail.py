@@ -134,7 +134,7 @@ def test_the_variance_of_the_rows_gradients_is_that_of_the_draws(layout):
     p = reference.softmax(reference.scores(hidden, KERNEL, BIAS))
     draw = compiled(lambda h: sampler.sample(table, h, M), sampler)
     found, rows = [], np.arange(B)[:, None]
-    for _ in range(400):
+    for _ in range(1600):
         ids, log_count = per_example(draw(hidden), layout)
         times = np.zeros((B, N))
         weight = np.where(np.isfinite(log_count), np.exp(-log_count), 0.0)

@@ -188,21 +188,21 @@ class KernelSampler(Sampler):
         found = self.features.features(table.normalized(rows))
         return ops.where(weight > 0, found * weight, 0.0)
 
-    def _tracked(self) -> list:
+    def _sums_and_weights(self) -> list:
         """The variables that are computed from the table."""
         sums = [] if self.blocks is None else list(self.blocks.sums)
         applied = self.class_weights.applied
         return sums if applied is None else [*sums, applied]
 
     def _computed(self, table: Any) -> list[Tensor]:
-        """The values of `_tracked` by the table of now."""
+        """The values of `_sums_and_weights` by the table of now."""
         sums = [] if self.blocks is None else self.blocks.compute()
         weights = self.class_weights
         return sums if weights.applied is None else [*sums, weights.live(table)]
 
     def refresh(self, table: Any) -> None:
         self._check_built(table)
-        for variable, value in zip(self._tracked(), self._computed(table), strict=True):
+        for variable, value in zip(self._sums_and_weights(), self._computed(table), strict=True):
             variable.assign(value)
 
     def observe(self, table: Any, targets: Targets) -> None:
@@ -212,8 +212,8 @@ class KernelSampler(Sampler):
         step = read(self.steps)
         due = ops.equal(ops.mod(step, self.refresh_every), 0)
         self._before_refresh(due)
-        if self._tracked():
-            assign_when(due, self._tracked(), lambda: self._computed(table))
+        if self._sums_and_weights():
+            assign_when(due, self._sums_and_weights(), lambda: self._computed(table))
         self.steps.assign(step + 1)
 
     def _before_refresh(self, due: Tensor) -> None:
