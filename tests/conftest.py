@@ -4,6 +4,11 @@ import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# pytest-xdist starts a process for each core: one thread in each, and in its child processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 # These tests compile hundreds of small functions: halves their time. Set it to 0 to test optimised.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
@@ -38,15 +43,21 @@ def pytest_collection_finish():
     gc.set_threshold(700, 10, 50)
 
 
-def slow_but(cases, *kept):
-    """All `cases` as parameters, those that are not `kept` marked as slow."""
-    assert set(kept) <= set(cases), f"not among the cases: {set(kept) - set(cases)}"
+def slow_but(cases, *kept, thorough=()):
+    """All `cases` as parameters, those that are not `kept` marked as thorough or as slow."""
+    assert {*kept, *thorough} <= set(cases), f"not among the cases: {set(kept) - set(cases)}"
 
     def param(case):
-        marks = () if case in kept else pytest.mark.slow
-        return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks)
+        mark = pytest.mark.thorough if case in thorough else pytest.mark.slow
+        values = case if isinstance(case, tuple) else (case,)
+        return pytest.param(*values, marks=() if case in kept else mark)
 
     return [param(case) for case in cases]
+
+
+def thorough_but(cases, *kept):
+    """All `cases` as parameters, those that are not `kept` marked as thorough."""
+    return slow_but(cases, *kept, thorough=tuple(cases))
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ class Trace:
 def trace(work: pathlib.Path, arguments: list[str]) -> None:
     plugin = Trace()
     plugin.cover.start()
-    pytest.main(["-q", "-p", "no:cacheprovider", *arguments], plugins=[plugin])
+    pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *arguments], plugins=[plugin])
     plugin.cover.stop()
     data = plugin.cover.get_data()
     lines = {os.path.relpath(f): data.contexts_by_lineno(f) for f in data.measured_files()}
@@ -188,7 +188,7 @@ def run_tests(mutant: Mutant, source: str, tests: list[str], log: pathlib.Path) 
     importlib.machinery.SourceFileLoader.get_code = get_code
     code = 1
     try:
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
+        code = pytest.main(["-n0", "-x", "-q", "-p", "no:cacheprovider", *tests])
     finally:
         os._exit(int(code))
 

@@ -153,6 +153,7 @@ def test_data_that_is_not_there_ends_the_run_before_any_cell(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
     out = tmp_path / "out"
     arguments = ["softbench", *tiny, "--config.methods=broken"]
@@ -459,6 +460,7 @@ def test_a_bias_may_begin_at_the_class_frequencies(method):
     np.testing.assert_allclose(scores, np.log([[0.1, 0.3, 0.6]]), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_wall_time_task_measures_draw_loss_and_update(tmp_path):
     methods = "--config.methods=exp,exp_product,rff_50,rff_50_shared"
     record, shared = smoke("wall_time", tmp_path, methods)

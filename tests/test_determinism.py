@@ -59,6 +59,7 @@ def run(path, workdir, *options):
     return {cell: record | {"command": None} for cell, record in found.items()}
 
 
+@pytest.mark.thorough
 def test_a_cell_is_the_same_again_and_alone(tmp_path):
     path = tmp_path / "small.py"
     path.write_text(SMALL)

@@ -46,6 +46,7 @@ def run(folder, name, *options):
     return found.stdout
 
 
+@pytest.mark.thorough
 def test_the_language_model(tmp_path):
     """On a text in which every word says the next one."""
     words = [f"w{i}" for i in np.random.default_rng(0).permutation(30)]
@@ -54,6 +55,7 @@ def test_the_language_model(tmp_path):
     assert float(run(tmp_path, "language_model.py", *options).split("perplexity")[-1]) < 28
 
 
+@pytest.mark.thorough
 def test_the_recommender(tmp_path):
     """Twice as good as chance, by the index too (which here has all items), and after loading."""
     options = ["--items=100", "--users=300", "--units=16", "--epochs=40", "--out=model"]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import assert_drawn_from, compiled, to_numpy
+from conftest import assert_drawn_from, compiled, thorough_but, to_numpy
 
 from softbench import ClassTable, samplers
 
@@ -38,7 +38,7 @@ def test_every_class_that_was_seen_can_be_drawn(power):
     assert np.isfinite(weights).all() and (weights[:3] > 0).all() and weights[3] == 0
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", thorough_but(OPTIONS, "blocks of one"))
 def test_maclaurin(options):
     """Products of eleven factors overflow float32 at scores of 1e4 and more; q does not."""
     table = ClassTable(N)

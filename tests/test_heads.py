@@ -42,22 +42,18 @@ from softbench import (
 from softbench.targets import Targets
 
 # The others differ from one of these by their loss or their updates alone, which have their tests.
-FITTED = (
-    "full chunked",
-    "sampled rows",
-    "nce binary",
+FITTED = ("full chunked", "sampled rows", "nce binary", "hierarchical rows", "adaptive counts")
+MORE = (
     "nce ranking rows",
     "negative",
     "one vs each rows",
     "augment reduce rows",
     "hinge rows",
-    "hierarchical rows",
     "adaptive",
-    "adaptive counts",
 )
 
 
-@pytest.mark.parametrize("name", slow_but(HEADS, *FITTED))
+@pytest.mark.parametrize("name", slow_but(HEADS, *FITTED, thorough=MORE))
 def test_functional_model(name, tmp_path):
     """Trains, evaluates to the exact likelihood, predicts the scores, saves and loads the same."""
     head = HEADS[name]()

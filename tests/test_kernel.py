@@ -14,6 +14,7 @@ from conftest import (
     head_gradients,
     kernel_reference,
     reference_features,
+    thorough_but,
     to_numpy,
 )
 from scipy import stats
@@ -57,6 +58,16 @@ CASES = {
     "one leaf exact shared": ("rff", {"block_size": 200, **EXACT, **SHARED, **PRIOR}, {}),
     "one leaf": ("quadratic", {"block_size": 101, "alpha": 1.0, "floor": 0.5}, {}),
 }
+EVERY = thorough_but(
+    CASES,
+    "quadratic exact prior",
+    "rff normalized prior",
+    "rff shared prior",
+    "sorf",
+    "maclaurin",
+    "positive exact shared",
+    "one leaf",
+)
 pytestmark = pytest.mark.usefixtures("small_top")
 
 
@@ -155,7 +166,7 @@ def test_long_features_are_joined_in_fours():
     assert blocks.branching == 4 and len(blocks.spans) > 2
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 def test_log_prob_is_the_distribution(case):
     """For all classes and for the others, against float64; it sums to one for every label."""
     sampler, table, result = observed(case)
@@ -175,7 +186,7 @@ def test_log_prob_is_the_distribution(case):
             np.testing.assert_allclose(q[:, ZEROS[0]], q[:, ZEROS[1]], rtol=1e-4)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 def test_draws_follow_log_prob(case):
     """And what they report; no class without a count, and never the label."""
     sampler, _, result = observed(case)
@@ -193,7 +204,7 @@ def test_draws_follow_log_prob(case):
             assert not np.isin(ids, NEVER).any()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 def test_counts_and_ids_agree_with_log_prob(case):
     """log E[count] = log m + log q of the same call, and log_prob of ids is that of all classes."""
     sampler, _, result = observed(case)
@@ -233,7 +244,9 @@ def test_nothing_to_draw_but_the_label():
     np.testing.assert_allclose(to_numpy(samples.log_expected_count)[1], math.log(5), atol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["quadratic", "rff long", "rff normalized prior"])
+@pytest.mark.parametrize(
+    "case", thorough_but(["quadratic", "rff long", "rff normalized prior"], "quadratic")
+)
 def test_a_batch_in_parts_draws_the_same(case, monkeypatch):
     sampler, table = make(case)
     state, found = to_numpy(sampler.seed_generator.state), []
@@ -256,7 +269,7 @@ def test_parts_are_equal_and_as_large_as_they_may_be():
     ]
 
 
-@pytest.mark.parametrize("part", [2**20, 1])
+@pytest.mark.parametrize("part", thorough_but([2**20, 1], 1))
 def test_no_gradient_flows_through_the_distribution(part, monkeypatch):
     """The gradient of the loss is that with the same draws given; a share of 0 gives no NaN."""
     monkeypatch.setattr(kernel_distribution, "PART", {True: part, False: part})
@@ -325,7 +338,7 @@ def test_features_and_products(name, rng):
         np.testing.assert_allclose(to_numpy(query) @ to_numpy(phi).T, exact, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in MAPS if name != "quadratic"])
+@pytest.mark.parametrize("name", thorough_but([x for x in MAPS if x != "quadratic"], "rff", "sorf"))
 def test_estimates_of_the_exponential_kernel_are_unbiased(name):
     """Mean over 300 seeds within 4 standard errors, at four inner products.
 
@@ -366,7 +379,7 @@ def assert_sums_follow(sampler, table, rtol=1e-4):
         assert np.linalg.norm(stored - value) <= rtol * np.linalg.norm(value), variable.name
 
 
-@pytest.mark.parametrize("block_size, period", [(1, 4096), (8, 5)])
+@pytest.mark.parametrize("block_size, period", thorough_but([(1, 4096), (8, 5)], (8, 5)))
 def test_sums_follow_a_row_optimizer(block_size, period, monkeypatch):
     """After 1000 training steps; with bias and prior, whose rows of weight 0 stay out."""
     monkeypatch.setattr(block_sums, "REFRESH_PERIOD", period)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import thorough_but
 
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
@@ -25,7 +26,7 @@ def test_a_quadratic_target_is_fitted_exactly():
     np.testing.assert_allclose(kernel_mse.best_quadratic(inner, 3 * inner**2 - 2), 3 * inner**2 - 2)
 
 
-@pytest.mark.parametrize("num_features", [64, 2048])
+@pytest.mark.parametrize("num_features", thorough_but([64, 2048], 64))
 def test_random_fourier_error_is_its_variance(num_features):
     """Var cos(w.(h - c)) = (1 - exp(-nu |h - c|^2))^2 / 2 (Sutherland & Schneider 2015), over D."""
     tau = 1.5
@@ -39,6 +40,7 @@ def test_random_fourier_error_is_its_variance(num_features):
     assert found["relative"] == pytest.approx(found["mse"] / np.mean(target**2))
 
 
+@pytest.mark.thorough
 def test_positive_features_err_by_their_variance():
     """Var exp(w.(h + c) - nu) = exp(2 nu <h, c>) (exp(nu |h + c|^2) - 1), independent features."""
     hidden, rows = pairs()
@@ -49,6 +51,7 @@ def test_positive_features_err_by_their_variance():
     assert 0.5 * variance.mean() < found["mse"] < 1.1 * variance.mean()
 
 
+@pytest.mark.thorough
 def test_features_in_parts_are_one_map(monkeypatch):
     """Twice the features, half the error, however they are held."""
     monkeypatch.setattr(kernel_mse, "_PART", 64)

@@ -6,7 +6,15 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import assert_drawn_from, compiled, log_counts, rejects, slow_but, to_numpy
+from conftest import (
+    assert_drawn_from,
+    compiled,
+    log_counts,
+    rejects,
+    slow_but,
+    thorough_but,
+    to_numpy,
+)
 from scipy import stats
 from test_samplers import B, D, batch, class_counts, make_table
 
@@ -104,7 +112,13 @@ def mixture(sampler, table, labels=None):
 
 
 @pytest.mark.parametrize(
-    "case, share_draws", slow_but(SHARED, *((case, case == "exp") for case in CASES))
+    "case, share_draws",
+    slow_but(
+        SHARED,
+        ("static", False),
+        ("exp", True),
+        thorough=[("kernel", False), ("nested", False)],
+    ),
 )
 def test_draws_and_their_distribution(case, share_draws):
     """The whole against m1 q1 + m2 q2; each part (of a fixed size) against its own distribution."""
@@ -141,7 +155,7 @@ def test_draws_and_their_distribution(case, share_draws):
         assert np.all(np.isneginf(result["log_prob_others"][np.arange(B), labels]))
 
 
-@pytest.mark.parametrize("case", ["exp", "kernel"])
+@pytest.mark.parametrize("case", thorough_but(["exp", "kernel"], "exp"))
 def test_log_prob_of_ids_is_that_of_all_classes(case):
     ids = np.random.default_rng(0).integers(0, N, (B, 6)).astype("int32")
     table = make_table(N)
@@ -310,7 +324,7 @@ def in_part(layout, num_sampled=(6, 3)):
     return samplers.get({"class_name": "mixed", "config": config})
 
 
-@pytest.mark.parametrize("layout", IN_PART)
+@pytest.mark.parametrize("layout", thorough_but(IN_PART, "groups"))
 def test_one_part_can_share_its_draws_while_the_other_follows_the_example(layout):
     """The numbers drawn are as expected, the label is in neither, and the partition is unbiased."""
     sampler, table = in_part(layout), make_table(N)
@@ -339,7 +353,7 @@ def test_one_part_can_share_its_draws_while_the_other_follows_the_example(layout
     assert (np.abs(seen / rounds - expected) < 5 * np.sqrt(expected / rounds) + 1e-3).all()
 
 
-@pytest.mark.parametrize("layout", ["batch", "groups"])
+@pytest.mark.parametrize("layout", thorough_but(["batch", "groups"], "groups"))
 def test_a_head_with_shared_draws_and_draws_for_each_example(layout):
     head = SampledSoftmax(N, in_part(layout), 9)
     head.build((None, D))

@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import ConditionalNoise, FixedSampler, compiled, gradients, rejects, to_numpy
+from conftest import (
+    ConditionalNoise,
+    FixedSampler,
+    compiled,
+    gradients,
+    rejects,
+    thorough_but,
+    to_numpy,
+)
 from head_zoo import COUNTS, NOISE, PER_EXAMPLE, UNIGRAM, WIDTH, D, N, built, data, numpy_scores
 from keras import ops
 
@@ -136,7 +144,7 @@ def test_diagnostics_use_the_sampler_inputs(batch):
     np.testing.assert_allclose(found.kl, (p * np.log(p / q)).sum(-1).mean(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("from_encoder", [False, True])
+@pytest.mark.parametrize("from_encoder", thorough_but([False, True], True))
 def test_classifier_with_sampler_inputs(from_encoder, tmp_path):
     x = keras.Input((WIDTH,))
     hidden = keras.layers.Dense(D)(x)
@@ -214,7 +222,7 @@ SAMPLERS = {
 
 
 @pytest.mark.parametrize("name", ["one_vs_each", "augment_reduce"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", thorough_but(SAMPLERS, "shared"))
 def test_estimates_of_the_bounds_are_unbiased(name, sampler):
     """Mean over independent draws within 4 standard errors, at an eta that is not the best."""
     rng = np.random.default_rng(4)

@@ -97,6 +97,7 @@ def own(tmp_path, monkeypatch):
     return ["softbench", "--config=own.py", "--workdir=out", f"--backend={BACKEND}"]
 
 
+@pytest.mark.thorough
 def test_from_a_file_to_a_table_with_model_head_sampler_and_callback_of_the_users_own(
     own, tmp_path, capsys
 ):
@@ -155,6 +156,7 @@ def test_mistakes_are_found_in_all_cells(own, tmp_path):
     assert last.startswith(f"{place}.own_class.head: `head` must be module:name, found from the")
 
 
+@pytest.mark.thorough
 def test_mistakes_end_the_run_before_any_cell(own, tmp_path):
     """A process as of a user: the first cell looks, and nothing is recorded."""
     path = tmp_path / "own.py"

@@ -7,6 +7,7 @@ import data_files
 import keras
 import numpy as np
 import pytest
+from conftest import thorough_but
 from shipped import config_path, get_config
 
 from softbench import datasets
@@ -240,7 +241,7 @@ def cells_of(name, path, **changes):
     return matrix.cells(own_data.named(config))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", thorough_but(SMALL, "text"))
 def test_a_file_trains_today(tmp_path, name):
     write, size, _ = SMALL[name]
     (cell,) = cells_of(name, write(tmp_path / "my.data", size))

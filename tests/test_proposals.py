@@ -17,6 +17,7 @@ from softbench.experiments.proposals import page
 from softbench.experiments.proposals import run as proposals
 
 N, M = 40, 10
+pytestmark = pytest.mark.thorough
 
 
 def row(head, **kwargs):

@@ -14,6 +14,7 @@ import reference
 if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.distribute is TensorFlow's; JAX shards one model", allow_module_level=True)
 
+pytestmark = pytest.mark.thorough
 SCRIPT = Path(__file__).parent / "on_replicas.py"
 
 

@@ -67,6 +67,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(BACKEND == "jax", reason="tf.distribute is TensorFlow's; JAX shards one model")
 def test_replicas_raise_before_the_first_step():
     """Each would change a table, or counts, of its own; what keeps no such state still trains."""

@@ -18,6 +18,7 @@ from conftest import (
     compiled,
     kernel_reference,
     slow_but,
+    thorough_but,
     to_numpy,
 )
 from scipy import stats
@@ -101,9 +102,10 @@ def sizes(case):
 
 
 def sized(cases):
-    """Every case with each of its sizes; slow are some between others."""
+    """Every case with one or two of its sizes, and with more; slow are some between others."""
     pairs = [(case, n) for case in cases for n in sizes(case)]
-    return slow_but(pairs, *(p for p in pairs if p[1] in (1, 3, 8, 33, sizes(p[0])[-1])))
+    quick = [(case, n) for case, n in pairs if n == 3 or n == sizes(case)[-1]]
+    return slow_but(pairs, *quick, thorough=[p for p in pairs if p[1] in (1, 8, 33)])
 
 
 # Two kernel samplers stand for all (they differ by their map) where more than log q is compiled.
@@ -118,10 +120,10 @@ EAGER = [case for case in WHOLE if not case.endswith("shared") or case == "exp-s
 EAGER = [case for case in EAGER if case not in ("uniform-unique", "log_uniform-unique")]
 
 
-def eager_first(cases, but):
+def eager_first(cases, but, *quick):
     """Those of `WHOLE` in `cases` that do not begin with `but`; slow if they are not in `EAGER`."""
     found = [case for case in cases if case in WHOLE and not case.startswith(but)]
-    return slow_but(found, *(case for case in found if case in EAGER))
+    return slow_but(found, *quick, thorough=[case for case in found if case in EAGER])
 
 
 if BACKEND == "jax":
@@ -331,7 +333,7 @@ def test_expected_counts_with_replacement(case, n):
         np.testing.assert_allclose(true, everywhere, rtol=2e-5, atol=atol)
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", thorough_but(SIZES, 2, 7, 100))
 @pytest.mark.parametrize("case", UNIQUE)
 def test_unique_draws(case, n):
     """Distinct ids, each class with its inclusion probability (binomial test), log pi exact."""
@@ -378,7 +380,9 @@ def test_log_prob_of_ids_is_that_of_all_classes(case, rng):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
-@pytest.mark.parametrize("case", eager_first(REPLACED, but="positive-shared"))
+@pytest.mark.parametrize(
+    "case", eager_first(REPLACED, "positive-shared", "log_uniform-per_example", "exp-shared")
+)
 def test_draws_follow_the_distribution_under_xla(case):
     n = 33
     result, labels = drawn(case, n, xla=True), batch(n)[1]
@@ -420,7 +424,10 @@ def make_model(sampler, n=33, num_sampled=5):
     return model, head
 
 
-@pytest.mark.parametrize("case", eager_first(WHOLE, but="top_and_tail"))
+FITTED = ("unigram-unique", "in_batch-streaming", "exp-per_example", "adversarial-per_example")
+
+
+@pytest.mark.parametrize("case", eager_first(WHOLE, "top_and_tail", *FITTED))
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)

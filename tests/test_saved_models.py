@@ -54,7 +54,7 @@ def test_samplers_are_saved_by_names_of_their_own(name):
     assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
 
 
-FIRST = slow_but(["keras", "softbench", "softbench.table"], "keras", "softbench.table")
+FIRST = slow_but(["keras", "softbench", "softbench.table"], "keras", thorough=("softbench.table",))
 
 
 @pytest.mark.parametrize("first", FIRST)

@@ -182,6 +182,7 @@ def test_the_split_is_by_row_groups_and_keeps_the_asked_users(tmp_path, most):
     assert Counter(zip(*seen, strict=True)) == Counter(rows)
 
 
+@pytest.mark.thorough
 def test_the_benchmark_trains_on_a_pattern_of_files(tmp_path):
     _, path, options = interactions(tmp_path)
     line = ["softbench", "--config=interactions", f"--config.dataset.path={path}"]
@@ -243,6 +244,7 @@ def test_a_row_without_a_label_is_found_before_training(tmp_path):
         datasets.prepare("xmc_shards", path, tmp_path / "out", columns="labels")
 
 
+@pytest.mark.thorough
 def test_the_benchmark_trains_on_streamed_rows_of_labels(tmp_path, capsys):
     _, path, options = bags(tmp_path)
     line = ["softbench", "--config=own_xmc", f"--config.dataset.path={path}"]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, gradient_function, rejects, to_numpy
+from conftest import compiled, gradient_function, rejects, thorough_but, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
 
 from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD
@@ -45,7 +45,7 @@ def assert_is_the_model(head, n):
     np.testing.assert_allclose(best, best_expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 1000])
+@pytest.mark.parametrize("n", thorough_but([1, 2, 3, 5, 8, 1000], 1, 5, 8))
 @pytest.mark.parametrize("order", ["ids", "permuted"])
 def test_hierarchical_is_its_formula_and_sums_to_one(n, order):
     leaf_order = np.random.default_rng(n).permutation(n) if order == "permuted" else None
@@ -153,7 +153,7 @@ CUTOFFS = [[1], [7], [3, 4], [5, 12, 20]]
 
 
 @pytest.mark.parametrize("cutoffs", CUTOFFS)
-@pytest.mark.parametrize("sorted_ids", [True, False])
+@pytest.mark.parametrize("sorted_ids", thorough_but([True, False], False))
 def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
     n = 23
     counts = None if sorted_ids else np.random.default_rng(1).integers(0, 9, n)  # with ties

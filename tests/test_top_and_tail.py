@@ -4,7 +4,16 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, components, head_gradients, log_counts, rejects, slow_but, to_numpy
+from conftest import (
+    compiled,
+    components,
+    head_gradients,
+    log_counts,
+    rejects,
+    slow_but,
+    thorough_but,
+    to_numpy,
+)
 
 from softbench import (
     AugmentReduce,
@@ -33,6 +42,7 @@ LAYOUTS = {
     "groups, one tail": {"share_draws": 4, "tail": ONE_TAIL},
     "examples": {"share_draws": False},
 }
+LABELLED = [("groups", True), ("groups, one tail", True), ("examples", True)]
 RNG = np.random.default_rng(3)
 HIDDEN = RNG.normal(size=(B, D)).astype("float32")
 LABELS = np.array([0, 3, 3, 40, 7, 1, 0, 22, 9, 5, 30], "int32")
@@ -74,7 +84,8 @@ def per_example(samples, layout):
 
 
 @pytest.mark.parametrize(
-    ("layout", "with_labels"), [*((x, True) for x in LAYOUTS), ("examples", False)]
+    ("layout", "with_labels"),
+    thorough_but([*((x, True) for x in LAYOUTS), ("examples", False)], *LABELLED),
 )
 def test_a_class_is_drawn_as_often_as_is_said(layout, with_labels):
     """Certain ones once in each draw, and the others in proportion to exp(log E[count])."""
@@ -102,7 +113,7 @@ def test_a_class_is_drawn_as_often_as_is_said(layout, with_labels):
         assert (expected[np.arange(B), LABELS] == 0).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", thorough_but(LAYOUTS, "groups"))
 def test_the_partition_is_estimated_without_bias_and_with_the_variance_said(layout):
     head = head_of(layout)
     sampler, table = head.sampler, head.table
@@ -124,7 +135,7 @@ def test_the_partition_is_estimated_without_bias_and_with_the_variance_said(layo
     assert 0.5 < estimates.var(0).mean() / said.mean() < 2  # systematic draws, see its docstring
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", thorough_but(LAYOUTS, "groups"))
 def test_the_variance_of_the_rows_gradients_is_that_of_the_draws(layout):
     """Of sum_b p_bi N_bi / E[N_bi] h_b, measured; a tail that groups share is one set."""
     head = head_of(layout)
@@ -147,7 +158,12 @@ def test_the_variance_of_the_rows_gradients_is_that_of_the_draws(layout):
 
 
 @pytest.mark.parametrize(
-    ("layout", "candidates"), [("batch", None), ("groups", N), ("groups", None), ("examples", N)]
+    ("layout", "candidates"),
+    thorough_but(
+        [("batch", None), ("groups", N), ("groups", None), ("examples", N)],
+        ("batch", None),
+        ("groups", N),
+    ),
 )
 def test_the_certain_classes_are_those_that_add_most_variance(layout, candidates):
     """By float64, where every class is its own codeword and so the codebook is exact."""
@@ -200,7 +216,7 @@ def test_losses_are_of_the_examples_in_their_order(layout):
     np.testing.assert_allclose(found[order], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "groups", "examples"))
+@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "groups", thorough=("examples",)))
 def test_a_row_optimizer_moves_the_rows_as_a_dense_one_does(layout):
     after = []
     for row_optimizer in (None, RowSGD(0.3)):
@@ -214,6 +230,7 @@ def test_a_row_optimizer_moves_the_rows_as_a_dense_one_does(layout):
     np.testing.assert_allclose(after[1], after[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_codebook_follows_the_table_for_many_steps():
     """After 300 row updates each codeword is the mean of its cell's rows of now."""
     top = {"class_name": "codebook", "config": {"num_codewords": 6, "quantizer": "single"}}
@@ -306,7 +323,7 @@ def test_within_a_mixture():
     assert (count[:T] > 1).all() and set(ids[count == 0]) <= set(ids[:T])
 
 
-@pytest.mark.parametrize("layout", ["groups", "examples"])
+@pytest.mark.parametrize("layout", thorough_but(["groups", "examples"], "groups"))
 def test_save_and_load(layout, tmp_path):
     head = head_of(layout)
     hidden, labels = keras.Input((D,)), keras.Input((), dtype="int32")
@@ -356,7 +373,7 @@ def test_a_tail_of_another_kind():
             np.testing.assert_allclose(np.exp(log_q).sum(-1), 1.0, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "batch", "groups"))
+@pytest.mark.parametrize("layout", slow_but(LAYOUTS, "groups", thorough=("batch",)))
 def test_the_variances_of_a_tail_with_replacement(layout):
     """Measured: of the partition's estimates, and of the rows' gradients."""
     share = {"groups": 4}.get(layout, True)

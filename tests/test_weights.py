@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, count_traces, rejects, to_numpy
+from conftest import BACKEND, compiled, count_traces, rejects, thorough_but, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
 
 from softbench import (
@@ -25,6 +25,7 @@ FEATURES = RNG.normal(size=(6, WIDTH)).astype("float32")
 LABELS = np.array([3, 7, 1, 0, 5, 9], "int32")
 WEIGHT = np.array([1, 0, 2, 1, 0, 0], "float32")
 ABSENT = WEIGHT == 0
+QUICK = ("full chunked", "sampled", "sampled rows", "negative conditional", "adaptive counts")
 NEVER = {"class_name": "unigram", "config": {"counts": [0] + [1] * (N - 1)}}
 
 
@@ -45,7 +46,7 @@ def state(model):
     return [to_numpy(v) for v in model.variables]
 
 
-@pytest.mark.parametrize("name", list(HEADS))
+@pytest.mark.parametrize("name", thorough_but(HEADS, *QUICK))
 def test_what_an_example_of_weight_0_holds_changes_nothing(name):
     """Its label out of range, its id one of the others', its vectors NaN: the same step.
 
@@ -292,7 +293,12 @@ def sequence_model(head, masked):
     return model
 
 
-@pytest.mark.parametrize("name", ["full", "sampled rows", "nce ranking rows", "hierarchical"])
+@pytest.mark.parametrize(
+    "name",
+    thorough_but(
+        ["full", "sampled rows", "nce ranking rows", "hierarchical"], "sampled rows", "hierarchical"
+    ),
+)
 def test_a_masked_step_is_not_there(name):
     """The same loss and the same update as with a weight of 0."""
     after = []

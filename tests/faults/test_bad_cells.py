@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+import pytest
 from faults import SMALL, arguments, cells_of, driver, records, wait_for
 
 from softbench.bench import matrix, runner
@@ -22,6 +23,7 @@ MORE = f"""
             "broken\""""
 
 
+@pytest.mark.thorough
 def test_bad_cells_say_why_and_good_ones_are_good(tmp_path):
     """The one that hangs has its timeout in a run of its own: so the others have time."""
     methods = "memory,nan,dying,uniform"

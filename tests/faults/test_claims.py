@@ -12,6 +12,7 @@ from faults import ENVIRON, arguments, cli, driver, records
 from softbench.bench import claims
 
 
+@pytest.mark.thorough
 def test_two_drivers_run_every_cell_once(tmp_path):
     """One of the methods fails: the other driver takes that record too, though it retries."""
     argv = arguments(tmp_path, "full,broken", "--retry_failed")

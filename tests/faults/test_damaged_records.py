@@ -8,6 +8,8 @@ from faults import arguments, cli
 
 from softbench.bench import records
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

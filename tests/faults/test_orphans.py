@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from conftest import thorough_but
 from faults import ENDLESS, arguments, cells_of, driver, records, wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
@@ -14,7 +15,7 @@ def is_ended(child):
     return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("name", thorough_but(["SIGKILL", "SIGHUP", "SIGQUIT"], "SIGKILL"))
 def test_a_cell_ends_with_its_driver(tmp_path, name):
     out = tmp_path / "out"
     process = driver(arguments(tmp_path, "full", ENDLESS))
@@ -27,6 +28,7 @@ def test_a_cell_ends_with_its_driver(tmp_path, name):
     assert not list(out.glob("runs/*"))
 
 
+@pytest.mark.thorough
 def test_a_cell_holds_its_timeout_itself(tmp_path):
     out = tmp_path / "out"
     process = driver(arguments(tmp_path, "full", ENDLESS, "--config.cell_timeout_s=1.5"))
@@ -42,6 +44,7 @@ def test_a_cell_holds_its_timeout_itself(tmp_path):
     assert (record["status"], record["error"]) == ("timed_out", "Stopped after 1.5 s.")
 
 
+@pytest.mark.thorough
 def test_a_cell_ends_when_another_driver_has_taken_it_over(tmp_path):
     """A driver that was stopped for long finds its cell lost, and waits for the other's record."""
     out = tmp_path / "out"

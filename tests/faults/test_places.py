@@ -13,6 +13,7 @@ from softbench.experiments import trained
 FULL = Path("/dev/full")
 
 
+@pytest.mark.thorough
 def test_a_closed_pipe_ends_the_run_and_no_cell_is_to_blame(tmp_path):
     out = tmp_path / "out"
     process = driver(arguments(tmp_path, "full", ENDLESS))

@@ -27,6 +27,7 @@ from softbench.bench.training import problems
 from softbench.bench.training import run as train
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
+from conftest import slow_but
 from shipped import CONFIGS, config_path
 
 BAG = {
@@ -47,7 +48,6 @@ CASES = {
     "examples": (BAG, row("AugmentReduce", num_sampled=5)),
     "tree": (BAG, row("NegativeSampling", num_sampled=5, sampler={"class_name": "adversarial"})),
 }
-LONG = ("full", "in_batch", "examples", "tree")
 
 
 def job(case, path, **fields):
@@ -88,9 +88,7 @@ def assert_goes_on(whole, resumed, step, monkeypatch):
     assert arrays(resumed.checkpoint) == arrays(whole.checkpoint)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
-)
+@pytest.mark.parametrize("case", slow_but(CASES, "kernel, rows", thorough=("dropout",)))
 def test_a_run_goes_on_bit_by_bit(case, tmp_path, monkeypatch, capfd):
     whole, resumed = (job(case, tmp_path / name) for name in ("whole", "resumed"))
     assert_goes_on(whole, resumed, 7, monkeypatch)
@@ -130,6 +128,7 @@ def test_every_kind_of_training_goes_on_bit_by_bit(name, tmp_path, monkeypatch):
     assert_goes_on(whole, resumed, 3, monkeypatch)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     """Killed at some moment in some epoch; nothing of the checkpoints is left at the end."""
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
