@@ -19,7 +19,6 @@ PACKAGE = Path(softbench.__file__).parent
 # From the ground up; a room imports from itself and from those below it.
 ROOMS = (
     ("common", "commands"),
-    ("registration",),
     ("ops",),
     ("labels", "distribution"),
     ("state", "partition", "losses", "metrics", "datasets"),
