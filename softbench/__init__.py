@@ -34,7 +34,6 @@ _HOME = {
     "predictor": "softbench.prediction",
 }
 _MODULES = (
-    "callbacks",
     "datasets",
     "diagnostics",
     "distribution",

@@ -8,7 +8,7 @@ from keras import ops
 from softbench.common import PACKAGE
 from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.rates import check_optimizer, follow
+from softbench.rates import check_optimizer
 from softbench.state import saved_arguments
 
 
@@ -189,8 +189,7 @@ class Classifier(keras.Model):
 
     def train_step(self, *args: Any) -> Any:
         check_optimizer(self)
-        data = self._with_labels(args[-1])
-        return super().train_step(*follow(self, args[:-1]), data)
+        return super().train_step(*args[:-1], self._with_labels(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
         return super().test_step(*args[:-1], self._with_labels(args[-1]))

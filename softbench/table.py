@@ -222,15 +222,10 @@ class ClassTable(keras.layers.Layer):
         return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
 
     def check_replicas(self) -> None:
-        """Raise a ValueError before a training step whose row updates replicas would not share.
-
-        Or which has no learning rate for them.
-        """
+        """Raise a ValueError before a training step whose row updates replicas would not share."""
         if self.row_optimizer is not None:
             remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
             check_one_replica("row_optimizer", remedy)
-            if self.trainable:
-                self.row_optimizer.rate.check()
 
     def apply_row_gradients(
         self,

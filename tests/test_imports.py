@@ -26,7 +26,7 @@ ROOMS = (
     ("rows",),
     ("table",),
     ("samplers",),
-    ("heads", "diagnostics", "callbacks", "models"),
+    ("heads", "diagnostics", "models"),
     ("classifier", "serving"),
     ("prediction",),
     ("bench",),
