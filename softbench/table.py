@@ -21,7 +21,7 @@ from softbench.ops import (
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import add_state, check_one_replica, saved_arguments
+from softbench.state import SavedGenerators, add_state, check_one_replica, saved_arguments
 
 DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
 SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
@@ -29,7 +29,7 @@ INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ClassTable(keras.layers.Layer):
+class ClassTable(SavedGenerators, keras.layers.Layer):
     """`kernel` (n, d) and `bias` (n,), row-major on classes, and their scores.
 
     score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
@@ -91,7 +91,7 @@ class ClassTable(keras.layers.Layer):
         rounding.check(table_dtype, row_optimizer)
         self.table_dtype, self.seed = table_dtype, seed
         self.rounding: Any = None
-        self.bias = self.rate = None
+        self.bias = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
@@ -121,7 +121,7 @@ class ClassTable(keras.layers.Layer):
                 self.rounding = rounding.generator(self.seed)
                 rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
-            self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
+            self.row_optimizer.rate.attach(self)
 
     @property
     def class_variables(self) -> list[keras.Variable]:
@@ -264,21 +264,6 @@ class ClassTable(keras.layers.Layer):
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)
-
-    def save_own_variables(self, store: dict) -> None:
-        super().save_own_variables(store)
-        if self.rounding is not None:  # which Keras leaves out
-            store["seed_generator"] = ops.convert_to_numpy(self.rounding.state)
-
-    def load_own_variables(self, store: dict) -> None:
-        arrays = {key: store[key] for key in list(store.keys())}
-        if (state := arrays.pop("seed_generator", None)) is not None:
-            self.rounding.state.assign(state)
-        if self.rate is not None:
-            own = len(self._trainable_variables) + len(self._non_trainable_variables)
-            if len(arrays) == own - 1:  # of a version without the variable: the configured rate
-                arrays[str(own - 1)] = ops.convert_to_numpy(self.rate)
-        super().load_own_variables(arrays)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)

@@ -13,10 +13,10 @@ from softbench.heads.exact import ExactScores
 from softbench.heads.targets import targets, without_padding
 from softbench.labels import check_values, check_weights, safe_ids
 from softbench.ops import is_concrete, read_once
-from softbench.state import Arguments, saved_arguments
+from softbench.state import Arguments, SavedGenerators, saved_arguments
 
 
-class Head(ExactScores):
+class Head(SavedGenerators, ExactScores):
     """Base class of the heads.
 
     A subclass writes `training_loss` and `prediction_scores`, and calls this class's `build`. One

@@ -9,7 +9,7 @@ from keras import ops
 
 from softbench.common import Tensor, check_positive
 from softbench.labels import check_integers, check_values, safe_ids
-from softbench.state import Arguments, saved_arguments
+from softbench.state import Arguments, SavedGenerators, saved_arguments
 
 
 class Samples(NamedTuple):
@@ -40,7 +40,7 @@ class Samples(NamedTuple):
         return list(zip(self.ids, self.log_expected_count, strict=True))
 
 
-class Sampler(keras.layers.Layer):
+class Sampler(SavedGenerators, keras.layers.Layer):
     """Base class of the proposals q.
 
     A subclass writes `_draw` and `_log_prob`, and `build` if it holds variables. `log_prob` must be
@@ -262,16 +262,6 @@ class Sampler(keras.layers.Layer):
         """Build for `table` if no head has done so."""
         if not self.built:
             self.build((table.units, table.kernel.shape[-1]), num_sampled, table)
-
-    def save_own_variables(self, store: dict) -> None:
-        super().save_own_variables(store)
-        # Keras leaves it out; without it a model that is loaded would draw its samples again.
-        store["seed_generator"] = ops.convert_to_numpy(self.seed_generator.state)
-
-    def load_own_variables(self, store: dict) -> None:
-        arrays = {key: store[key] for key in list(store.keys())}
-        self.seed_generator.state.assign(arrays.pop("seed_generator"))
-        super().load_own_variables(arrays)
 
     def get_build_config(self) -> None:
         """None: the head that holds the sampler builds it, with a table that cannot be saved."""
