@@ -285,19 +285,6 @@ def test_the_rate_is_saved(tmp_path):
     assert rows.get_config()["learning_rate"] == pytest.approx(0.07)
 
 
-def test_a_table_of_an_earlier_version_loads():
-    """Its file ends before the rate, which is that of the config."""
-    table, other = make_table(RowAdam(0.25)), make_table(RowAdam(0.25))
-    table.apply_row_gradients(np.zeros(1, "int32"), [np.ones((1, D), "f"), np.ones(1, "f")])
-    store = {}
-    table.save_own_variables(store)
-    del store[str(len(store) - 1)]
-    other.load_own_variables(store)
-    for a, b in zip(table.variables, other.variables, strict=True):
-        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
-    assert float(other.row_optimizer.learning_rate) == 0.25
-
-
 def test_bad_rates():
     scheduled = RowSGD(decay(0.1))
     assert isinstance(scheduled.learning_rate, schedules.ExponentialDecay)
