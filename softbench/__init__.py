@@ -1,14 +1,15 @@
 """Keras layers that replace `Dense(n)` and its softmax cross-entropy, for large n.
 
-Names are loaded when first used, so that `softbench.datasets` and the benchmark's own
-bookkeeping do not import Keras or a backend. What a saved model is made of is loaded with Keras,
-before or after: `keras.saving.load_model` finds it by its registered name.
+Names are loaded when first used, so that `softbench.datasets` and the benchmark's bookkeeping do
+not import Keras or a backend. The first use of a class, or the import of this package after Keras,
+registers all classes that Keras saves, so that `keras.saving.load_model` finds them.
 """
 
 import importlib
+import sys
 from typing import Any
 
-from softbench import registration
+from softbench.common import BACKENDS
 
 __version__ = "0.1.0"
 
@@ -33,7 +34,6 @@ _HOME = {
     "predictor": "softbench.prediction",
 }
 _MODULES = (
-    "callbacks",
     "datasets",
     "diagnostics",
     "distribution",
@@ -46,10 +46,17 @@ _MODULES = (
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
+_SAVED = ("metrics", "models", "prediction")  # with what these import: all that Keras saves
+
+
+def _register_saved() -> None:
+    for name in _SAVED:
+        importlib.import_module(f"softbench.{name}")
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
+        _register_saved()
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:
         return importlib.import_module(f"softbench.{name}")
@@ -60,4 +67,6 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-registration.register_after_keras()
+# On another backend `softbench.datasets` is of use all the same, and a head says what is wrong.
+if "keras" in sys.modules and sys.modules["keras"].config.backend() in BACKENDS:
+    _register_saved()

@@ -8,7 +8,7 @@ from keras import ops
 from softbench.common import PACKAGE
 from softbench.labels import check_weights
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.rates import check_optimizer, follow
+from softbench.rates import check_optimizer
 from softbench.state import saved_arguments
 
 
@@ -34,8 +34,9 @@ class Classifier(keras.Model):
     """`head(encoder(x))` with the usual `fit`, `evaluate` and `predict`.
 
     `fit` minimises the head's training loss; compile it with an optimizer and no loss. `evaluate`
-    returns the exact mean negative log-likelihood as `loss`, `perplexity`, and `precision_at_k` for
-    every k in `top_k`. `predict` returns the exact scores of all classes.
+    returns the exact negative log-likelihood as `loss`, `perplexity`, which is exp(loss), and
+    `precision_at_k` for every k in `top_k`: means over all that counts, by its weight, whatever the
+    batches. `predict` returns the exact scores of all classes.
 
     Args:
         encoder: a Keras model or layer, x -> hidden (..., d); or x -> a dict of `hidden` and what
@@ -189,8 +190,7 @@ class Classifier(keras.Model):
 
     def train_step(self, *args: Any) -> Any:
         check_optimizer(self)
-        data = self._with_labels(args[-1])
-        return super().train_step(*follow(self, args[:-1]), data)
+        return super().train_step(*args[:-1], self._with_labels(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
         return super().test_step(*args[:-1], self._with_labels(args[-1]))
@@ -205,23 +205,24 @@ class Classifier(keras.Model):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict:
         """`loss` of a training step (not a likelihood); all metrics of a test step."""
-        results = {"loss": self._loss_tracker.result()}
         if "losses" not in y_pred:
-            return results
+            return {"loss": self._loss_tracker.result()}
         weight = ops.reshape(y_pred["weight"], (-1,))
         counts = ops.not_equal(weight, 0)
         # The head has multiplied its losses by the weights.
         nll = ops.reshape(y_pred["losses"], (-1,))
         nll = ops.where(counts, nll / ops.where(counts, weight, 1.0), 0.0)
         self.perplexity.update_state(nll, weight)
+        # Keras has averaged over batches, whatever counts in each.
+        self._loss_tracker.reset_state()
+        self._loss_tracker.update_state(*self.perplexity.mean_and_weight())
         for metric in self.precisions:
             several = x.labels.shape[-1:] if self.head.multi_label else ()
             labels = ops.reshape(x.labels, (-1, *several))
             top_ids = ops.reshape(y_pred["top_ids"], (-1, max(self.top_k)))
             metric.update_state(labels, top_ids, weight)
-        for metric in (self.perplexity, *self.precisions):
-            results[metric.name] = metric.result()
-        return results
+        metrics = (self._loss_tracker, self.perplexity, *self.precisions)
+        return {metric.name: metric.result() for metric in metrics}
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self)}

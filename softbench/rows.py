@@ -29,9 +29,8 @@ class RowOptimizer:
     `use_ema` and `gradient_accumulation_steps` do not reach them; `Classifier` raises an error.
 
     Args:
-        learning_rate: a positive float; a `keras.optimizers.schedules.LearningRateSchedule` that
-            is called with the number of updates already made; or "model", the rate of the model's
-            own optimizer, or {"model": x}, x times that (see `follow`).
+        learning_rate: a positive float, or a `keras.optimizers.schedules.LearningRateSchedule`
+            that is called with the number of updates already made.
         clipnorm: None, or the most that the norm of the gradient of one variable may be, over all
             rows that the batch touched; a larger one is scaled down to it, as by Keras.
         clipvalue: None, or the most that an entry of the gradient may be in absolute value.
@@ -72,18 +71,11 @@ class RowOptimizer:
     @property
     def learning_rate(self) -> Any:
         """A Keras variable once a table is built, to be set at any time; or the schedule."""
-        return self.rate.now() if self.rate.schedule is None else self.rate.schedule
+        return self.rate.now()
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
         self.rate.set(value)
-
-    def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """With "model": take the rate that a Keras optimizer has now.
-
-        `Classifier` does so in each step, `callbacks.FollowLearningRate` before each batch.
-        """
-        self.rate.follow(optimizer)
 
     def create_slots(
         self, add_weight: Callable, variable: keras.Variable, dtype: str = "float32"

@@ -49,6 +49,29 @@ def check_one_replica(name: str, remedy: str) -> None:
         )
 
 
+class SavedGenerators:
+    """A layer that saves the states of its random number generators, which Keras leaves out.
+
+    Without them a loaded model would draw again what it has drawn before. It comes before the Keras
+    layer among the bases of a class.
+    """
+
+    def _generators(self) -> dict[str, keras.random.SeedGenerator]:
+        generator = keras.random.SeedGenerator
+        return {name: own for name, own in vars(self).items() if isinstance(own, generator)}
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)  # type: ignore[misc]
+        for name, generator in self._generators().items():
+            store[name] = ops.convert_to_numpy(generator.state)
+
+    def load_own_variables(self, store: Any) -> None:
+        arrays = {key: store[key] for key in list(store.keys())}
+        for name, generator in self._generators().items():
+            generator.state.assign(arrays.pop(name))
+        super().load_own_variables(arrays)  # type: ignore[misc]
+
+
 def saved_arguments(owner: Any) -> dict[str, Any]:
     """The constructor's arguments that the classes of `owner` list in `arguments`, for its config.
 

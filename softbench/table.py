@@ -22,7 +22,7 @@ from softbench.ops import (
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import add_state, check_one_replica, saved_arguments
+from softbench.state import SavedGenerators, add_state, check_one_replica, saved_arguments
 
 DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
 SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
@@ -30,7 +30,7 @@ INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ClassTable(keras.layers.Layer):
+class ClassTable(SavedGenerators, keras.layers.Layer):
     """`kernel` (n, d) and `bias` (n,), row-major on classes, and their scores.
 
     score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
@@ -92,7 +92,7 @@ class ClassTable(keras.layers.Layer):
         rounding.check(table_dtype, row_optimizer)
         self.table_dtype, self.seed = table_dtype, seed
         self.rounding: Any = None
-        self.bias = self.rate = None
+        self.bias = None
         self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
 
     def build(self, hidden_shape: tuple) -> None:
@@ -122,7 +122,7 @@ class ClassTable(keras.layers.Layer):
                 self.rounding = rounding.generator(self.seed)
                 rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
-            self.rate = self.row_optimizer.rate.attach(self)  # the last: older files end before it
+            self.row_optimizer.rate.attach(self)
 
     @property
     def class_variables(self) -> list[keras.Variable]:
@@ -230,15 +230,10 @@ class ClassTable(keras.layers.Layer):
         return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
 
     def check_replicas(self) -> None:
-        """Raise a ValueError before a training step whose row updates replicas would not share.
-
-        Or which has no learning rate for them.
-        """
+        """Raise a ValueError before a training step whose row updates replicas would not share."""
         if self.row_optimizer is not None:
             remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
             check_one_replica("row_optimizer", remedy)
-            if self.trainable:
-                self.row_optimizer.rate.check()
 
     def apply_row_gradients(
         self,
@@ -277,21 +272,6 @@ class ClassTable(keras.layers.Layer):
         self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
         if on_change is not None:
             on_change(self, changed, old_rows, self.rows(changed), **further)
-
-    def save_own_variables(self, store: dict) -> None:
-        super().save_own_variables(store)
-        if self.rounding is not None:  # which Keras leaves out
-            store["seed_generator"] = ops.convert_to_numpy(self.rounding.state)
-
-    def load_own_variables(self, store: dict) -> None:
-        arrays = {key: store[key] for key in list(store.keys())}
-        if (state := arrays.pop("seed_generator", None)) is not None:
-            self.rounding.state.assign(state)
-        if self.rate is not None:
-            own = len(self._trainable_variables) + len(self._non_trainable_variables)
-            if len(arrays) == own - 1:  # of a version without the variable: the configured rate
-                arrays[str(own - 1)] = ops.convert_to_numpy(self.rate)
-        super().load_own_variables(arrays)
 
     def compute_output_shape(self, hidden_shape: tuple) -> tuple:
         return (*hidden_shape[:-1], self.units)

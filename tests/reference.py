@@ -250,17 +250,6 @@ def of_several(loss, scores, labels, weight=None, total=False, noise=False):
     return result
 
 
-def focal(loss, gamma):
-    """(1 - p)^gamma (-log p) of losses -log p."""
-    return (1 - np.exp(-loss)) ** gamma * loss
-
-
-def focal_gradient(loss, gamma):
-    """d focal / d loss: gamma (1 - p)^(gamma - 1) p (-log p) + (1 - p)^gamma."""
-    p = np.exp(-loss)
-    return gamma * (1 - p) ** (gamma - 1) * p * loss + (1 - p) ** gamma
-
-
 def smoothed_loss(scores, labels, epsilon):
     """(B,): cross-entropy with (1 - epsilon) on the label and epsilon / n on every class."""
     target = np.full(scores.shape, epsilon / scores.shape[1])

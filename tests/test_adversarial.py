@@ -12,7 +12,6 @@ from conftest import assert_drawn_from, compiled, to_numpy
 
 from softbench import NegativeSampling, SampledSoftmax, datasets, samplers
 from softbench.bench.job import Job
-from softbench.callbacks import RefitTree
 from softbench.experiments.tree_fit import page as report_tree
 from softbench.experiments.tree_fit import run as tree_task
 from softbench.samplers import AdversarialTree
@@ -413,20 +412,22 @@ def test_likelihood_survives_saving(tmp_path):
     assert before == pytest.approx(other.log_likelihood(x, labels), abs=1e-5)
 
 
-def test_refit_follows_the_encoder_and_traces_nothing_again():
+def test_a_fit_to_an_encoder_that_trains_traces_nothing_again():
     x, labels = hierarchy(256)
     x, labels = x.astype("float32"), labels.astype("int32")
     encoder, head, model = make_model(fitted())
     calls, draw, states = [], head.draw, []
     object.__setattr__(head, "draw", lambda *a, **k: calls.append(1) or draw(*a, **k))
 
-    class Record(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            states.append((to_numpy(head.sampler.nodes), encoder.predict(x, verbose=0)))
-            calls.append(epoch)
+    def begin(epoch, logs=None):
+        hidden = encoder.predict(x, verbose=0)
+        if epoch == 2:
+            head.sampler.fit(hidden, labels, 16, verbose=0)
+        states.append((to_numpy(head.sampler.nodes), hidden))
+        calls.append(epoch)
 
-    refit = RefitTree(head, encoder, x, labels, every=2)
-    model.fit([x, labels], batch_size=64, epochs=3, verbose=0, callbacks=[refit, Record()])
+    refit = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    model.fit([x, labels], batch_size=64, epochs=3, verbose=0, callbacks=[refit])
     assert calls[calls.index(1) :] in ([1, 2], [1, 1, 2]) or calls[-2:] == [1, 2]
     np.testing.assert_array_equal(states[0][0], states[1][0])
     assert not np.allclose(states[1][0], states[2][0])
@@ -508,7 +509,6 @@ def test_bad_points_and_options():
     built = build(fitted())
     rejects("`num_classes`", built.fit, x, labels, 17)
     rejects("features", built.sample, None, keras.ops.zeros((2, 3)), 3)
-    rejects("`head`", RefitTree, SampledSoftmax(16, "uniform"), None, x, labels)
 
 
 def test_directions_of_many_nodes_are_those_of_their_covariances():

@@ -18,12 +18,10 @@ DEFAULTS = {
     "ClassTable": TABLE | {"row_optimizer": None},
     "FullSoftmax": TABLE
     | {"class_chunk": None, "regularizer_alpha": 0.0, "label_smoothing": 0.0}
-    | {"focal_gamma": 0.0}
     | {"ignore_index": None, "multi_label": None, "max_valid": None},
     "SampledSoftmax": TABLE
     | DRAWN
-    | {"sampler": None, "correct_true_logit": False, "label_smoothing": 0.0}
-    | {"focal_gamma": 0.0},
+    | {"sampler": None, "correct_true_logit": False, "label_smoothing": 0.0},
     "NoiseContrastive": DRAWN
     | {"sampler": "unigram", "objective": "binary", "remove_accidental_hits": False}
     | {"learn_log_partition": False, "regularizer_alpha": 0.0, "regularizer_samples": None},

@@ -10,7 +10,6 @@ import pytest
 import softbench
 
 MODULES = [
-    "callbacks",
     "classifier",
     "heads.full",
     "heads.negative_sampling",

@@ -419,7 +419,7 @@ def test_classifier(weighted, tmp_path):
     assert np.all(np.isfinite(history["loss"]))
     x, y = data(30, seed=1)
     weight = np.random.default_rng(1).integers(0, 3, 30).astype("float32") if weighted else None
-    results = model.evaluate(x, y, batch_size=30, sample_weight=weight, verbose=0, return_dict=True)
+    results = model.evaluate(x, y, batch_size=8, sample_weight=weight, verbose=0, return_dict=True)
     assert results["loss"] < before["loss"]
     hidden = to_numpy(model.encoder(x))
     nll = numpy_nll(model.head, hidden, y)

@@ -19,7 +19,6 @@ PACKAGE = Path(softbench.__file__).parent
 # From the ground up; a room imports from itself and from those below it.
 ROOMS = (
     ("common", "commands"),
-    ("registration",),
     ("ops",),
     ("labels", "distribution"),
     ("state", "partition", "losses", "metrics", "datasets"),
@@ -27,7 +26,7 @@ ROOMS = (
     ("rows",),
     ("table",),
     ("samplers",),
-    ("heads", "diagnostics", "callbacks", "models"),
+    ("heads", "diagnostics", "models"),
     ("classifier", "serving"),
     ("prediction",),
     ("bench",),

@@ -7,6 +7,7 @@ from conftest import BACKEND, compiled, rejects, slow_but, to_numpy
 from head_zoo import HEADS, D, N, built, numpy_nll
 
 from softbench import AugmentReduce, Classifier, FullSoftmax, SampledSoftmax
+from softbench.metrics import Perplexity
 
 RNG = np.random.default_rng(4)
 HIDDEN = RNG.normal(size=(2, 4, D)).astype("float32")
@@ -61,6 +62,32 @@ def test_ignored_labels_in_a_classifier():
     rejects("labels", model.fit, HIDDEN, np.where(THERE, LABELS, -2), verbose=0)
     assert FullSoftmax.from_config(model.head.get_config()).ignore_index == -1
     rejects("ignore_index", FullSoftmax, N, ignore_index="-1")
+
+
+def test_what_counts_in_uneven_batches():
+    """Sequences of 4 to 0 steps: a classifier's loss is a mean over steps, not over batches.
+
+    That of another model is Keras' mean over batches; `Perplexity` of its losses is that of steps.
+    """
+    steps = np.arange(4) < np.array([4, 4, 1, 0, 3])[:, None]
+    hidden = RNG.normal(size=(5, 4, D)).astype("float32")
+    labels = np.where(steps, RNG.integers(0, N, (5, 4)), -1).astype("int32")
+    encoder = keras.Sequential([keras.Input((4, D)), keras.layers.Identity()])
+    model = Classifier(encoder, FullSoftmax(N, ignore_index=-1), top_k=())
+    model.compile("sgd")
+    fit = {"validation_data": (hidden, labels), "validation_batch_size": 2, "verbose": 0}
+    last = model.fit(hidden, labels, batch_size=2, epochs=2, **fit).history["val_loss"][-1]
+    nll = numpy_nll(model.head, hidden[steps], labels[steps]).mean()
+    for size in (1, 2, 5):
+        found = model.evaluate(hidden, labels, batch_size=size, verbose=0, return_dict=True)
+        assert found["loss"] == pytest.approx(nll, rel=1e-5)
+        assert found["perplexity"] == pytest.approx(np.exp(nll), rel=1e-5)
+    assert last == pytest.approx(nll, rel=1e-5)
+    x, y = keras.Input((4, D)), keras.Input((4,), dtype="int32")
+    plain = keras.Model([x, y], model.head(x, y))
+    perplexity = Perplexity()
+    perplexity.update_state(plain.predict([hidden, labels], verbose=0), labels >= 0)
+    assert float(perplexity.result()) == pytest.approx(np.exp(nll), rel=1e-5)
 
 
 def test_labels_wider_than_the_step_are_not_taken_for_padding():

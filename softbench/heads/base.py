@@ -11,7 +11,7 @@ from softbench.common import Tensor, check_positive
 from softbench.heads import compact, inputs, positives
 from softbench.heads.exact import ExactScores
 from softbench.ops import read_once
-from softbench.state import Arguments, saved_arguments
+from softbench.state import Arguments, SavedGenerators, saved_arguments
 from softbench.targets import (
     PADDING,
     Targets,
@@ -23,7 +23,7 @@ from softbench.targets import (
 )
 
 
-class Head(ExactScores):
+class Head(SavedGenerators, ExactScores):
     """Base class of the heads.
 
     A subclass writes `training_loss` and `prediction_scores`, and calls this class's `build`. One

@@ -5,10 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads import positives
-from softbench.heads.positives import check_focal, check_smoothing
+from softbench.heads.positives import check_smoothing
 from softbench.heads.table_head import TableHead
 from softbench.ops import read
 from softbench.table import DENSE_CLASSES
@@ -44,9 +43,6 @@ class FullSoftmax(TableHead):
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
             over all classes, as in Keras' cross-entropies; for the mean score a step passes over
             the rows once more.
-        focal_gamma: gamma of (1 - p_label)^gamma, which multiplies the loss of every label in
-            training: hard examples count more (`losses.focal`, as in Keras'
-            `CategoricalFocalCrossentropy`). The exact likelihood of `evaluate` has no such factor.
         use_bias, normalize, temperature, absolute, kernel_initializer, bias_initializer: of the
             `ClassTable`.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
@@ -55,8 +51,7 @@ class FullSoftmax(TableHead):
 
     Raises:
         ValueError: if `class_chunk` is not None or positive, `regularizer_alpha` is negative, or
-            `label_smoothing` is not in [0, 1), or not 0 with `absolute` or `multi_label`; if
-            `focal_gamma` is negative, or not 0 with `label_smoothing`.
+            `label_smoothing` is not in [0, 1), or not 0 with `absolute` or `multi_label`.
 
     Example:
         >>> head = softbench.FullSoftmax(4, kernel_initializer="zeros")
@@ -65,7 +60,7 @@ class FullSoftmax(TableHead):
         [1.3863, 1.3863]
     """
 
-    arguments = ("class_chunk", "regularizer_alpha", "label_smoothing", "focal_gamma")
+    arguments = ("class_chunk", "regularizer_alpha", "label_smoothing")
     takes_several_labels = True
 
     def __init__(
@@ -79,7 +74,6 @@ class FullSoftmax(TableHead):
         regularizer_alpha: float = 0.0,
         row_optimizer: None = None,
         label_smoothing: float = 0.0,
-        focal_gamma: float = 0.0,
         **kwargs: Any,
     ) -> None:
         if row_optimizer is not None:
@@ -91,7 +85,6 @@ class FullSoftmax(TableHead):
             check_positive(class_chunk=class_chunk)
         check_number(0, regularizer_alpha=regularizer_alpha)
         check_smoothing(label_smoothing, kwargs.get("multi_label"))
-        check_focal(focal_gamma, label_smoothing)
         if label_smoothing and absolute:
             raise ValueError(
                 "`label_smoothing` must be 0 with absolute=True, whose mean score is not linear. "
@@ -102,7 +95,6 @@ class FullSoftmax(TableHead):
         self.class_chunk = class_chunk
         self.regularizer_alpha = regularizer_alpha
         self.label_smoothing = label_smoothing
-        self.focal_gamma = focal_gamma
 
     def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
         labels, label_weight = targets.labels, targets.label_weight
@@ -122,16 +114,13 @@ class FullSoftmax(TableHead):
             own = self.table.scores(hidden, labels if several else ops.expand_dims(labels, -1))
             true = own if several else own[:, 0]
         if several:
-            of_labels = self._focal(positives.softmax_losses(true, log_z, labels))
+            of_labels = positives.softmax_losses(true, log_z, labels)
             loss = reduced(of_labels, label_weight, self.multi_label)
         else:
-            loss = self._focal(log_z - true)
+            loss = log_z - true
         if self.label_smoothing:
             loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
         return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss
-
-    def _focal(self, loss: Tensor) -> Tensor:
-        return losses.focal(loss, self.focal_gamma) if self.focal_gamma else loss
 
     def _mean_score(self, hidden: Tensor) -> Tensor:
         """The mean (B,) of the scores of all classes, from the mean of their rows."""

@@ -38,16 +38,6 @@ def check_smoothing(label_smoothing: float, multi_label: Any) -> None:
         )
 
 
-def check_focal(focal_gamma: float, label_smoothing: float) -> None:
-    """Raise a ValueError unless `focal_gamma` is 0 or more, and one of the two is 0."""
-    check_number(0, focal_gamma=focal_gamma)
-    if focal_gamma and label_smoothing:
-        raise ValueError(
-            "`focal_gamma` must be 0 with `label_smoothing`, whose loss is not one of the label "
-            f"alone. Received: focal_gamma={focal_gamma}, label_smoothing={label_smoothing}"
-        )
-
-
 def each(
     objective: Callable, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]
 ) -> Tensor:

@@ -6,7 +6,7 @@ import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
-from softbench.heads.positives import check_focal, check_smoothing
+from softbench.heads.positives import check_smoothing
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
 
@@ -30,8 +30,6 @@ class SampledSoftmax(SampledHead):
         remove_accidental_hits: mask draws that equal the label, or one of several labels.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i) over all
             classes; the mean score is estimated by (o_t + sum_j o_j / E[count_j]) / n.
-        focal_gamma: gamma of (1 - p_label)^gamma, which multiplies the loss of every label in
-            training: hard examples count more. p is the estimate exp(-loss), see `losses.focal`.
         row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
         kernel_initializer, bias_initializer: Keras initializers.
         seed: of the draws.
@@ -41,8 +39,7 @@ class SampledSoftmax(SampledHead):
 
     Raises:
         ValueError: if `num_sampled` < 1, the sampler is unknown, or `label_smoothing` is not in
-            [0, 1), or not 0 where the label may be among the draws or with `multi_label`; if
-            `focal_gamma` is negative, or not 0 with `label_smoothing`.
+            [0, 1), or not 0 where the label may be among the draws or with `multi_label`.
 
     Example:
         >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
@@ -52,7 +49,7 @@ class SampledSoftmax(SampledHead):
         (2, 1000)
     """
 
-    arguments = ("correct_true_logit", "label_smoothing", "focal_gamma")
+    arguments = ("correct_true_logit", "label_smoothing")
 
     def __init__(
         self,
@@ -70,11 +67,9 @@ class SampledSoftmax(SampledHead):
         bias_initializer: Any = "zeros",
         seed: int | None = None,
         label_smoothing: float = 0.0,
-        focal_gamma: float = 0.0,
         **kwargs: Any,
     ) -> None:
         check_smoothing(label_smoothing, kwargs.get("multi_label"))
-        check_focal(focal_gamma, label_smoothing)
         if label_smoothing and (correct_true_logit or not remove_accidental_hits):
             raise ValueError(
                 "`label_smoothing` must be 0 with correct_true_logit=True or "
@@ -102,15 +97,12 @@ class SampledSoftmax(SampledHead):
         self.exclude_labels = not correct_true_logit
         self.needs_counts = correct_true_logit
         self.label_smoothing = label_smoothing
-        self.focal_gamma = focal_gamma
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
         arguments = (true_logit, sampled[0], true_count, draw.log_expected_count)
         loss = losses.sampled_softmax(*arguments)
-        if self.focal_gamma:
-            return losses.focal(loss, self.focal_gamma)
         if not self.label_smoothing:
             return loss
         gap = true_logit - losses.mean_logit(*arguments, num_classes=self.units)

@@ -17,7 +17,6 @@ from softbench.losses.binary import (
 from softbench.losses.draws import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
 from softbench.losses.softmax import (
     augment_reduce,
-    focal,
     hinge,
     mean_logit,
     nce_ranking,
@@ -29,7 +28,6 @@ __all__ = [
     "LARGEST_LOG_WEIGHT",
     "augment_reduce",
     "correct",
-    "focal",
     "gbce",
     "gbce_beta",
     "hinge",

@@ -48,31 +48,6 @@ def _cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
     return -ops.log_softmax(logits, axis=-1)[:, 0]
 
 
-def focal(loss: Tensor, gamma: float) -> Tensor:
-    """The focal loss (1 - p)^gamma (-log p), p = exp(-loss): easy examples weigh little.
-
-    Of the full softmax's loss p is the probability of the label, and of a sampled one its estimate
-    among the label and the draws. The gradient is that of both factors.
-
-    Args:
-        loss: of any shape, -log p.
-        gamma: 0 changes nothing.
-
-    Returns:
-        As `loss`; 0 where it is 0.
-
-    Reference: Lin et al. (2017), eq. 4.
-
-    Example:
-        >>> loss = softbench.losses.focal(np.array([np.log(4.0)], "float32"), 2.0)
-        >>> round(float(loss[0]), 4)  # (3 / 4)^2 log 4
-        0.7798
-    """
-    hard = loss > 0
-    safe = ops.where(hard, loss, 1.0)  # a power below 1 has no gradient at 0
-    return ops.where(hard, safe * ops.power(-ops.expm1(-safe), gamma), 0.0 * loss)
-
-
 def mean_logit(
     true_logit: Tensor,
     sampled_logits: Tensor,

@@ -46,10 +46,15 @@ class WeightedMean(keras.metrics.Metric):
         self._add(0, ops.sum(ops.where(weight > 0, values, 0.0) * weight))
         self._add(2, ops.sum(weight))
 
-    def result(self) -> Tensor:
+    def mean_and_weight(self) -> tuple[Tensor, Tensor]:
+        """The mean of all values, 0 without any, and the sum of their weights."""
         total = self._sums[0] + self._sums[1]
         weight = self._sums[2] + self._sums[3]
-        return ops.where(weight > 0, total / ops.where(weight > 0, weight, 1.0), 0.0)
+        mean = ops.where(weight > 0, total / ops.where(weight > 0, weight, 1.0), 0.0)
+        return mean, weight
+
+    def result(self) -> Tensor:
+        return self.mean_and_weight()[0]
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -89,7 +94,8 @@ class Perplexity(PredictiveLogLikelihood):
         super().__init__(name, dtype)
 
     def result(self) -> Tensor:
-        return ops.where(self._sums[2] > 0, ops.exp(-super().result()), 0.0)
+        mean, weight = self.mean_and_weight()
+        return ops.where(weight > 0, ops.exp(mean), 0.0)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

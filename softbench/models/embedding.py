@@ -6,7 +6,6 @@ Shape letters: B batch, d units, v rows; ids have the shape (B, ...).
 from typing import Any
 
 import keras
-import numpy as np
 from keras import layers, ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
@@ -87,9 +86,7 @@ class RowEmbedding(layers.Layer):
         integers = {"initializer": "zeros", "dtype": "int32", "trainable": False}
         self.last_ids = self.add_weight(name="last_ids", shape=tuple(ids_shape), **integers)
         self.pending = self.add_weight(name="pending", shape=(), **integers)
-        # Of the step whose update is pending; -1 in a file of a version that did not keep it.
-        start = keras.initializers.Constant(-1.0)
-        self.rate = add_state(self, "rate", initializer=start)
+        self.rate = add_state(self, "rate")  # of the step whose update is pending
 
     def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = ops.cast(ids, "int32")
@@ -118,14 +115,9 @@ class RowEmbedding(layers.Layer):
         """Makes the update of the last training batch, unless it has been made."""
         ids = ops.reshape(read(self.last_ids), (-1,))
         gradient = ops.reshape(ops.stop_gradient(read(self.row_gradient)), (-1, self.dim))
-        now = self.table.row_optimizer.rate.at(self.table.iterations)
-        rate = ops.where(read(self.rate) < 0, now, read(self.rate))
-        self.table.apply_row_gradients(ids, [gradient], when=read(self.pending) > 0, rate=rate)
+        pending = read(self.pending) > 0
+        self.table.apply_row_gradients(ids, [gradient], when=pending, rate=read(self.rate))
         self.pending.assign(0)
-
-    def load_own_variables(self, store: dict) -> None:
-        arrays = {key: store[key] for key in list(store.keys())}
-        super().load_own_variables({"3": np.array(-1.0, "float32"), **arrays})
 
     @property
     def trainable(self) -> bool:

@@ -9,11 +9,11 @@ from softbench.common import Tensor, check_positive
 from softbench.groups import of_every_example
 from softbench.labels import check_integers, check_values, safe_ids
 from softbench.samplers.proposal import Proposal, Samples
-from softbench.state import Arguments, saved_arguments
+from softbench.state import Arguments, SavedGenerators, saved_arguments
 from softbench.targets import Targets
 
 
-class Sampler(keras.layers.Layer):
+class Sampler(SavedGenerators, keras.layers.Layer):
     """Base class of the samplers.
 
     A subclass writes `propose`, and `build` if it holds variables; `observe` if it learns from the
@@ -211,16 +211,6 @@ class Sampler(keras.layers.Layer):
         """Build for `table` if no head has done so."""
         if not self.built:
             self.build((table.units, table.kernel.shape[-1]), num_sampled, table)
-
-    def save_own_variables(self, store: dict) -> None:
-        super().save_own_variables(store)
-        # Keras leaves it out; without it a model that is loaded would draw its samples again.
-        store["seed_generator"] = ops.convert_to_numpy(self.seed_generator.state)
-
-    def load_own_variables(self, store: dict) -> None:
-        arrays = {key: store[key] for key in list(store.keys())}
-        self.seed_generator.state.assign(arrays.pop("seed_generator"))
-        super().load_own_variables(arrays)
 
     def get_build_config(self) -> None:
         """None: the head that holds the sampler builds it, with a table that cannot be saved."""
