@@ -50,10 +50,10 @@ DEFAULTS = {
     "maclaurin": RANDOM,
     "positive": RANDOM | {"orthogonal": True},
     "codebook": {"num_codewords": 128, "quantizer": "residual", "within_cell": "weights"}
-    | {"window": 32, "counts": None, "counts_power": 1.0, "prior": None, "prior_power": 1.0}
+    | {"window": 32, "counts": None, "prior": None, "prior_power": 1.0}
     | {"refresh_every": 20, "share_draws": False, "seed": None},
-    "top_and_tail": {"num_top": 256, "num_candidates": None, "groups": 16, "top": "codebook"}
-    | {"counts": None, "tail": None, "own_tails": True, "seed": None},
+    "top_and_tail": {"num_top": 256, "num_candidates": None, "share_draws": 16}
+    | {"top": "codebook", "counts": None, "tail": None, "seed": None},
     "adversarial": {"num_components": 16, "regularization": 0.1, "max_alternations": 30}
     | {"max_points_per_node": None, "share_draws": False},
 }

@@ -9,6 +9,7 @@ from keras import ops
 
 import softbench
 from softbench import BucketedSoftmax, FullSoftmax, NegativeSampling, losses
+from softbench.targets import Targets
 
 N, D, B = 13, 4, 6
 
@@ -39,8 +40,9 @@ def test_gbce_head(rng):
     again = NegativeSampling.from_config(head.get_config())
     assert (again.objective_name, again.t, again.num_sampled) == ("gbce", 0.5, 5)
     hidden, labels = rng.normal(size=(B, D)).astype("float32"), rng.integers(0, N, B)
-    draw = head.draw(ops.convert_to_tensor(hidden), ops.convert_to_tensor(labels))[0]
-    head.draw = lambda *_: [draw]
+    targets = Targets(ops.cast(ops.convert_to_tensor(labels), "int32"))
+    ((draw,),) = head.draw(ops.convert_to_tensor(hidden), targets)
+    head.draw = lambda *_: [[draw]]
     kernel, bias = to_numpy(head.table.kernel), to_numpy(head.table.bias)
     scores = reference.scores(hidden, kernel, bias)
     ids = np.broadcast_to(to_numpy(draw.ids), (B, 5))

@@ -9,6 +9,7 @@ from conftest import assert_drawn_from, compiled, reference_features, thorough_b
 
 from softbench import ClassTable, NoiseContrastive, RowSGD, samplers
 from softbench.samplers.kernel import maclaurin, positive, rff, sorf
+from softbench.targets import Targets
 
 N, D, NU = 40, 6, 0.8
 MAPS = {
@@ -69,6 +70,7 @@ def test_redraw_at_each_refresh(name):
     hidden, labels = rng.normal(size=(2, D)).astype("float32"), np.array([3, 7], "int32")
 
     def function(hidden, labels):
+        sampler.observe(table, Targets(labels))
         others = sampler.sample(table, hidden, 2000, labels)
         return others, sampler.log_prob(table, hidden, labels=labels)
 
@@ -82,7 +84,7 @@ def test_redraw_at_each_refresh(name):
             assert_drawn_from(row, own)
     same = [np.array_equal(a, b) for a, b in itertools.pairwise(seen)]
     assert same == [True, True, False, True, True]
-    for variable, value in zip(sampler._followers(), sampler._computed(table), strict=True):
+    for variable, value in zip(sampler._sums_and_weights(), sampler._computed(table), strict=True):
         np.testing.assert_allclose(to_numpy(variable), to_numpy(value), rtol=1e-4, atol=1e-4)
     assert samplers.get(samplers.serialize(sampler)).redraw
 

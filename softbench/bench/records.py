@@ -161,12 +161,12 @@ def sampler_name(method: Mapping) -> str | None:
 
 
 def sampler_kinds(record: Mapping) -> dict[str, str | None]:
-    """Returns {method: what q of its sampler depends on, or the sampler's name; None without one}.
+    """Returns {method: what q of its sampler depends on}, None without one of softbench's samplers.
 
-    Of a sampler that softbench does not have, it is what the record says.
+    Records of some versions have it as a field.
     """
-    named = {name: sampler_name(method) for name, method in record["config"]["methods"].items()}
-    kinds = {name: _KINDS.get(sampler, sampler) for name, sampler in named.items()}
+    methods = record["config"]["methods"]
+    kinds = {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
     return kinds | record.get("sampler_kinds", {})
 
 
