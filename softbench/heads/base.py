@@ -14,6 +14,7 @@ from softbench.heads.targets import targets, without_padding
 from softbench.labels import check_values, check_weights, safe_ids
 from softbench.ops import is_concrete, read_once
 from softbench.state import Arguments, saved_arguments
+from softbench.table import deserialized
 
 
 class Head(ExactScores):
@@ -57,6 +58,7 @@ class Head(ExactScores):
     def __init__(
         self,
         units: int,
+        *,
         ignore_index: int | None = None,
         multi_label: str | None = None,
         max_valid: int | float | None = None,
@@ -236,3 +238,9 @@ class Head(ExactScores):
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Head":
+        if "table" in config:
+            config = {**config, "table": deserialized(config["table"], cls.__name__)}
+        return super().from_config(config)

@@ -12,10 +12,10 @@ from softbench.heads import inputs, positives, retrieval
 from softbench.heads.draws import in_order, joined, of_all_examples, of_present
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
-from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.state import Arguments
+from softbench.table import Table
 
 
 class SampledHead(TableHead):
@@ -40,16 +40,35 @@ class SampledHead(TableHead):
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "uniform",
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
         remove_accidental_hits: bool = True,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        tied = kwargs.pop("tied", False)  # of a saved head
-        super().__init__(units, **kwargs)
-        self.table.seed = seed
+        super().__init__(
+            units,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            seed=seed,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            **kwargs,
+        )
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
         self.num_sampled = int(num_sampled)
@@ -58,34 +77,6 @@ class SampledHead(TableHead):
         self.seed = seed
         if self.multi_label:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        self.tie: Tie | None = None
-        if tied:
-            self.tie_rows()
-
-    def tie_rows(self) -> None:
-        """Let an input layer read the rows too: `TiedEmbedding` calls it before the head is built.
-
-        Their updates then wait for the gradients of that layer, see `Tie`.
-        """
-        if self.built:
-            raise ValueError(
-                "`head` must not be built before the `TiedEmbedding` of a table with a "
-                f"`row_optimizer` is made. Received: {self.name}, built"
-            )
-        self.tie = Tie(self.dtype_policy)
-
-    def update_rows(self) -> None:
-        """With a `TiedEmbedding` and a `row_optimizer`: make the update of the last training step.
-
-        Every call of the head or of the embedding makes it first; only code that reads
-        `head.table.kernel` itself needs to call this.
-        """
-        if tie := self._joined():
-            tie.update(self.table, self.follower(), between_steps=True)
-
-    def follower(self) -> Sampler | None:
-        """The sampler, if it is to be told which rows were updated."""
-        return self.sampler if self.sampler.follows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
@@ -93,16 +84,20 @@ class SampledHead(TableHead):
             positives.check_counts_known(self.sampler)
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
-        if self.tie is not None:
-            self.tie.build_for(self, hidden_shape)
+        if self.sampler.follows:
+            self.table.add_tracker(self.sampler)
+        if self.table.tie is not None:
+            self.table.tie.build_for(self, hidden_shape)
 
-    def begin(self, training: bool) -> None:
-        if tie := self._joined():
-            tie.enter(self.table, self.follower(), training)
-
-    def _joined(self) -> Tie | None:
-        """The tie, once an input layer has read the rows of a table with a `row_optimizer`."""
-        return self.tie if self.tie is not None and self.tie.input_side.built else None
+    def check_tied(self) -> None:
+        for name in ("multi_label", "max_valid"):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None for a head with a `row_optimizer` and a "
+                    "`TiedEmbedding`; with `row_optimizer=None` it may be given. "
+                    f"Received: {name}={value!r}"
+                )
 
     def call(
         self,
@@ -206,10 +201,7 @@ class SampledHead(TableHead):
             sets = [rows[:1], *([next(rest) for _ in own] for own in blocks)]
             return self._losses_and_state(hidden, labels, draws, sets, **side)
 
-        tie = self._joined()
-        hold = tie.hold if tie else None
-        arguments = (self.table, id_sets, losses, weight, self.follower(), hold)
-        result, state = row_losses(*arguments)
+        result, state = row_losses(self.table, id_sets, losses, weight)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
@@ -284,5 +276,4 @@ class SampledHead(TableHead):
         return {**side, "features": inputs.spread_present(features, weight)}
 
     def get_config(self) -> dict:
-        config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
-        return config if self.tie is None else {**config, "tied": True}
+        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
