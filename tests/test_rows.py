@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import compiled, on_table, to_numpy
 
 from softbench import ClassTable, NoiseContrastive, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
 
@@ -176,8 +176,16 @@ def data(n=N, size=24):
 HEADS = {
     "per example": lambda o: SampledSoftmax(N, "uniform", 6, row_optimizer=o, seed=1),
     "shared": lambda o: SampledSoftmax(N, SHARED, 6, row_optimizer=o, seed=1),
-    "scores": lambda o: SampledSoftmax(
-        N, SHARED, 6, row_optimizer=o, seed=1, normalize=True, absolute=True, temperature=0.3
+    "scores": lambda o: on_table(
+        SampledSoftmax,
+        N,
+        SHARED,
+        6,
+        row_optimizer=o,
+        seed=1,
+        normalize=True,
+        absolute=True,
+        temperature=0.3,
     ),
     "no bias": lambda o: SampledSoftmax(
         N, "uniform", 6, row_optimizer=o, seed=1, use_bias=False, correct_true_logit=True
@@ -189,8 +197,8 @@ HEADS = {
         row_optimizer=o,
         seed=1,
         learn_log_partition=True,
-        regularizer_alpha=0.1,
-        regularizer_samples=4,
+        regularization=0.1,
+        regularization_samples=4,
     ),
 }
 

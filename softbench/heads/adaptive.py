@@ -60,8 +60,15 @@ class AdaptiveSoftmax(Head):
         ValueError: on cutoffs, counts, `div_value` < 1 or `tail_capacity` that are not as said.
     """
 
-    arguments = ("cutoffs", "div_value", "counts", "tail_capacity", "use_bias")
-    arguments += ("kernel_initializer", "bias_initializer")
+    arguments = (
+        "cutoffs",
+        "use_bias",
+        "kernel_initializer",
+        "bias_initializer",
+        "div_value",
+        "counts",
+        "tail_capacity",
+    )
 
     def __init__(
         self,

@@ -42,8 +42,12 @@ class TableHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        options = {"use_bias": use_bias, "normalize": normalize, "temperature": temperature}
-        options["row_optimizer"] = row_optimizer
+        options: dict[str, Any] = {
+            "use_bias": use_bias,
+            "normalize": normalize,
+            "temperature": temperature,
+            "row_optimizer": row_optimizer,
+        }
         check_table(units, table, options, kwargs)
         super().__init__(units if table is None else table.units, **kwargs)
         if table is None:
