@@ -1,9 +1,12 @@
-"""Models that an earlier version saved load in this one, and return what they returned then.
+"""Models that another process saved load in this one, and return what they returned then.
 
-The files of `tests/data` were written by commit bb1849f, before the samplers moved to folders of
-their own: `kernel_tensorflow` with TensorFlow (normalised vectors; half unigram, half random
-Fourier features; RowAdam), `tree_jax` with JAX (a `Classifier` with negative sampling from an
-adversarial tree; RowAdagrad). The .npz beside each holds data and what the model returned.
+The files of `tests/data` are `kernel_tensorflow`, written with TensorFlow (normalised vectors; half
+unigram, half random Fourier features; RowAdam), and `tree_jax`, with JAX (a `Classifier` with
+negative sampling from an adversarial tree; RowAdagrad). The .npz of each holds data and what the
+model returned. A change of what is saved has to be noted in CHANGELOG.md; this writes them anew:
+
+    PYTHONPATH=. .venv/bin/python tests/test_saved_models.py
+    KERAS_BACKEND=jax PYTHONPATH=. .venv-jax/bin/python tests/test_saved_models.py
 """
 
 import re
@@ -18,7 +21,7 @@ import pytest
 from conftest import BACKEND, slow_but
 
 import softbench
-from softbench import Classifier, NegativeSampling, SampledSoftmax
+from softbench import Classifier, NegativeSampling, RowAdagrad, RowAdam, SampledSoftmax
 from softbench.samplers import REGISTRY
 
 DATA = Path(__file__).parent / "data"
@@ -109,3 +112,48 @@ def test_tree_model(tmp_path):
     for name in ("loss", "perplexity", "precision_at_1", "precision_at_3"):
         assert found[name] == pytest.approx(float(known[name]), rel=1e-5), name
     model.fit(known["x"], known["y"], batch_size=50, epochs=1, verbose=0)
+
+
+N, D, WIDTH = 23, 4, 6
+
+
+def data():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, N, 200).astype("int32")
+    x = rng.normal(size=(N, WIDTH))[y] + rng.normal(0, 0.3, (200, WIDTH))
+    return x.astype("float32"), y
+
+
+def write_kernel_model():
+    x, y = data()
+    counts = np.bincount(y, minlength=N) + 1
+    unigram = {"class_name": "unigram", "config": {"counts": counts.tolist(), "power": 0.75}}
+    kernel = {"num_features": 8, "nu": 2.0, "block_size": 2, "seed": 2}
+    parts = {"first": unigram, "second": {"class_name": "rff", "config": kernel}}
+    options = {"normalize": True, "temperature": 0.5, "row_optimizer": RowAdam(0.01), "seed": 1}
+    head = SampledSoftmax(N, {"class_name": "mixed", "config": parts}, 5, **options)
+    inputs, labels = keras.Input((WIDTH,)), keras.Input((), dtype="int32")
+    model = keras.Model([inputs, labels], head(keras.layers.Dense(D)(inputs), labels))
+    model.compile(keras.optimizers.Adam(0.01))
+    model.fit([x, y], batch_size=50, epochs=2, verbose=0)
+    found = {"predicted": model.predict([x, y], verbose=0), "loss": model.evaluate([x, y])}
+    model.save(DATA / "kernel_tensorflow.keras")
+    np.savez(DATA / "kernel_tensorflow.npz", x=x, y=y, **found)
+
+
+def write_tree_model():
+    x, y = data()
+    tree = softbench.samplers.AdversarialTree(num_components=3, seed=2).fit(x, y, N)
+    head = NegativeSampling(N, tree, 3, row_optimizer=RowAdagrad(0.1), seed=1)
+    encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(D)])
+    model = Classifier(encoder, head, top_k=(1, 3), inputs_to_sampler=True)
+    model.compile(keras.optimizers.Adam(0.01))
+    model.fit(x, y, batch_size=50, epochs=2, verbose=0)
+    found = model.evaluate(x, y, return_dict=True)
+    model.save(DATA / "tree_jax.keras")
+    np.savez(DATA / "tree_jax.npz", x=x, y=y, predicted=model.predict(x, verbose=0), **found)
+
+
+if __name__ == "__main__":
+    keras.utils.set_random_seed(1)
+    write_tree_model() if BACKEND == "jax" else write_kernel_model()
