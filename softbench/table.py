@@ -124,7 +124,8 @@ class Table(keras.layers.Layer):
     @property
     def trackers(self) -> list[Any]:
         """The samplers that are told of updates: those of all heads on the table."""
-        return [sampler for reference in self.users.trackers if (sampler := reference())]
+        alive = (reference() for reference in self.users.trackers)
+        return [sampler for sampler in alive if sampler is not None]
 
     def logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
         """Scores of gathered rows.
