@@ -28,10 +28,10 @@ BITS = {"pred": 8, "bf16": 16}
 def layout_map(device_mesh: Any, axis: str = "classes") -> Any:
     """A `keras.distribution.LayoutMap` that divides class tables and what follows them over `axis`.
 
-    These are the rows and biases of every `ClassTable` named "table", as by a head (not by
-    `HierarchicalSoftmax` and `AdaptiveSoftmax`), or by default, the slots of its row optimizer, the counts and
-    codes that samplers keep for each class, and their sums over blocks of classes. All others
-    are on every device; give those of your encoder layouts by further keys:
+    These are the rows and biases of every `ClassTable` of that name, by default or as a head makes
+    it ("table"; not those of `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its row
+    optimizer, the counts and codes that samplers keep for each class, and their sums over blocks
+    of classes. All others are on every device; give those of your encoder layouts by further keys:
 
         layouts = softbench.distribution.layout_map(mesh)
         layouts["encoder/.*kernel"] = (None, "classes")

@@ -138,19 +138,35 @@ def test_untouched_rows_stay_as_they_are_to_the_bit(optimizer):
         assert np.all(to_numpy(variable)[touched] != old[touched])
 
 
-def test_callback_gets_the_distinct_rows_before_and_after():
+class Tracker:
+    """A sampler that keeps what it is told."""
+
+    def __init__(self, followed=lambda ids: (ids, {})):
+        self.seen, self.followed = [], followed
+
+    def rows_changed(self, table, ids, old_rows, new_rows, **further):
+        self.seen = [to_numpy(x) for x in (ids, old_rows, new_rows)]
+        self.further = further
+
+
+def test_trackers_get_the_distinct_rows_before_and_after():
+    """Each of them of the rows that it asks for."""
     table = make_table(RowSGD(1.0))
-    before, seen = to_numpy(table.kernel).copy(), []
+    before = to_numpy(table.kernel).copy()
+    every, some = Tracker(), Tracker(lambda ids: (ids[:1], {"weight": 2.0}))
+    for tracker in (every, some, every):
+        table.add_tracker(tracker)
     ids, to_kernel, to_bias = next(gradient_steps())
     tensors = [keras.ops.convert_to_tensor(x) for x in (ids, to_kernel, to_bias)]
-    table.apply_row_gradients(
-        tensors[0], tensors[1:], lambda _, i, old, new: seen.extend([i, old, new])
-    )
-    distinct, old, new = (to_numpy(x) for x in seen)
-    kept = distinct < N
-    assert sorted(distinct[kept]) == sorted(set(ids))
-    np.testing.assert_array_equal(old[kept], before[distinct[kept]])
-    np.testing.assert_array_equal(new[kept], to_numpy(table.kernel)[distinct[kept]])
+    table.apply_row_gradients(tensors[0], tensors[1:])
+    for tracker in (every, some):
+        distinct, old, new = tracker.seen
+        kept = distinct < N
+        assert set(distinct[kept]) <= set(ids)
+        np.testing.assert_array_equal(old[kept], before[distinct[kept]])
+        np.testing.assert_array_equal(new[kept], to_numpy(table.kernel)[distinct[kept]])
+    assert sorted(every.seen[0][every.seen[0] < N]) == sorted(set(ids))
+    assert len(some.seen[0]) == 1 and some.further == {"weight": 2.0}
 
 
 # In a model.
