@@ -108,7 +108,7 @@ def on_states(name, ridge, rate, strength=None):
         made = method(name, ridge, rate)
         strength = LAMBDAS.get(name) if strength is None else strength
         if strength:
-            made["kwargs"]["regularizer_lambda"] = strength
+            made["kwargs"]["regularization"] = strength
         if name == "nce":
             made["kwargs"]["bias_initializer"] = LOG_FREQUENCIES
         return made

@@ -83,7 +83,7 @@ def method_table():
                 f"{name}_{k}{suffix}": noise(name, k, start, share_draws=shared)
                 for k in NOISE_SIZES
             }
-    regularized = {**SELF_NORMALISED, "regularizer_alpha": ALPHA}
+    regularized = {**SELF_NORMALISED, "regularization": ALPHA}
     table["reg_mle"] = full(**regularized)
     for name in OBJECTIVES:
         table[f"reg_{name}_1600"] = noise(name, 1600, regularized, share_draws=True)

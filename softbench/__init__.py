@@ -19,7 +19,7 @@ _HOME = {
     "BucketedSoftmax": "softbench.heads",
     "Classifier": "softbench.classifier",
     "compare": "softbench.comparison",
-    "ClassTable": "softbench.table",
+    "ClassTable": "softbench.class_table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",
     "NegativeSampling": "softbench.heads",

@@ -16,7 +16,7 @@ import keras
 # Variables whose first axis is the classes, or blocks of them. Those of a Keras optimizer follow
 # the variable that they belong to.
 CLASS_VARIABLES = (
-    r"(.*/)?table/(kernel|bias)(_[a-z]+)?",  # with the slots of a row optimizer
+    r"(.*/)?(class_)?table(_\d+)?/(kernel|bias)(_[a-z]+)?",  # with the slots of a row optimizer
     r".*/[^/]+/(seen|log_p|applied|fixed_importance|next_cell|cell|order|place)",
     r".*/[^/]+/prior(_\d+)?",
     r".*/[^/]+/sums_\d+",
@@ -28,10 +28,10 @@ BITS = {"pred": 8, "bf16": 16}
 def layout_map(device_mesh: Any, axis: str = "classes") -> Any:
     """A `keras.distribution.LayoutMap` that divides class tables and what follows them over `axis`.
 
-    These are the rows and biases of every `ClassTable` named "table" (that of each head but
-    `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its row optimizer, the counts and
-    codes that samplers keep for each class, and their sums over blocks of classes. All others
-    are on every device; give those of your encoder layouts by further keys:
+    These are the rows and biases of every `ClassTable` of that name, by default or as a head makes
+    it ("table"; not those of `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its row
+    optimizer, the counts and codes that samplers keep for each class, and their sums over blocks
+    of classes. All others are on every device; give those of your encoder layouts by further keys:
 
         layouts = softbench.distribution.layout_map(mesh)
         layouts["encoder/.*kernel"] = (None, "classes")

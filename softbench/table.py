@@ -1,37 +1,35 @@
-"""The class table: one row and one bias per class, and the scores made from them."""
+"""What heads and samplers need of the classes: rows, biases, and the scores made from them."""
 
-from collections.abc import Callable
+import weakref
 from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
-from softbench import partition, rounding
-from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench import partition
+from softbench.common import Tensor, check_number, check_positive
 from softbench.groups import group_size, has_row_each
-from softbench.ops import (
-    SCATTER_UNDER_JIT,
-    by_shards,
-    gather_rows,
-    matmul_transposed,
-    planned_shards,
-    read,
-    read_first,
-    rows_when,
-    sum_duplicates,
-)
-from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import SavedGenerators, add_state, check_one_replica, saved_arguments
+from softbench.ops import by_shards, matmul_transposed
 
 DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
-SCORE_OPTIONS = ("use_bias", "normalize", "temperature", "absolute")
-INITIALIZERS = ("kernel_initializer", "bias_initializer")
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class ClassTable(SavedGenerators, keras.layers.Layer):
-    """`kernel` (n, d) and `bias` (n,), row-major on classes, and their scores.
+class Table(keras.layers.Layer):
+    """Base class of the tables: the protocol between the classes' rows and who uses them.
+
+    A subclass writes `width`, `gather`, `all_rows`, `class_variables` and, where training steps
+    update rows by themselves, `train_rows`; all else is here. This is what heads and samplers use:
+
+    | of a table | what it is |
+    |---|---|
+    | `units`, `width` | n and d |
+    | `use_bias`, `normalize`, `temperature`, `absolute` | how scores are made |
+    | `gather(ids)`, `rows(ids)` | rows of ids, and their biases |
+    | `all_rows()`, `class_variables` | for a pass over all classes |
+    | `scores`, `logits`, `paired_logits`, `log_partition`, `normalized` | scores |
+    | `row_optimizer`, `trainable`, `check_replicas`, `begin`, `train_rows` | its updates |
+    | `add_tracker` | for a sampler that keeps something of the rows |
 
     score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
     divided by their l2 norms if `normalize`. Scores are float32 whatever the compute dtype.
@@ -41,104 +39,94 @@ class ClassTable(SavedGenerators, keras.layers.Layer):
     Args:
         units: n, the number of classes.
         use_bias, normalize, temperature, absolute: as in the formula.
-        row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
-            table is then not in `trainable_weights`. None leaves it to the model's optimizer.
-        kernel_initializer, bias_initializer: Keras initializers.
-        table_dtype: "bfloat16" stores the kernel, and what the row optimizer keeps for each of its
-            entries, in half the memory. A touched row is updated in float32 and rounded at random,
-            up or down: right on average. Biases, and slots of one number a row, stay float32.
-            Scores, and what samplers keep, are of the stored rows. It needs a `row_optimizer`: an
-            ordinary one would lose changes below 1/512 of an entry. None: the layer's `dtype`.
-        seed: of that rounding; a head with a `seed` passes its own on.
+        **kwargs: of `keras.layers.Layer`.
 
-    Raises:
-        ValueError: if an argument is not as said.
-
-    Example:
-        >>> table = softbench.ClassTable(3, kernel_initializer="ones")
-        >>> table.build((None, 2))
-        >>> [float(score) for score in table.scores(np.array([[1.0, 2.0]], "float32"))[0]]
-        [3.0, 3.0, 3.0]
+    Attributes:
+        row_optimizer: what updates the rows that a step has touched; None: the model's optimizer.
+        tie: where updates wait for the gradient of a `TiedEmbedding`; None: they do not wait.
+        users: who uses the table.
     """
 
-    arguments = ("units", *SCORE_OPTIONS, "row_optimizer", *INITIALIZERS, "table_dtype")
+    row_optimizer: Any = None
+    tie: Any = None
 
     def __init__(
         self,
         units: int,
+        *,
         use_bias: bool = True,
         normalize: bool = False,
         temperature: float = 1.0,
         absolute: bool = False,
-        row_optimizer: RowOptimizer | dict | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        table_dtype: str | None = None,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(units=units)
         check_number(0, exclusive=True, temperature=temperature)
-        row_optimizer = get_row_optimizer(row_optimizer)
         self.units = int(units)
         self.use_bias = use_bias
         self.normalize = normalize
         self.temperature = temperature
         self.absolute = absolute
-        self.row_optimizer: Any = row_optimizer
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        rounding.check(table_dtype, row_optimizer)
-        self.table_dtype, self.seed = table_dtype, seed
-        self.rounding: Any = None
-        self.bias = None
-        self.supports_jit = row_optimizer is None or SCATTER_UNDER_JIT
+        self.users = Users()
+        self.supports_jit = True
 
-    def build(self, hidden_shape: tuple) -> None:
-        parts = planned_shards(f"{self.path}/kernel", (self.units, hidden_shape[-1]))
-        if self.units % parts:
-            raise ValueError(
-                f"`units` must be a multiple of {parts}, the devices that the layout map divides "
-                f"it over. Use units={-(-self.units // parts) * parts}, the last classes nobody's "
-                f"label, or another mesh. Received: units={self.units}"
-            )
-        options = {"trainable": self.row_optimizer is None, "autocast": False}
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.units, hidden_shape[-1]),
-            initializer=self.kernel_initializer,
-            dtype=self.table_dtype,
-            **options,
-        )
-        if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias", shape=(self.units,), initializer=self.bias_initializer, **options
-            )
-        if self.row_optimizer is not None:
-            make, dtype = self.row_optimizer.create_slots, self.table_dtype or "float32"
-            self.row_slots = [make(self.add_weight, v, dtype) for v in self.class_variables]
-            if rounding.is_rounded(self.kernel):
-                self.rounding = rounding.generator(self.seed)
-                rounding.warn_of_copies(self.kernel)
-            self.iterations = add_state(self, "iterations", dtype="int32")
-            self.row_optimizer.rate.attach(self)
+    @property
+    def width(self) -> int:
+        """d, once the table is built."""
+        raise NotImplementedError
 
     @property
     def class_variables(self) -> list[keras.Variable]:
-        """The kernel, and the bias where there is one."""
-        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+        """The variables (n, ...) that scores are made from; devices may divide them."""
+        return []
 
     def gather(self, ids: Tensor) -> list[Tensor]:
-        """Kernel rows (N, d), and biases (N,) where the table has them, as they are stored."""
-        return [gather_rows(v, ids) for v in self.class_variables]
+        """Rows (N, d), and biases (N,) where the table has them, as they are stored."""
+        raise NotImplementedError
+
+    def all_rows(self) -> list[Tensor]:
+        """As `gather`, of all classes; within `by_shards` of those of one device."""
+        raise NotImplementedError
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Kernel rows of `ids`, of shape ids.shape + (d,), as they are stored.
+        """Rows of `ids`, of shape ids.shape + (d,), as they are stored.
 
         With a `row_optimizer` no gradient gets from them to the table: see `TiedEmbedding`.
         """
-        return gather_rows(self.kernel, ids)
+        return self.gather(ids)[0]
+
+    def check_replicas(self) -> None:
+        """Raise a ValueError before a training step whose updates replicas would not share."""
+
+    def begin(self, training: bool) -> None:
+        """Called by a head before it computes anything: what update is due is made first."""
+
+    def train_rows(self, ids: Tensor, gradients: list[Tensor], when: Tensor | None = None) -> None:
+        """Let the `row_optimizer` have the gradients (N, ...) of the rows `ids` (N,).
+
+        Gradients of equal ids add up. `when`, a bool (), if False leaves all as it is.
+        """
+        raise NotImplementedError
+
+    def update_rows(self) -> None:
+        """Make what update waits for the gradient of a `TiedEmbedding`."""
+
+    def add_tracker(self, sampler: Any) -> None:
+        """Let a sampler be told of each update of rows, by its `rows_changed`."""
+        if not any(sampler is tracker for tracker in self.trackers):
+            self.users.trackers.append(weakref.ref(sampler))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one head or `TiedEmbedding` uses the table."""
+        return len(self.users.heads) + len(self.users.embeddings) > 1
+
+    @property
+    def trackers(self) -> list[Any]:
+        """The samplers that are told of updates: those of all heads on the table."""
+        alive = (reference() for reference in self.users.trackers)
+        return [sampler for sampler in alive if sampler is not None]
 
     def logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
         """Scores of gathered rows.
@@ -212,7 +200,7 @@ class ClassTable(SavedGenerators, keras.layers.Layer):
             return self.logits(hidden, *self.gather(ids))
         hidden = ops.cast(hidden, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
-        kernel, *bias = (read(v) for v in self.class_variables)
+        kernel, *bias = self.all_rows()
         kernel = ops.cast(kernel, self.compute_dtype)
         return self._shared_logits(hidden, kernel, *(bias or [None]))
 
@@ -222,62 +210,48 @@ class ClassTable(SavedGenerators, keras.layers.Layer):
             return ops.logsumexp(self.scores(hidden), axis=-1)
 
         def part(first: Tensor, count: int, hidden: Tensor) -> Tensor:
-            hidden, kernel = self._prepare(hidden, read(self.kernel))
-            bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
+            rows, *biases = self.all_rows()
+            hidden, rows = self._prepare(hidden, rows)
+            bias = ops.cast(biases[0], "float32") if biases else None
             scaled = hidden / self.temperature
-            return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+            return partition.bilinear_log_partition(scaled, rows, bias, self.absolute, chunk)
 
         return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
 
-    def check_replicas(self) -> None:
-        """Raise a ValueError before a training step whose row updates replicas would not share."""
-        if self.row_optimizer is not None:
-            remedy = "Use `row_optimizer=None` and an ordinary Keras optimizer, or the JAX backend."
-            check_one_replica("row_optimizer", remedy)
 
-    def apply_row_gradients(
-        self,
-        ids: Tensor,
-        gradients: list[Tensor],
-        on_change: Callable | None = None,
-        when: Tensor | None = None,
-        followed: Callable | None = None,
-        rate: Tensor | None = None,
-    ) -> None:
-        """Let the row optimizer update the rows `ids` (N,) from their gradients (N, ...).
+class Users:
+    """Who uses a table: a plain object, so that Keras neither tracks nor saves what it names."""
 
-        Gradients of equal ids are added up first, as a dense optimizer would see them.
-        `on_change(table, ids, old_rows, new_rows)` is then called with the distinct ids (U,)
-        (on JAX padded with n to min(N, n)) and their kernel rows (U, d), or with those of
-        `followed(ids) -> ids, further arguments`, which is called before the update. It needs no
-        gradient, so that it is at work beside their sums.
+    def __init__(self) -> None:
+        self.heads: Any = weakref.WeakSet()
+        self.embeddings: Any = weakref.WeakSet()
+        self.trackers: list[weakref.ref] = []
 
-        A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
-        slot, nothing that `on_change` keeps, and the step is not counted. `when`, a bool (), if
-        False has the same effect. `rate`, float32 (), replaces the learning rate of now.
-        """
-        gradients = [ops.cast(g, "float32") for g in gradients]  # half precision would not add up
-        ids, gradients = sum_duplicates(ids, gradients, self.units)
-        touched = ids
-        changed, further = (ids, {}) if followed is None else followed(ids)
-        moves = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in gradients]))
-        moves = moves if when is None else ops.logical_and(moves, when)
-        ids, gradients = rows_when(moves, ids, gradients, self.units)
-        if on_change is not None:
-            changed = ids if changed is touched else changed
-            old_rows = self.rows(changed)
-            ids = read_first(old_rows, ids)
-        state = self.class_variables, self.row_slots, self.iterations
-        self.row_optimizer.apply(*state, ids, gradients, rate, self.rounding)
-        self.iterations.assign_sub(ops.cast(ops.logical_not(moves), "int32"))
-        if on_change is not None:
-            on_change(self, changed, old_rows, self.rows(changed), **further)
 
-    def compute_output_shape(self, hidden_shape: tuple) -> tuple:
-        return (*hidden_shape[:-1], self.units)
+def serialized(table: Table) -> dict:
+    """A table for the config of a layer that uses it."""
+    # Twice: from the second time on Keras says which object it is, where a model is being saved,
+    # and gives the layers of a loaded model one table again by that.
+    keras.saving.serialize_keras_object(table)
+    return {**keras.saving.serialize_keras_object(table), "shared": table.is_shared}
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), **saved_arguments(self), "seed": self.seed}
+
+def deserialized(config: Any, owner: str) -> Table:
+    """The table of a config that `serialized` made.
+
+    Raises:
+        ValueError: if others use the table too, and nothing says which table that is.
+    """
+    if not isinstance(config, dict):
+        return config
+    if config.get("shared") and "shared_object_id" not in config:
+        raise ValueError(
+            f"`{owner}` can be copied only with all that share its `table`, by saving and loading "
+            "the model (`model.save`, `keras.models.load_model`): a copy by `get_config` or "
+            "`keras.models.clone_model` would have a table of its own. "
+            f"Received: table={config['class_name']}"
+        )
+    return keras.saving.deserialize_keras_object(config)
 
 
 def l2_normalize(x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import reference
 from hypothesis import HealthCheck, Phase, settings
 from scipy import stats
 
+from softbench import ClassTable
 from softbench.groups import of_every_example
 from softbench.samplers import Independent, Proposal, Sampler
 from softbench.samplers.kernel import shape as kernel_shape
@@ -198,6 +199,19 @@ def head_gradients(head, hidden, labels):
         return keras.ops.mean(head(hidden, labels, training=True))
 
     return gradient_function(mean_loss, head, variables)(hidden, labels)
+
+
+OF_TABLE = {"absolute", "kernel_initializer", "bias_initializer", "table_dtype"}
+
+
+def on_table(cls, units, *arguments, **options):
+    """A head; where options are those that only a class table has, it is given a table."""
+    names = set(ClassTable.arguments) & set(options) - {"seed"}
+    if not names & OF_TABLE:
+        return cls(units, *arguments, **options)
+    table = {name: options.pop(name) for name in names}
+    table |= {name: options[name] for name in ("seed", "dtype") if name in options}
+    return cls(None, *arguments, table=ClassTable(units, **table), **options)
 
 
 def rejects(argument, function, *args, **kwargs):

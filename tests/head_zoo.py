@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import reference
-from conftest import ConditionalNoise, to_numpy
+from conftest import ConditionalNoise, on_table, to_numpy
 
 from softbench import (
     AdaptiveSoftmax,
@@ -33,35 +33,47 @@ def rows(rate=0.3):
 
 
 TABLE_HEADS = {
-    "full": lambda **o: FullSoftmax(N, **o),
-    "full chunked": lambda **o: FullSoftmax(N, class_chunk=4, regularizer_alpha=0.01, **o),
-    "sampled": lambda **o: SampledSoftmax(N, "uniform", 6, **o),
-    "sampled rows": lambda **o: SampledSoftmax(N, UNIQUE, 6, **rows(), **o),
-    "nce binary": lambda **o: NoiseContrastive(
-        N, UNIGRAM, "binary", 6, learn_log_partition=True, **o
+    "full": lambda **o: on_table(FullSoftmax, N, **o),
+    "full chunked": lambda **o: on_table(FullSoftmax, N, class_chunk=4, regularization=0.01, **o),
+    "sampled": lambda **o: on_table(SampledSoftmax, N, "uniform", 6, **o),
+    "sampled rows": lambda **o: on_table(SampledSoftmax, N, UNIQUE, 6, **rows(), **o),
+    "nce binary": lambda **o: on_table(
+        NoiseContrastive, N, UNIGRAM, 6, objective="binary", learn_log_partition=True, **o
     ),
-    "nce ranking rows": lambda **o: NoiseContrastive(
-        N, UNIGRAM, "ranking", 6, **rows(), regularizer_alpha=0.01, regularizer_samples=4, **o
+    "nce ranking rows": lambda **o: on_table(
+        NoiseContrastive,
+        N,
+        UNIGRAM,
+        6,
+        **rows(),
+        objective="ranking",
+        regularization=0.01,
+        regularization_samples=4,
+        **o,
     ),
-    "nce conditional": lambda **o: NoiseContrastive(N, ConditionalNoise(NOISE), num_sampled=6, **o),
-    "negative": lambda **o: NegativeSampling(N, PER_EXAMPLE, 1e-3, 6, **o),
-    "negative rows": lambda **o: NegativeSampling(N, UNIQUE, 0.0, 6, **rows(), **o),
-    "negative conditional": lambda **o: NegativeSampling(
-        N, ConditionalNoise(NOISE), 1e-3, 6, **rows(), **o
+    "nce conditional": lambda **o: on_table(NoiseContrastive, N, ConditionalNoise(NOISE), 6, **o),
+    "negative": lambda **o: on_table(NegativeSampling, N, PER_EXAMPLE, 6, regularization=1e-3, **o),
+    "negative rows": lambda **o: on_table(NegativeSampling, N, UNIQUE, 6, **rows(), **o),
+    "negative conditional": lambda **o: on_table(
+        NegativeSampling, N, ConditionalNoise(NOISE), 6, regularization=1e-3, **rows(), **o
     ),
-    "one vs each": lambda **o: OneVsEach(N, "uniform", 6, **o),
-    "one vs each rows": lambda **o: OneVsEach(N, UNIGRAM, 6, **rows(), **o),
-    "augment reduce": lambda **o: AugmentReduce(N, NUM_EXAMPLES, "uniform", 6, **o),
-    "augment reduce rows": lambda **o: AugmentReduce(N, NUM_EXAMPLES, UNIQUE, 6, **rows(), **o),
-    "hinge": lambda **o: SampledHinge(N, "uniform", 6, **o),
-    "hinge rows": lambda **o: SampledHinge(N, UNIQUE, 6, margin=0.5, **rows(), **o),
+    "one vs each": lambda **o: on_table(OneVsEach, N, "uniform", 6, **o),
+    "one vs each rows": lambda **o: on_table(OneVsEach, N, UNIGRAM, 6, **rows(), **o),
+    "augment reduce": lambda **o: on_table(
+        AugmentReduce, N, "uniform", 6, num_examples=NUM_EXAMPLES, **o
+    ),
+    "augment reduce rows": lambda **o: on_table(
+        AugmentReduce, N, UNIQUE, 6, num_examples=NUM_EXAMPLES, **rows(), **o
+    ),
+    "hinge": lambda **o: on_table(SampledHinge, N, "uniform", 6, **o),
+    "hinge rows": lambda **o: on_table(SampledHinge, N, UNIQUE, 6, margin=0.5, **rows(), **o),
 }
 OTHER_HEADS = {
     "hierarchical": lambda **o: HierarchicalSoftmax(N, **o),
     "hierarchical rows": lambda **o: HierarchicalSoftmax(N, LEAVES, **rows(), **o),
-    "adaptive": lambda **o: AdaptiveSoftmax(N, [3, 7], 2.0, **o),
+    "adaptive": lambda **o: AdaptiveSoftmax(N, [3, 7], div_value=2.0, **o),
     "adaptive counts": lambda **o: AdaptiveSoftmax(
-        N, [4], 2.0, counts=COUNTS, tail_capacity=0.3, **o
+        N, [4], div_value=2.0, counts=COUNTS, tail_capacity=0.3, **o
     ),
 }
 HEADS = {**TABLE_HEADS, **OTHER_HEADS}

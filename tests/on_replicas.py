@@ -53,11 +53,11 @@ class GivenDraws(Sampler):
 HEADS = {
     "full": lambda: FullSoftmax(N),
     "sampled": lambda: SampledSoftmax(N, GivenDraws(), 3),
-    "nce_ranking": lambda: NoiseContrastive(N, GivenDraws(), "ranking", 3),
-    "negative": lambda: NegativeSampling(N, GivenDraws(), 1e-3, 3),
+    "nce_ranking": lambda: NoiseContrastive(N, GivenDraws(), 3, objective="ranking"),
+    "negative": lambda: NegativeSampling(N, GivenDraws(), 3, regularization=1e-3),
     "one_vs_each": lambda: OneVsEach(N, GivenDraws(), 3),
     "hierarchical": lambda: HierarchicalSoftmax(N),
-    "adaptive": lambda: AdaptiveSoftmax(N, [3, 7], 2.0),
+    "adaptive": lambda: AdaptiveSoftmax(N, [3, 7], div_value=2.0),
 }
 SAMPLERS = {
     "in_batch": {"counts": COUNTS},

@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from conftest import BACKEND
+from conftest import BACKEND, on_table
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -63,24 +63,28 @@ SAMPLERS = {**STATIC, **OTHERS, **KERNELS}
 # A kernel's loops are compiled again at each eager call on JAX: fewer examples have them.
 SAMPLER = st.sampled_from([*[*STATIC, *OTHERS] * 4, *KERNELS])
 EXACT = {
-    "full": lambda n, **o: FullSoftmax(n, **o),
-    "full chunked": lambda n, **o: FullSoftmax(n, class_chunk=2, regularizer_alpha=0.01, **o),
+    "full": lambda n, **o: on_table(FullSoftmax, n, **o),
+    "full chunked": lambda n, **o: on_table(
+        FullSoftmax, n, class_chunk=2, regularization=0.01, **o
+    ),
     "hierarchical": lambda n, **o: HierarchicalSoftmax(n, **o),
-    "adaptive": lambda n, **o: AdaptiveSoftmax(n, [1, 3], 1.0, **o),
+    "adaptive": lambda n, **o: AdaptiveSoftmax(n, [1, 3], div_value=1.0, **o),
 }
 SAMPLED = {
-    "sampled": lambda *a, **o: SampledSoftmax(*a, **o),
-    "sampled corrected": lambda *a, **o: SampledSoftmax(*a, correct_true_logit=True, **o),
-    "binary": lambda *a, **o: NoiseContrastive(*a[:2], "binary", a[2], **o),
-    "binary free": lambda *a, **o: NoiseContrastive(
-        *a[:2], "binary", a[2], learn_log_partition=True, **o
+    "sampled": lambda *a, **o: on_table(SampledSoftmax, *a, **o),
+    "sampled corrected": lambda *a, **o: on_table(SampledSoftmax, *a, correct_true_logit=True, **o),
+    "binary": lambda *a, **o: on_table(NoiseContrastive, *a, objective="binary", **o),
+    "binary free": lambda *a, **o: on_table(
+        NoiseContrastive, *a, objective="binary", learn_log_partition=True, **o
     ),
-    "ranking": lambda *a, **o: NoiseContrastive(*a[:2], "ranking", a[2], **o),
-    "negative": lambda *a, **o: NegativeSampling(*a[:2], 0.0, a[2], **o),
-    "negative regularised": lambda *a, **o: NegativeSampling(*a[:2], 1e-3, a[2], **o),
-    "each": lambda *a, **o: OneVsEach(*a, **o),
-    "augment": lambda *a, **o: AugmentReduce(a[0], 4, *a[1:], **o),
-    "hinge": lambda *a, **o: SampledHinge(*a, **o),
+    "ranking": lambda *a, **o: on_table(NoiseContrastive, *a, objective="ranking", **o),
+    "negative": lambda *a, **o: on_table(NegativeSampling, *a, **o),
+    "negative regularised": lambda *a, **o: on_table(
+        NegativeSampling, *a, regularization=1e-3, **o
+    ),
+    "each": lambda *a, **o: on_table(OneVsEach, *a, **o),
+    "augment": lambda *a, **o: on_table(AugmentReduce, *a, num_examples=4, **o),
+    "hinge": lambda *a, **o: on_table(SampledHinge, *a, **o),
 }
 SCORES = {
     "plain": {},

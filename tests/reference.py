@@ -178,7 +178,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def negative_sampling(true, sampled, true_noise, sampled_noise, regularizer_lambda=0.0):
+def negative_sampling(true, sampled, true_noise, sampled_noise, regularization=0.0):
     """Bamler & Mandt eq. 2 and 6, the mean over m negatives; `*_noise` are p_n, draws at -inf off.
 
     A class whose p_n is 0 has no regulariser.
@@ -187,9 +187,9 @@ def negative_sampling(true, sampled, true_noise, sampled_noise, regularizer_lamb
     kept = ~np.isneginf(sampled) & (np.broadcast_to(sampled_noise, sampled.shape) > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = -np.log(sigmoid(-sampled))
-        terms = terms + regularizer_lambda * (sampled + np.log(sampled_noise)) ** 2
+        terms = terms + regularization * (sampled + np.log(sampled_noise)) ** 2
         own = (true + np.log(true_noise)) ** 2
-    penalty = np.where(true_noise > 0, regularizer_lambda * own, 0.0)
+    penalty = np.where(true_noise > 0, regularization * own, 0.0)
     return -np.log(sigmoid(true)) + penalty + np.where(kept, terms, 0.0).sum(-1) / m
 
 

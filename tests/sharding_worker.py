@@ -65,11 +65,15 @@ HEADS = {
     "full": lambda: softbench.FullSoftmax(N),
     "full chunked": lambda: softbench.FullSoftmax(N, class_chunk=48, normalize=True),
     "nce": lambda **o: softbench.NoiseContrastive(N, UNIGRAM, num_sampled=M, seed=3, **o),
-    "negative": lambda **o: softbench.NegativeSampling(N, UNIGRAM, 1e-3, M, seed=3, **o),
+    "negative": lambda **o: softbench.NegativeSampling(
+        N, UNIGRAM, M, regularization=1e-3, seed=3, **o
+    ),
     "one vs each": lambda **o: softbench.OneVsEach(N, "uniform", M, seed=3, **o),
     "hinge": lambda **o: softbench.SampledHinge(N, "uniform", M, seed=3, **o),
     "buckets": lambda **o: softbench.BucketedSoftmax(N, **BUCKETS, seed=3, **o),
-    "augment reduce": lambda **o: softbench.AugmentReduce(N, 64, "uniform", M, seed=3, **o),
+    "augment reduce": lambda **o: softbench.AugmentReduce(
+        N, "uniform", M, num_examples=64, seed=3, **o
+    ),
     "hierarchical": lambda **o: softbench.HierarchicalSoftmax(N, **o),
     "adaptive": lambda: softbench.AdaptiveSoftmax(N, [32, 128]),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
-from conftest import assert_drawn_from, compiled, to_numpy
+from conftest import assert_drawn_from, compiled, on_table, to_numpy
 
 from softbench import NegativeSampling, SampledSoftmax, datasets, samplers
 from softbench.bench.job import Job
@@ -106,7 +106,7 @@ def test_negative_sampling_predicts_with_the_tree_in_parts(monkeypatch):
     from softbench.heads import exact
 
     x, labels = (array[:8] for array in hierarchy(600, 40))
-    head = NegativeSampling(40, fitted(40), kernel_initializer="normal")
+    head = on_table(NegativeSampling, 40, fitted(40), kernel_initializer="normal")
     head.build((None, 4))
     table = to_numpy(head.table.kernel), to_numpy(head.table.bias)
     scores = reference.scores(x, *table) + np.log(

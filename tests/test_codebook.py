@@ -325,10 +325,10 @@ def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
     """There are then no rows to follow, on TensorFlow not even padding."""
     monkeypatch.setattr(follow, "FOLLOWED", followed)
     sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
-    told = sampler.rows_changed, None, sampler.tracked_ids
+    table.add_tracker(sampler)
 
     def update(ids, gradients):
-        table.apply_row_gradients(ids, [gradients], *told)
+        table.apply_row_gradients(ids, [gradients])
         return ids
 
     step = compiled(update, sampler, table)
@@ -346,9 +346,9 @@ def test_the_cells_of_a_share_are_those_of_its_rows_after_the_update():
     """A step earlier would be a cell for a row that has moved since."""
     config = {"quantizer": "single", "num_codewords": 4, "refresh_every": 4}
     sampler, table = make(config, {"row_optimizer": RowAdagrad(10.0)})
-    told = sampler.rows_changed, None, sampler.tracked_ids
+    table.add_tracker(sampler)
     step = compiled(
-        lambda ids, gradient: table.apply_row_gradients(ids, [gradient], *told), sampler, table
+        lambda ids, gradient: table.apply_row_gradients(ids, [gradient]), sampler, table
     )
 
     def cells():

@@ -7,7 +7,7 @@ import pytest
 import softbench
 from softbench.samplers import REGISTRY
 
-TABLE = {"use_bias": True, "normalize": False, "temperature": 1.0, "absolute": False}
+TABLE = {"table": None, "use_bias": True, "normalize": False, "temperature": 1.0}
 DRAWN = {"num_sampled": 100, "remove_accidental_hits": True, "seed": None}
 CLIPPING = {"clipnorm": None, "clipvalue": None, "global_clipnorm": None}
 KERNEL = {"prior": None, "prior_power": 1.0, "within_block": "features", "block_size": None}
@@ -15,19 +15,21 @@ KERNEL |= {"floor": None, "refresh_every": 10, "seed": None, "share_draws": Fals
 RANDOM = KERNEL | {"num_features": 1024, "nu": None, "redraw": False}
 STATIC = {"share_draws": None, "unique": False, "seed": None}
 DEFAULTS = {
-    "ClassTable": TABLE | {"row_optimizer": None},
+    "ClassTable": {"dim": None, "use_bias": True, "normalize": False, "temperature": 1.0}
+    | {"absolute": False, "row_optimizer": None, "kernel_initializer": "glorot_uniform"}
+    | {"bias_initializer": "zeros", "table_dtype": None, "seed": None},
     "FullSoftmax": TABLE
-    | {"class_chunk": None, "regularizer_alpha": 0.0, "label_smoothing": 0.0}
+    | {"class_chunk": None, "regularization": 0.0, "label_smoothing": 0.0}
     | {"ignore_index": None, "multi_label": None, "max_valid": None},
     "SampledSoftmax": TABLE
     | DRAWN
     | {"sampler": None, "correct_true_logit": False, "label_smoothing": 0.0},
     "NoiseContrastive": DRAWN
     | {"sampler": "unigram", "objective": "binary", "remove_accidental_hits": False}
-    | {"learn_log_partition": False, "regularizer_alpha": 0.0, "regularizer_samples": None},
+    | {"learn_log_partition": False, "regularization": 0.0, "regularization_samples": None},
     "NegativeSampling": DRAWN
     | {"sampler": "adversarial", "num_sampled": 1, "remove_accidental_hits": False}
-    | {"regularizer_lambda": 0.0, "objective": "mean", "t": 0.75},
+    | {"regularization": 0.0, "objective": "mean", "t": 0.75},
     "BucketedSoftmax": {"num_buckets": 64, "bucket_examples": 64, "bucket_classes": 256},
     "OneVsEach": DRAWN | {"sampler": "uniform"},
     "AugmentReduce": DRAWN | {"sampler": "uniform", "step_power": 0.9},

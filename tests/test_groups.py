@@ -192,7 +192,7 @@ def test_more_groups_than_examples(name):
 
 def test_other_heads_and_padding():
     head = NoiseContrastive(
-        N, sampler_of("unigram"), "binary", M, regularizer_alpha=0.1, regularizer_samples=4
+        N, sampler_of("unigram"), M, regularization=0.1, regularization_samples=4
     )
     head.build((None, D))
     weight = np.array([1, 0, 1, 1, 0, 1, 0], "float32")

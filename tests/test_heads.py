@@ -9,6 +9,7 @@ from conftest import (
     assert_drawn_from,
     compiled,
     head_gradients,
+    on_table,
     rejects,
     slow_but,
     to_numpy,
@@ -33,6 +34,7 @@ from head_zoo import (
 
 from softbench import (
     Classifier,
+    ClassTable,
     FullSoftmax,
     NoiseContrastive,
     RowAdagrad,
@@ -101,7 +103,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS)
 def test_scores_likelihood_and_leading_dims(options):
     """hidden (2, 3, d): scores (2, 3, n), likelihoods (2, 3), top k (2, 3, k)."""
-    head = built(SampledSoftmax(N, "uniform", 5, **OPTIONS[options]))
+    head = built(on_table(SampledSoftmax, N, "uniform", 5, **OPTIONS[options]))
     rng = np.random.default_rng(1)
     hidden = rng.normal(size=(2, 3, D)).astype("float32")
     labels = rng.integers(0, N, (2, 3)).astype("int64")
@@ -234,7 +236,7 @@ BFLOAT_HEADS = {
     "normalized": lambda dtype: FullSoftmax(500, normalize=True, temperature=0.1, dtype=dtype),
     "sampled": lambda dtype: SampledSoftmax(500, "uniform", 50, seed=1, dtype=dtype),
     "exp": lambda dtype: SampledSoftmax(500, "exp", 50, seed=1, dtype=dtype),
-    "nce": lambda dtype: NoiseContrastive(500, "uniform", "binary", 50, seed=1, dtype=dtype),
+    "nce": lambda dtype: NoiseContrastive(500, "uniform", 50, seed=1, dtype=dtype),
 }
 
 
@@ -260,12 +262,21 @@ def test_bfloat16_stays_within_two_percent(name):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_config_round_trip(name):
+    """Of the head and of its table, whose options the head does not repeat."""
     options = {"use_bias": False}
     if name in TABLE_HEADS:
         options |= {"normalize": True, "temperature": 0.5, "absolute": True}
-    head = HEADS[name](**options, kernel_initializer="he_normal", name="own")
+    if not name.startswith("hierarchical"):
+        options |= {"kernel_initializer": "he_normal"}
+    head = HEADS[name](**options, name="own")
     config = head.get_config()
-    assert {key: config[key] for key in options} == options
+    kept = config["table"]["config"] if "table" in config else config
+    initializer = options.pop("kernel_initializer", "glorot_uniform")
+    assert keras.initializers.get(kept["kernel_initializer"]).get_config() == (
+        keras.initializers.get(initializer).get_config()
+    )
+    assert {key: kept[key] for key in options} == options
+    assert "table" not in config or not set(options) & set(config)
     assert type(head).from_config(config).get_config() == config
     serialized = keras.saving.serialize_keras_object(head)
     assert keras.saving.deserialize_keras_object(serialized).get_config() == config
@@ -350,7 +361,7 @@ def test_class_chunk(value):
 
 
 def test_row_optimizer_of_the_full_softmax():
-    rejects("row_optimizer", FullSoftmax, N, row_optimizer=RowAdagrad(0.1))
+    rejects("table", FullSoftmax, table=ClassTable(N, row_optimizer=RowAdagrad(0.1)))
 
 
 @pytest.mark.parametrize(
@@ -358,20 +369,19 @@ def test_row_optimizer_of_the_full_softmax():
 )
 def test_draws_for_the_regularizer(units, given, sizes):
     """As many as said; else a tenth of the classes, and one at least."""
-    options = {"regularizer_alpha": 0.1, "regularizer_samples": given}
+    options = {"regularization": 0.1, "regularization_samples": given}
     head = built(NoiseContrastive(units, "uniform", num_sampled=6, **options))
     draws = head.draw(keras.ops.zeros((2, D)), Targets(keras.ops.zeros((2,), "int32")))
     assert tuple(draw.ids.shape[-1] for (draw,) in draws) == sizes
 
 
 def test_noise_contrastive_options():
-    rejects("objective", NoiseContrastive, N, "uniform", "bianry")
-    rejects("regularizer_alpha", NoiseContrastive, N, "uniform", regularizer_alpha=-1.0)
-    rejects("regularizer_alpha", FullSoftmax, N, regularizer_alpha=-1.0)
-    rejects("regularizer_samples", NoiseContrastive, N, "uniform", regularizer_samples=0)
-    rejects(
-        "learn_log_partition", NoiseContrastive, N, "uniform", "ranking", learn_log_partition=True
-    )
+    rejects("objective", NoiseContrastive, N, "uniform", objective="bianry")
+    rejects("regularization", NoiseContrastive, N, "uniform", regularization=-1.0)
+    rejects("regularization", FullSoftmax, N, regularization=-1.0)
+    rejects("regularization_samples", NoiseContrastive, N, "uniform", regularization_samples=0)
+    options = {"objective": "ranking", "learn_log_partition": True}
+    rejects("learn_log_partition", NoiseContrastive, N, "uniform", **options)
     rejects("sampler", NoiseContrastive, N)  # unigram, without its counts
     rejects("counts", NoiseContrastive, N)
     rejects("objective", NoiseContrastive, N, objective="bianry")

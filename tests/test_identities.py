@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import FixedSampler, compiled, gradient_function, head_gradients, to_numpy
+from conftest import FixedSampler, compiled, gradient_function, head_gradients, on_table, to_numpy
 from keras import ops
 from scipy import optimize
 
@@ -47,7 +47,8 @@ def assert_same(left, right, tolerance=1e-5):
 @functools.cache
 def _full_gradients(options, hidden, labels):
     hidden, labels = np.array(hidden, "float32"), np.array(labels, "int32")
-    return head_gradients(with_weights(FullSoftmax(N, **OPTIONS[options])), hidden, labels)
+    head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
+    return head_gradients(head, hidden, labels)
 
 
 def full_gradients(options, hidden, labels):
@@ -66,7 +67,7 @@ def reference_scores(head, hidden):
 def test_full_softmax_is_the_cross_entropy(batch, options):
     """Loss in NumPy; the gradient for h and b from p - onehot where the scores are plain."""
     hidden, labels = batch
-    head = with_weights(FullSoftmax(N, **OPTIONS[options]))
+    head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
     value, gradients = full_gradients(options, hidden, labels)
     scores = reference_scores(head, hidden)
     nll = reference.negative_log_likelihood(scores, labels)
@@ -81,7 +82,7 @@ def test_full_softmax_is_the_cross_entropy(batch, options):
 @pytest.mark.parametrize("options", OPTIONS)
 def test_all_classes_sampled_once_is_the_full_softmax(batch, options):
     sampler = {"class_name": "uniform", "config": {"unique": True}}
-    sampled = with_weights(SampledSoftmax(N, sampler, num_sampled=N, **OPTIONS[options]))
+    sampled = with_weights(on_table(SampledSoftmax, N, sampler, N, **OPTIONS[options]))
     assert_same(head_gradients(sampled, *batch), full_gradients(options, *batch))
 
 
@@ -91,7 +92,7 @@ CHUNKS = [(4, options) for options in OPTIONS] + [(c, "everything") for c in (1,
 @pytest.mark.parametrize("chunk, options", CHUNKS)
 def test_class_chunks_change_nothing(batch, options, chunk):
     """n = 13 is not divisible by 4."""
-    chunked = with_weights(FullSoftmax(N, class_chunk=chunk, **OPTIONS[options]))
+    chunked = with_weights(on_table(FullSoftmax, N, class_chunk=chunk, **OPTIONS[options]))
     assert_same(head_gradients(chunked, *batch), full_gradients(options, *batch))
 
 
@@ -109,7 +110,7 @@ def test_scores_beyond_a_bound_are_streamed(batch, options, monkeypatch):
     monkeypatch.setattr(full, "CHUNK_SCORES", 32)
     for bound, chunk in ((B * N - 1, 4), (B * N, None)):
         monkeypatch.setattr(full, "DENSE_SCORES", bound)
-        head = with_weights(FullSoftmax(N, **OPTIONS[options]))
+        head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
         chunks.clear()
         assert_same(head_gradients(head, *batch), expected)
         assert set(chunks) == ({chunk} if chunk else set())
@@ -137,7 +138,7 @@ def test_self_normalising_regulariser_of_the_full_softmax(batch, chunk):
     """Loss + alpha (log Z)^2, and its gradient for the bias: (p - y + 2 alpha log Z p) / B."""
     hidden, labels = batch
     alpha = 0.3
-    head = with_weights(FullSoftmax(N, class_chunk=chunk, regularizer_alpha=alpha))
+    head = with_weights(FullSoftmax(N, class_chunk=chunk, regularization=alpha))
     value, gradients = head_gradients(head, hidden, labels)
     scores = reference_scores(head, hidden)
     log_z, p = reference.logsumexp(scores), reference.softmax(scores)
@@ -153,7 +154,7 @@ def test_self_normalising_regulariser_of_the_full_softmax(batch, chunk):
 def test_exp_gives_the_full_loss_for_any_draw(batch, options, num_sampled):
     """Stratos, appendix C: with q the softmax of the other classes no draw matters."""
     hidden, labels = batch
-    head = with_weights(SampledSoftmax(N, "exp", num_sampled, seed=5, **OPTIONS[options]))
+    head = with_weights(on_table(SampledSoftmax, N, "exp", num_sampled, seed=5, **OPTIONS[options]))
     expected = reference.negative_log_likelihood(reference_scores(head, hidden), labels)
     training_loss = compiled(lambda h, y: head(h, y, training=True), head)
     for _ in range(2):
@@ -282,11 +283,11 @@ def test_noise_contrastive_is_its_objective(batch, objective):
     head = NoiseContrastive(
         N,
         FixedSampler(samples),
-        objective,
         6,
+        objective=objective,
         learn_log_partition=binary,
-        regularizer_alpha=0.2,
-        regularizer_samples=6,
+        regularization=0.2,
+        regularization_samples=6,
     )
     with_weights(head)
     if binary:
@@ -310,8 +311,9 @@ def test_hits_are_masked_among_the_noise_alone(batch, objective):
     ids = np.append(labels[:3], [0, 5]).astype("int32")
     counts = np.log(5 * q).astype("float32")
     samples = Samples(ids[None], counts[ids[None]], counts[labels])
-    options = {"regularizer_alpha": 0.2, "regularizer_samples": 5, "remove_accidental_hits": True}
-    head = with_weights(NoiseContrastive(N, FixedSampler(samples), objective, 5, **options))
+    options = {"regularization": 0.2, "regularization_samples": 5, "remove_accidental_hits": True}
+    options["objective"] = objective
+    head = with_weights(NoiseContrastive(N, FixedSampler(samples), 5, **options))
     scores = reference_scores(head, hidden)
     hits = ids == labels[:, None]
     assert hits.any() and not hits.all(-1).any()

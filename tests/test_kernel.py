@@ -412,15 +412,14 @@ def test_an_error_in_a_sum_is_gone_after_a_period(block_size, monkeypatch):
     table = ClassTable(n, row_optimizer=RowAdagrad(0.1))
     table.build((None, D))
     sampler.build((n, D), 5, table)
+    table.add_tracker(sampler)
     sums = sampler.blocks.sums
     for variable in sums:
         value = to_numpy(variable).copy()
         value[len(value) // 2] += 10.0
         variable.assign(value)
     change = compiled(
-        lambda ids, gradients: table.apply_row_gradients(
-            ids, [gradients, gradients[:, 0]], on_change=sampler.rows_changed
-        ),
+        lambda ids, gradients: table.apply_row_gradients(ids, [gradients, gradients[:, 0]]),
         sampler,
         table,
     )

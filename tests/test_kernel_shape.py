@@ -94,9 +94,10 @@ def test_sums_after_one_change_of_rows(block_size):
     table = ClassTable(n, row_optimizer=RowAdagrad(0.1))
     table.build((None, D))
     sampler.build((n, D), 5, table)
+    table.add_tracker(sampler)
 
     def change(ids, gradients):
-        table.apply_row_gradients(ids, [gradients, gradients[:, 0]], on_change=sampler.rows_changed)
+        table.apply_row_gradients(ids, [gradients, gradients[:, 0]])
         return sampler._computed(table)
 
     ids = np.array([40, 3, 0, 3, 17], "int32")

@@ -27,7 +27,7 @@ ROW_HEADS = {
         N, {"class_name": "uniform", "config": {"share_draws": True}}, 3, **o
     ),
     "kernel": lambda **o: SampledSoftmax(N, "quadratic", 3, seed=4, **o),
-    "augment reduce": lambda **o: AugmentReduce(N, 100, "uniform", 3, seed=4, **o),
+    "augment reduce": lambda **o: AugmentReduce(N, "uniform", 3, num_examples=100, seed=4, **o),
     "hierarchical": lambda **o: HierarchicalSoftmax(N, **o),
 }
 

@@ -75,12 +75,12 @@ def test_log_partition_penalty(batch):
     np.testing.assert_allclose(to_numpy(result), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("regularizer_lambda", [0.0, 0.3])
-def test_negative_sampling(batch, regularizer_lambda):
+@pytest.mark.parametrize("regularization", [0.0, 0.3])
+def test_negative_sampling(batch, regularization):
     true, sampled, true_noise, noise = batch
     arguments = f32(true, sampled, log_counts(true_noise), log_counts(noise))
-    result = losses.negative_sampling(*arguments, regularizer_lambda)
-    expected = reference.negative_sampling(true, sampled, true_noise, noise, regularizer_lambda)
+    result = losses.negative_sampling(*arguments, regularization)
+    expected = reference.negative_sampling(true, sampled, true_noise, noise, regularization)
     np.testing.assert_allclose(to_numpy(result), expected, rtol=1e-5)
 
 

@@ -411,7 +411,7 @@ def test_one_codebook_decides_which_rows_it_is_told_of(monkeypatch, case):
     monkeypatch.setattr(follow, "FOLLOWED", 4)
     head = SampledSoftmax(N, FOLLOWING[case], 4, row_optimizer=RowAdagrad(0.1))
     head.build((None, D))
-    assert head.follower() is head.sampler
+    assert head.table.trackers == [head.sampler]
     found, further = head.sampler.tracked_ids(keras.ops.arange(10, dtype="int32"))
     if case == "kernel":
         assert found.shape[0] == 10 and not further
@@ -433,4 +433,5 @@ def test_a_mixture_of_static_samplers_is_told_of_no_rows():
     config = {"first": "uniform", "second": "log_uniform"}
     config = {"class_name": "mixed", "config": config}
     head = SampledSoftmax(N, config, 4, row_optimizer=RowAdagrad(0.1))
-    assert head.follower() is None
+    head.build((None, D))
+    assert head.table.trackers == []

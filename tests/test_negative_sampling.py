@@ -99,7 +99,7 @@ def test_training_loss_is_equation_6(batch):
     ids[0, 0] = labels[0]  # a hit, which stays
     noise, own = np.take_along_axis(q, ids, 1), q[np.arange(B), labels]
     draws = Samples(ids, np.log(4 * noise).astype("float32"), np.log(4 * own).astype("float32"))
-    head = built(NegativeSampling(N, FixedSampler(draws), 0.2, 4))
+    head = built(NegativeSampling(N, FixedSampler(draws), 4, regularization=0.2))
     scores = reference.scores(hidden, to_numpy(head.table.kernel), to_numpy(head.table.bias))
     expected = reference.negative_sampling(
         scores[np.arange(B), labels], np.take_along_axis(scores, ids, 1), own, noise, 0.2
@@ -170,14 +170,14 @@ def test_classifier_with_sampler_inputs(from_encoder, tmp_path):
 
 
 def test_options():
-    rejects("regularizer_lambda", NegativeSampling, N, "uniform", regularizer_lambda=-1.0)
+    rejects("regularization", NegativeSampling, N, "uniform", regularization=-1.0)
     rejects("num_sampled", NegativeSampling, N, "uniform", num_sampled=0)
     for sampler in ("in_batch", {"class_name": "exp", "config": {"share_draws": True}}):
         rejects("sampler", NegativeSampling, N, sampler)
     rejects("margin", SampledHinge, N, margin=0.0)
-    rejects("num_examples", AugmentReduce, N, 0)
+    rejects("num_examples", AugmentReduce, N, num_examples=0)
     for power in (0.5, 1.1, "1"):
-        rejects("step_power", AugmentReduce, N, 10, step_power=power)
+        rejects("step_power", AugmentReduce, N, num_examples=10, step_power=power)
 
 
 # Bounds: the heads against brute force, and their estimates against their expectation.
@@ -263,7 +263,7 @@ def run_augment_reduce(head, hidden, labels, ids, weight=None):
 def test_eta_moves_with_decreasing_steps():
     """With every class drawn: eta is a weighted mean of the 1 / p(y) of its visits."""
     rng = np.random.default_rng(6)
-    head = built(AugmentReduce(N, 5, ALL, N, step_power=0.8))
+    head = built(AugmentReduce(N, ALL, N, num_examples=5, step_power=0.8))
     eta, visits = np.zeros(5), np.zeros(5)
     for ids in ([0, 3], [3, 1], [0, 3], [3, 4]):
         hidden, labels = rng.normal(size=(2, D)).astype("float32"), rng.integers(0, N, 2)
@@ -283,7 +283,7 @@ def test_eta_moves_with_decreasing_steps():
 
 def test_stale_eta_does_not_overflow():
     """After scores that change by 200, the loss is finite: exp(200) is in no term."""
-    head = built(AugmentReduce(N, 1, ALL, N))
+    head = built(AugmentReduce(N, ALL, N, num_examples=1))
     hidden, labels = np.ones((1, D), "float32"), np.array([0], "int32")
     for size in (0.0, 200.0, 0.0):
         head.table.bias.assign(np.where(np.arange(N) == 1, size, 0.0))
@@ -292,7 +292,7 @@ def test_stale_eta_does_not_overflow():
 
 
 def test_examples_of_weight_zero_and_unknown_ids_leave_eta_alone():
-    head = built(AugmentReduce(N, 4, "uniform", 5))
+    head = built(AugmentReduce(N, "uniform", 5, num_examples=4))
     hidden, labels = np.ones((3, D), "float32"), np.array([0, 1, 2], "int32")
     run_augment_reduce(head, hidden, labels, [0, 1, 2], np.array([1, 0, 1], "float32"))
     np.testing.assert_array_equal(to_numpy(head.visits), [1, 0, 1, 0])
@@ -309,7 +309,7 @@ def test_examples_of_weight_zero_and_unknown_ids_leave_eta_alone():
 
 def test_example_ids(batch):
     hidden, _, labels = batch
-    head = built(AugmentReduce(N, 10, "uniform", 5))
+    head = built(AugmentReduce(N, "uniform", 5, num_examples=10))
     ids = np.arange(B, dtype="int32")
     rejects("example_ids", head, hidden, labels, training=True)
     for wrong in (ids + 4, ids - 1, ids.astype("float32"), ids[:3], ids[:, None]):

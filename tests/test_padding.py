@@ -207,7 +207,9 @@ def test_draws_of_each_example():
 def test_augment_reduce_of_those_that_are_there_alone():
     found = []
     for options in ({}, FEW):
-        head = built(AugmentReduce(N, 8, {"class_name": "unigram", "config": ALL}, N, **options))
+        head = built(
+            AugmentReduce(N, {"class_name": "unigram", "config": ALL}, N, num_examples=8, **options)
+        )
         train = compiled(
             lambda h, y, w, i, head=head: head(h, y, w, example_ids=i, training=True), head
         )

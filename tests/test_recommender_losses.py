@@ -51,7 +51,7 @@ def test_gbce_head(rng):
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-4)
     rejects("objective", NegativeSampling, N, "uniform", objective="bce")
     rejects("t", NegativeSampling, N, "uniform", objective="gbce", t=1.5)
-    rejects("regularizer_lambda", NegativeSampling, N, "uniform", 0.1, objective="gbce")
+    rejects("regularization", NegativeSampling, N, "uniform", regularization=0.1, objective="gbce")
 
 
 @pytest.mark.parametrize("num_buckets", [3])
@@ -91,7 +91,8 @@ def test_losses_of_buckets(rng):
 
 def test_buckets_are_of_large_scores_and_differ_by_step(rng):
     """With one direction and d = 1, the examples and classes are those of an end of the line."""
-    head = built(BucketedSoftmax(N, 1, 2, 3, use_bias=False), width=1)
+    sizes = {"num_buckets": 1, "bucket_examples": 2, "bucket_classes": 3}
+    head = built(BucketedSoftmax(N, **sizes, use_bias=False), width=1)
     kernel = to_numpy(head.table.kernel)[:, 0]
     hidden = rng.normal(size=(B, 1)).astype("float32")
     ends = set()

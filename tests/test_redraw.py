@@ -103,7 +103,7 @@ def test_a_step_counts_once_however_often_it_draws(mixed):
     config = {"num_features": 16, "block_size": 4, "refresh_every": 3, "redraw": True, "seed": 1}
     kernel = samplers.get({"class_name": "rff", "config": config})
     sampler = samplers.Mixed("uniform", kernel) if mixed else kernel
-    head = NoiseContrastive(N, sampler=sampler, num_sampled=4, regularizer_alpha=0.1)
+    head = NoiseContrastive(N, sampler=sampler, num_sampled=4, regularization=0.1)
     x, y = keras.Input((D,)), keras.Input((), dtype="int32")
     model = keras.Model([x, y], head(x, y))
     model.compile(keras.optimizers.SGD(0.1))

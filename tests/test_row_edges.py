@@ -55,7 +55,7 @@ CASES = {
     "rows": lambda: sampled("uniform", row_optimizer=softbench.RowAdam(0.1)),
     "nodes": hierarchical,
     "in_batch": lambda: sampled("in_batch"),
-    "examples": lambda: softbench.AugmentReduce(8, 8, "uniform", num_sampled=5),
+    "examples": lambda: softbench.AugmentReduce(8, "uniform", 5, num_examples=8),
     "counted": lambda: sampled(counted),
     "ordinary": lambda: sampled("uniform"),
 }
@@ -214,7 +214,7 @@ def test_a_gradient_that_is_not_finite_updates_nothing(where, bad):
 
 
 def test_an_overflow_does_not_stay_in_the_state_of_an_example():
-    head = AugmentReduce(N, N, "uniform", num_sampled=6, seed=1, dtype="mixed_float16")
+    head = AugmentReduce(N, "uniform", 6, num_examples=N, seed=1, dtype="mixed_float16")
     model = mixed_model(head, 4.0)
     x, _ = data(size=8)
     ids = np.arange(8, dtype="int32")

@@ -37,7 +37,7 @@ HEADS = {
     "codebook": lambda: sampled(CODEBOOK),
     "in_batch": lambda: sampled("in_batch"),
     "examples": lambda: AugmentReduce(
-        N, 24, "uniform", num_sampled=6, row_optimizer=RowAdam(0.5), seed=1
+        N, "uniform", 6, num_examples=24, row_optimizer=RowAdam(0.5), seed=1
     ),
     "hierarchical": lambda: HierarchicalSoftmax(N, row_optimizer=RowAdam(0.5)),
 }

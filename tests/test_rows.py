@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import compiled, on_table, to_numpy
 
 from softbench import ClassTable, NoiseContrastive, RowAdagrad, RowAdam, RowSGD, SampledSoftmax
 
@@ -138,19 +138,35 @@ def test_untouched_rows_stay_as_they_are_to_the_bit(optimizer):
         assert np.all(to_numpy(variable)[touched] != old[touched])
 
 
-def test_callback_gets_the_distinct_rows_before_and_after():
+class Tracker:
+    """A sampler that keeps what it is told."""
+
+    def __init__(self, followed=lambda ids: (ids, {})):
+        self.seen, self.followed = [], followed
+
+    def rows_changed(self, table, ids, old_rows, new_rows, **further):
+        self.seen = [to_numpy(x) for x in (ids, old_rows, new_rows)]
+        self.further = further
+
+
+def test_trackers_get_the_distinct_rows_before_and_after():
+    """Each of them of the rows that it asks for."""
     table = make_table(RowSGD(1.0))
-    before, seen = to_numpy(table.kernel).copy(), []
+    before = to_numpy(table.kernel).copy()
+    every, some = Tracker(), Tracker(lambda ids: (ids[:1], {"weight": 2.0}))
+    for tracker in (every, some, every):
+        table.add_tracker(tracker)
     ids, to_kernel, to_bias = next(gradient_steps())
     tensors = [keras.ops.convert_to_tensor(x) for x in (ids, to_kernel, to_bias)]
-    table.apply_row_gradients(
-        tensors[0], tensors[1:], lambda _, i, old, new: seen.extend([i, old, new])
-    )
-    distinct, old, new = (to_numpy(x) for x in seen)
-    kept = distinct < N
-    assert sorted(distinct[kept]) == sorted(set(ids))
-    np.testing.assert_array_equal(old[kept], before[distinct[kept]])
-    np.testing.assert_array_equal(new[kept], to_numpy(table.kernel)[distinct[kept]])
+    table.apply_row_gradients(tensors[0], tensors[1:])
+    for tracker in (every, some):
+        distinct, old, new = tracker.seen
+        kept = distinct < N
+        assert set(distinct[kept]) <= set(ids)
+        np.testing.assert_array_equal(old[kept], before[distinct[kept]])
+        np.testing.assert_array_equal(new[kept], to_numpy(table.kernel)[distinct[kept]])
+    assert sorted(every.seen[0][every.seen[0] < N]) == sorted(set(ids))
+    assert len(some.seen[0]) == 1 and some.further == {"weight": 2.0}
 
 
 # In a model.
@@ -176,8 +192,16 @@ def data(n=N, size=24):
 HEADS = {
     "per example": lambda o: SampledSoftmax(N, "uniform", 6, row_optimizer=o, seed=1),
     "shared": lambda o: SampledSoftmax(N, SHARED, 6, row_optimizer=o, seed=1),
-    "scores": lambda o: SampledSoftmax(
-        N, SHARED, 6, row_optimizer=o, seed=1, normalize=True, absolute=True, temperature=0.3
+    "scores": lambda o: on_table(
+        SampledSoftmax,
+        N,
+        SHARED,
+        6,
+        row_optimizer=o,
+        seed=1,
+        normalize=True,
+        absolute=True,
+        temperature=0.3,
     ),
     "no bias": lambda o: SampledSoftmax(
         N, "uniform", 6, row_optimizer=o, seed=1, use_bias=False, correct_true_logit=True
@@ -189,8 +213,8 @@ HEADS = {
         row_optimizer=o,
         seed=1,
         learn_log_partition=True,
-        regularizer_alpha=0.1,
-        regularizer_samples=4,
+        regularization=0.1,
+        regularization_samples=4,
     ),
 }
 

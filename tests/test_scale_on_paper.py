@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import on_table
 from shipped import ROOT
 
 from softbench import RowAdagrad, SampledSoftmax
@@ -22,7 +23,8 @@ def test_bytes_are_those_of_a_head(name):
     """All variables, but for a few numbers: counters, seeds, the learning rate."""
     small = name == "uniform"
     options = {"table_dtype": "bfloat16"} if small else {}
-    head = SampledSoftmax(
+    head = on_table(
+        SampledSoftmax,
         N,
         {"class_name": name, "config": SAMPLERS[name]},
         num_sampled=20,

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, rejects, to_numpy
+from conftest import BACKEND, compiled, on_table, rejects, to_numpy
 from head_zoo import COUNTS, HEADS, NOISE, D, N, built, numpy_scores
 from head_zoo import arrays as table_arrays
 
@@ -36,9 +36,9 @@ def clustered_head(sampler=None, **options):
         **options,
     }
     if sampler is None:
-        head = FullSoftmax(UNITS, **options)
+        head = on_table(FullSoftmax, UNITS, **options)
     else:
-        head = SampledSoftmax(UNITS, sampler, 6, **options)
+        head = on_table(SampledSoftmax, UNITS, sampler, 6, **options)
     head.build((None, WIDTH))
     return head
 
@@ -238,7 +238,7 @@ def test_errors():
     rejects("head", Index, FullSoftmax(N))
     rejects("head", TopK, FullSoftmax(N))
     rejects("num_cells", Index, head, 0)
-    rejects("absolute", Index, built(FullSoftmax(N, absolute=True)))
+    rejects("absolute", Index, built(on_table(FullSoftmax, N, absolute=True)))
     conditional = built(HEADS["negative conditional"](), width=NOISE.shape[0])
     rejects("sampler", conditional.index_vectors)
     other = built(FullSoftmax(N + 1))

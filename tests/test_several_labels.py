@@ -57,17 +57,17 @@ HEADS = {
     ),
     "hinge": (lambda **o: SampledHinge(N, ALL, N, **o), reference.hinge, False),
     "nce binary": (
-        lambda **o: NoiseContrastive(N, ALL, "binary", N, **o),
+        lambda **o: NoiseContrastive(N, ALL, N, objective="binary", **o),
         of_noise(reference.nce_binary),
         True,
     ),
     "nce ranking": (
-        lambda **o: NoiseContrastive(N, ALL, "ranking", N, **o),
+        lambda **o: NoiseContrastive(N, ALL, N, objective="ranking", **o),
         of_noise(reference.nce_ranking),
         True,
     ),
     "negative": (
-        lambda **o: NegativeSampling(N, ALL, 0.1, N, **o),
+        lambda **o: NegativeSampling(N, ALL, N, regularization=0.1, **o),
         of_noise(reference.negative_sampling, 0.1),
         True,
     ),
@@ -147,7 +147,7 @@ def test_sampled_classes_and_counts():
 def test_every_label_is_corrected_by_its_own_count(share):
     """Binary NCE with noise of unequal frequencies."""
     noise = {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": share}}
-    head = built(NoiseContrastive(N, noise, "binary", 4, multi_label="mean", seed=5))
+    head = built(NoiseContrastive(N, noise, 4, multi_label="mean", seed=5))
     seed = head.sampler.seed_generator.state
     before = to_numpy(seed)
     ids = to_numpy(head.sampler.sample(head.table, HIDDEN, 4).ids)
@@ -257,7 +257,7 @@ def test_a_functional_model_of_several_labels():
 
 def test_errors():
     rejects("multi_label", FullSoftmax, N, multi_label="max")
-    rejects("multi_label", AugmentReduce, N, 10, multi_label="mean")
+    rejects("multi_label", AugmentReduce, N, num_examples=10, multi_label="mean")
     rejects("multi_label", HierarchicalSoftmax, N, multi_label="mean")
     rejects("multi_label", AdaptiveSoftmax, N, [4], multi_label="mean")
     rejects("label_smoothing", FullSoftmax, N, label_smoothing=0.1, multi_label="mean")

@@ -157,7 +157,7 @@ CUTOFFS = [[1], [7], [3, 4], [5, 12, 20]]
 def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
     n = 23
     counts = None if sorted_ids else np.random.default_rng(1).integers(0, 9, n)  # with ties
-    head = built(AdaptiveSoftmax(n, cutoffs, 1.5, counts=counts))
+    head = built(AdaptiveSoftmax(n, cutoffs, div_value=1.5, counts=counts))
     sizes = [p.shape[1] for p in head.projections]
     assert sizes == [max(1, int(D / 1.5 ** (i + 1))) for i in range(len(cutoffs))]
     assert_is_the_model(head, n)
@@ -166,7 +166,8 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 def test_adaptive_streams(monkeypatch):
     monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
     monkeypatch.setattr(adaptive, "DENSE_CLASSES", 4)
-    assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], 1.5, counts=np.arange(23) + 1)), 23)
+    options = {"div_value": 1.5, "counts": np.arange(23) + 1}
+    assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], **options)), 23)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.999])
@@ -174,7 +175,7 @@ def test_adaptive_losses_and_gradients_do_not_depend_on_the_capacity(share):
     """Batches in which the cluster fits, is full to the last row, and does not fit."""
     functions = []
     for own in (share, 1.0):
-        head = built(AdaptiveSoftmax(11, [3, 6], 1.5, tail_capacity=own))
+        head = built(AdaptiveSoftmax(11, [3, 6], div_value=1.5, tail_capacity=own))
         variables = [v for table in (head.shortlist, *head.tails) for v in table.variables]
 
         def mean_loss(hidden, labels, head=head):

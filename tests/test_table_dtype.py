@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, to_numpy
+from conftest import compiled, on_table, to_numpy
 from test_rows import D, N, apply_all, data, gradient_steps, make_model, make_table
 
-from softbench import FullSoftmax, RowAdagrad, RowAdam, RowSGD, SampledSoftmax, rounding
+from softbench import ClassTable, FullSoftmax, RowAdagrad, RowAdam, RowSGD, SampledSoftmax, rounding
 from softbench.ops import on_cpu
 from softbench.rounding import rounded
 
@@ -105,7 +105,7 @@ def test_one_accumulator_per_row():
 def test_a_loaded_model_goes_on_to_the_bit(tmp_path):
     """The table, its slots and the state of the rounding are saved."""
     optimizer = RowAdagrad(0.2, per_row=True)
-    head = SampledSoftmax(N, "uniform", 6, row_optimizer=optimizer, seed=1, **ROUNDED)
+    head = on_table(SampledSoftmax, N, "uniform", 6, row_optimizer=optimizer, seed=1, **ROUNDED)
     model = make_model(head)
     model.fit(data(), batch_size=8, shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -122,7 +122,8 @@ def test_a_loaded_model_goes_on_to_the_bit(tmp_path):
 def test_samplers_follow_what_is_stored(sampler):
     """log q of the sums that followed the rounded rows is that of sums made anew from them."""
     optimizer = RowAdagrad(0.5)
-    head = SampledSoftmax(N, sampler, 6, row_optimizer=optimizer, use_bias=False, seed=1, **ROUNDED)
+    options = {"row_optimizer": optimizer, "use_bias": False, "seed": 1, **ROUNDED}
+    head = on_table(SampledSoftmax, N, sampler, 6, **options)
     model = make_model(head)
     head.sampler.refresh(head.table)
     before = values(head.table)[0]
@@ -142,9 +143,9 @@ def test_samplers_follow_what_is_stored(sampler):
 
 def test_a_bfloat16_table_needs_a_row_optimizer():
     for make in (
-        lambda: SampledSoftmax(N, "uniform", 6, **ROUNDED),
-        lambda: FullSoftmax(N, **ROUNDED),
-        lambda: SampledSoftmax(N, "uniform", 6, row_optimizer=RowSGD(), table_dtype="float16"),
+        lambda: on_table(SampledSoftmax, N, "uniform", 6, **ROUNDED),
+        lambda: on_table(FullSoftmax, N, **ROUNDED),
+        lambda: ClassTable(N, row_optimizer=RowSGD(), table_dtype="float16"),
     ):
         with pytest.raises(ValueError, match=r"`table_dtype`.*Received: table_dtype="):
             make()

@@ -79,7 +79,7 @@ def test_sampled_softmax_loss(problem, remove):
 
 @pytest.mark.parametrize("remove", [True, False])
 def test_nce_loss(problem, remove):
-    head = NoiseContrastive(N, FixedSampler(problem[3]), "binary", M, remove_accidental_hits=remove)
+    head = NoiseContrastive(N, FixedSampler(problem[3]), M, remove_accidental_hits=remove)
     expected = theirs(tf.nn.nce_loss, problem, remove)
     np.testing.assert_allclose(ours(head, problem), expected, rtol=1e-5, atol=1e-5)
 

@@ -87,12 +87,12 @@ HEADS = {
         num_sampled=5,
         row_optimizer=o,
         seed=1,
-        regularizer_alpha=0.1,
-        regularizer_samples=3,
+        regularization=0.1,
+        regularization_samples=3,
         **kw,
     ),
     "examples": lambda o, **kw: AugmentReduce(
-        N, N, "uniform", num_sampled=5, row_optimizer=o, seed=1, **kw
+        N, "uniform", 5, num_examples=N, row_optimizer=o, seed=1, **kw
     ),
 }
 
@@ -193,7 +193,7 @@ def test_the_update_is_made_once_and_before_any_other_call():
         lambda: model.predict(batch, verbose=0, batch_size=B),
         lambda: scores.predict(vectors, verbose=0),
         lambda: head.top_k(vectors, 2),
-        head.update_rows,
+        head.table.update_rows,
     ):
         model.train_on_batch(batch)
         before = to_numpy(head.table.kernel).copy()
@@ -206,6 +206,12 @@ def test_the_update_is_made_once_and_before_any_other_call():
     assert int(to_numpy(head.table.iterations)) == 4
 
 
+def state_of(table):
+    """All variables but those in which updates wait."""
+    waiting = [] if table.tie is None else table.tie.variables
+    return [v for v in table.variables if all(v is not other for other in waiting)]
+
+
 def test_a_batch_in_which_nobody_counts_moves_nothing():
     head = SampledSoftmax(N, "uniform", 5, row_optimizer=RowAdam(0.1), seed=1)
     ids = keras.Input(batch_shape=(B, D), dtype="int32")
@@ -215,11 +221,11 @@ def test_a_batch_in_which_nobody_counts_moves_nothing():
     model.compile("sgd")
     x, y = np.ones((B, D), "int32"), np.zeros(B, "int32")
     model.train_on_batch(x, y)
-    head.update_rows()
-    before = [to_numpy(v).copy() for v in head.table.variables]
+    head.table.update_rows()
+    before = [to_numpy(v).copy() for v in state_of(head.table)]
     model.train_on_batch(x, y, sample_weight=np.zeros(B, "float32"))
-    head.update_rows()
-    for old, new in zip(before, head.table.variables, strict=True):
+    head.table.update_rows()
+    for old, new in zip(before, state_of(head.table), strict=True):
         np.testing.assert_array_equal(old, to_numpy(new))
 
 
@@ -234,15 +240,16 @@ def test_one_table_is_saved_and_stays_shared(row_optimizer, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     (embedding,) = [part for part in loaded.layers if isinstance(part, TiedEmbedding)]
-    assert embedding.head is loaded.layers[-1]
+    again = loaded.layers[-1]
+    assert embedding.table is again.table
     assert len(loaded.weights) == len(model.weights)
-    embedding.head.sampler.seed_generator.state.assign(to_numpy(head.sampler.seed_generator.state))
+    again.sampler.seed_generator.state.assign(to_numpy(head.sampler.seed_generator.state))
     losses = [float(each.train_on_batch(second)) for each in (model, loaded)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     for each in (model, loaded):
         each.predict(first, verbose=0, batch_size=B)
     np.testing.assert_allclose(
-        to_numpy(head.table.kernel), to_numpy(embedding.head.table.kernel), rtol=1e-6, atol=1e-6
+        to_numpy(head.table.kernel), to_numpy(again.table.kernel), rtol=1e-6, atol=1e-6
     )
 
 
@@ -258,16 +265,16 @@ def test_a_frozen_table_is_frozen_on_both_sides(which, row_optimizer):
     model = tied_model(head, keras.optimizers.SGD(0.1))
     model.train_on_batch(next(batches(1)))
     if row_optimizer is not None:
-        head.update_rows()
+        head.table.update_rows()
     frozen = head if which == "head" else model.layers[1]
     frozen.trainable = False
     model.compile(keras.optimizers.SGD(0.1))
-    before = [to_numpy(v).copy() for v in head.table.variables]
+    before = [to_numpy(v).copy() for v in state_of(head.table)]
     encoder = to_numpy(model.get_layer("encoder").kernel).copy()
     for batch in batches(2):
         model.train_on_batch(batch)
     model.evaluate(batch, verbose=0, batch_size=B)
-    for old, new in zip(before, head.table.variables, strict=True):
+    for old, new in zip(before, state_of(head.table), strict=True):
         np.testing.assert_array_equal(old, to_numpy(new))
     assert np.any(encoder != to_numpy(model.get_layer("encoder").kernel))
 
@@ -289,7 +296,7 @@ def test_rows_as_stored_or_normalised_and_masked():
 
 def test_what_it_cannot_do_is_named():
     ids = keras.Input((T,), dtype="int32")
-    rejects("head", TiedEmbedding, HierarchicalSoftmax(N))
+    rejects("table", TiedEmbedding, HierarchicalSoftmax(N))
     rejects("dim", TiedEmbedding, FullSoftmax(N), dim=0)
     rejects("dim", TiedEmbedding(FullSoftmax(N)), ids)
     full = FullSoftmax(N)
@@ -311,10 +318,11 @@ def test_what_it_cannot_do_is_named():
     rejects("ids", TiedEmbedding(head(), dim=D), ids)
     own = head()
     TiedEmbedding(own, dim=D)
-    rejects("head", TiedEmbedding, own)
+    rejects("table", TiedEmbedding, own)
     rejects("hidden", own, keras.Input((D,)), keras.Input((), dtype="int32"))
-    scaled = TiedEmbedding(head(), dim=D, dtype="mixed_float16")
-    scaled.head.build((B, D))
+    own = head()
+    scaled = TiedEmbedding(own, dim=D, dtype="mixed_float16")
+    own.build((B, D))
     rejects("dtype", scaled, np.zeros((B, T), "int32"), training=True)
 
 

@@ -275,15 +275,15 @@ def test_small_and_equal_tables(rows):
 )
 def test_other_objectives(cls, layout):
     makers = {
-        "binary": (NoiseContrastive, {"objective": "binary", "regularizer_alpha": 0.1}),
+        "binary": (NoiseContrastive, {"objective": "binary", "regularization": 0.1}),
         "ranking": (NoiseContrastive, {"objective": "ranking"}),
         "corrected": (SampledSoftmax, {"correct_true_logit": True}),
         "each": (OneVsEach, {}),
-        "augment": (lambda n, **o: AugmentReduce(n, 50, **o), {}),
+        "augment": (lambda n, **o: AugmentReduce(n, num_examples=50, **o), {}),
     }
     maker, options = makers[cls]
     if cls == "binary":
-        options = {**options, "regularizer_samples": M}
+        options = {**options, "regularization_samples": M}
     head = head_of(layout, cls=maker, **options)
     ids = {"example_ids": np.arange(B, dtype="int32")} if cls == "augment" else {}
     weight = np.r_[np.ones(B - 2), 0, 0].astype("float32")

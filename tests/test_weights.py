@@ -145,7 +145,7 @@ def test_augment_reduce_padding_with_the_id_of_an_example():
     """The padded examples' id is that of a real one, whose eta stays."""
     ids = np.array([0, 1, 0, 0], "int32")
     weight = np.array([1, 1, 0, 0], "float32")
-    head = built(AugmentReduce(N, 8, num_sampled=N, seed=1))
+    head = built(AugmentReduce(N, num_sampled=N, num_examples=8, seed=1))
     rows = HIDDEN[:4], LABELS[:4], weight
 
     def train(hidden, labels, weight, ids):

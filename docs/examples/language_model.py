@@ -53,12 +53,15 @@ def main(_: list[str]) -> None:
     )
     unigram = {"counts": counts.tolist(), "power": 0.75, "share_draws": True, "unique": True}
     log_frequencies = np.log(counts / counts.sum())
-    head = softbench.SampledSoftmax(
+    table = softbench.ClassTable(
         size,
-        sampler={"class_name": "unigram", "config": unigram},
-        num_sampled=min(_DRAWS.value, size // 2),
         row_optimizer=softbench.RowAdagrad(0.1, initial_accumulator_value=1e-8),
         bias_initializer=lambda shape, dtype=None: keras.ops.cast(log_frequencies, dtype),
+    )
+    head = softbench.SampledSoftmax(
+        table=table,
+        sampler={"class_name": "unigram", "config": unigram},
+        num_sampled=min(_DRAWS.value, size // 2),
     )
     model = softbench.Classifier(encoder, head)
     model.compile(keras.optimizers.Adam(2e-3, global_clipnorm=1.0))

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.class_table import ClassTable
 from softbench.common import (
     PACKAGE,
     Tensor,
@@ -20,7 +21,7 @@ from softbench.common import (
 from softbench.heads.base import Head
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant
-from softbench.table import DENSE_CLASSES, INITIALIZERS, ClassTable
+from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets
 
 _PARTS = 1024  # a share of the batch is counted in these
@@ -43,12 +44,14 @@ class AdaptiveSoftmax(Head):
     Args:
         units: n, the number of classes.
         cutoffs: increasing, each in [1, n).
+        use_bias, kernel_initializer, bias_initializer: of the short list and of the clusters.
         div_value: by which the dimension of each cluster is smaller than that of the one before.
         counts: the classes' frequencies (n,), which they are then sorted by. None takes the ids to
             be sorted already, the most frequent class first.
         tail_capacity: R / B in (0, 1], of every cluster. None: twice the cluster's share of
             `counts`, and 1 without counts.
-        use_bias, kernel_initializer, bias_initializer: of the short list and of the clusters.
+        ignore_index, max_valid: as in every head, see `softbench.heads.base.Head`.
+        **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Attributes:
         shortlist: the `ClassTable` of c_1 + k rows.
@@ -58,21 +61,32 @@ class AdaptiveSoftmax(Head):
         ValueError: on cutoffs, counts, `div_value` < 1 or `tail_capacity` that are not as said.
     """
 
-    arguments = ("cutoffs", "div_value", "counts", "tail_capacity", "use_bias", *INITIALIZERS)
+    arguments = (
+        "cutoffs",
+        "use_bias",
+        "kernel_initializer",
+        "bias_initializer",
+        "div_value",
+        "counts",
+        "tail_capacity",
+    )
 
     def __init__(
         self,
         units: int,
         cutoffs: Sequence[int],
-        div_value: float = 4.0,
-        counts: Sequence[float] | None = None,
-        tail_capacity: float | None = None,
+        *,
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
+        div_value: float = 4.0,
+        counts: Sequence[float] | None = None,
+        tail_capacity: float | None = None,
+        ignore_index: int | None = None,
+        max_valid: int | float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, **kwargs)
+        super().__init__(units, ignore_index=ignore_index, max_valid=max_valid, **kwargs)
         check_number(1, div_value=div_value)
         self.cutoffs = _checked_cutoffs(cutoffs, self.units)
         self.div_value = div_value

@@ -12,6 +12,7 @@ from softbench.labels import check_values, safe_ids
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
 from softbench.samplers import Sampler
 from softbench.state import add_state, check_one_replica
+from softbench.table import Table
 from softbench.targets import Targets, check_ids, from_present
 
 
@@ -36,11 +37,10 @@ class AugmentReduce(SampledHead):
     batch, one of its two updates is kept; examples of weight 0 leave their eta as it is.
 
     Args:
+        sampler: "uniform" by default.
         num_examples: N, of the training set.
         step_power: in (0.5, 1], of the decreasing step a.
-        units, sampler, num_sampled, remove_accidental_hits, use_bias, normalize, temperature,
-            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
-            `SampledSoftmax`.
+        others: as in `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_examples` or `num_sampled` < 1, or `step_power` is not in (0.5, 1]; in
@@ -53,16 +53,40 @@ class AugmentReduce(SampledHead):
 
     def __init__(
         self,
-        units: int,
-        num_examples: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "uniform",
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
+        num_examples: int,
         step_power: float = 0.9,
         remove_accidental_hits: bool = True,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
+        super().__init__(
+            units,
+            sampler,
+            num_sampled,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            remove_accidental_hits=remove_accidental_hits,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            seed=seed,
+            **kwargs,
+        )
         check_positive(num_examples=num_examples)
         check_number(0.5, exclusive=True, step_power=step_power)
         if step_power > 1:

@@ -12,6 +12,7 @@ from softbench.heads import compact, inputs, positives
 from softbench.heads.exact import ExactScores
 from softbench.ops import read_once
 from softbench.state import Arguments, SavedGenerators, saved_arguments
+from softbench.table import deserialized
 from softbench.targets import (
     PADDING,
     Targets,
@@ -65,6 +66,7 @@ class Head(SavedGenerators, ExactScores):
     def __init__(
         self,
         units: int,
+        *,
         ignore_index: int | None = None,
         multi_label: str | None = None,
         max_valid: int | float | None = None,
@@ -219,3 +221,9 @@ class Head(SavedGenerators, ExactScores):
 
     def get_config(self) -> dict:
         return {**super().get_config(), **saved_arguments(self)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Head":
+        if "table" in config:
+            config = {**config, "table": deserialized(config["table"], cls.__name__)}
+        return super().from_config(config)

@@ -9,8 +9,7 @@ from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads import positives
 from softbench.heads.positives import check_smoothing
 from softbench.heads.table_head import TableHead
-from softbench.ops import read
-from softbench.table import DENSE_CLASSES
+from softbench.table import DENSE_CLASSES, Table
 from softbench.targets import Targets, reduced
 
 # Scores (B, n) computed at once by default. A step holds about four numbers for each: 2^28.
@@ -30,7 +29,9 @@ class FullSoftmax(TableHead):
     """Softmax cross-entropy over all classes: loss = log sum_i exp(o_i) - o_label.
 
     Args:
-        units: n, the number of classes.
+        units: n, the number of classes; None with `table`.
+        table, use_bias, normalize, temperature: as in `SampledSoftmax`; of a `table` that has no
+            `row_optimizer`.
         class_chunk: a number streams the log-partition and its gradient over that many classes at
             a time and never holds (B, n), for a second computation of the scores in the backward
             pass. None computes the (B, n) scores at once where B n <= 2^26, so that a step holds
@@ -38,62 +39,75 @@ class FullSoftmax(TableHead):
             classes at a time. Where B is not known when the step is compiled, as in `fit` on
             TensorFlow, it streams over 65,536 classes at a time if there are more: the same bound
             for B up to 1024.
-        regularizer_alpha: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
+        regularization: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
             over all classes, as in Keras' cross-entropies; for the mean score a step passes over
             the rows once more.
-        use_bias, normalize, temperature, absolute, kernel_initializer, bias_initializer: of the
-            `ClassTable`.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
             With `multi_label` a label's loss is -log(e^o_y / (e^o_y + sum of e^o_i over the
             classes that are none of the labels)).
+        **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
-        ValueError: if `class_chunk` is not None or positive, `regularizer_alpha` is negative, or
-            `label_smoothing` is not in [0, 1), or not 0 with `absolute` or `multi_label`.
+        ValueError: if `class_chunk` is not None or positive, `regularization` is negative, or
+            `label_smoothing` is not in [0, 1), or not 0 with `multi_label` or a table of `absolute`
+            scores; if the `table` has a `row_optimizer`.
 
     Example:
-        >>> head = softbench.FullSoftmax(4, kernel_initializer="zeros")
+        >>> table = softbench.ClassTable(4, kernel_initializer="zeros")
+        >>> head = softbench.FullSoftmax(table=table)
         >>> losses = head(np.ones((2, 8), "float32"), np.array([0, 3]))
         >>> [round(float(loss), 4) for loss in losses]  # log 4
         [1.3863, 1.3863]
     """
 
-    arguments = ("class_chunk", "regularizer_alpha", "label_smoothing")
+    arguments = ("class_chunk", "regularization", "label_smoothing")
     takes_several_labels = True
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
+        *,
+        table: Table | None = None,
         use_bias: bool = True,
         normalize: bool = False,
         temperature: float = 1.0,
-        absolute: bool = False,
         class_chunk: int | None = None,
-        regularizer_alpha: float = 0.0,
-        row_optimizer: None = None,
+        regularization: float = 0.0,
         label_smoothing: float = 0.0,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         **kwargs: Any,
     ) -> None:
-        if row_optimizer is not None:
+        super().__init__(
+            units,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            **kwargs,
+        )
+        if self.table.row_optimizer is not None:
             raise ValueError(
-                "`row_optimizer` must be None: the full softmax touches every row at every step. "
-                f"Received: row_optimizer={row_optimizer!r}"
+                "`table` must have row_optimizer=None: the full softmax touches every row at every "
+                f"step. Received: row_optimizer={self.table.row_optimizer!r}"
             )
         if class_chunk is not None:
             check_positive(class_chunk=class_chunk)
-        check_number(0, regularizer_alpha=regularizer_alpha)
-        check_smoothing(label_smoothing, kwargs.get("multi_label"))
-        if label_smoothing and absolute:
+        check_number(0, regularization=regularization)
+        check_smoothing(label_smoothing, multi_label)
+        if label_smoothing and self.table.absolute:
             raise ValueError(
-                "`label_smoothing` must be 0 with absolute=True, whose mean score is not linear. "
-                f"Received: label_smoothing={label_smoothing}"
+                "`label_smoothing` must be 0 with a table of absolute=True, whose mean score is "
+                f"not linear. Received: label_smoothing={label_smoothing}"
             )
-        options = {"normalize": normalize, "temperature": temperature, "absolute": absolute}
-        super().__init__(units, use_bias=use_bias, **options, **kwargs)
         self.class_chunk = class_chunk
-        self.regularizer_alpha = regularizer_alpha
+        self.regularization = regularization
         self.label_smoothing = label_smoothing
 
     def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
@@ -120,13 +134,12 @@ class FullSoftmax(TableHead):
             loss = log_z - true
         if self.label_smoothing:
             loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
-        return loss + self.regularizer_alpha * log_z**2 if self.regularizer_alpha else loss
+        return loss + self.regularization * log_z**2 if self.regularization else loss
 
     def _mean_score(self, hidden: Tensor) -> Tensor:
         """The mean (B,) of the scores of all classes, from the mean of their rows."""
-        row = ops.mean(self.table.normalized(read(self.table.kernel)), axis=0)
+        rows, *biases = self.table.all_rows()
+        row = ops.mean(self.table.normalized(rows), axis=0)
         mean = ops.matmul(self.table.normalized(hidden), row[:, None])[:, 0]
         mean = mean / self.table.temperature
-        if self.table.bias is None:
-            return mean
-        return mean + ops.mean(ops.cast(read(self.table.bias), "float32"))
+        return mean + ops.mean(ops.cast(biases[0], "float32")) if biases else mean

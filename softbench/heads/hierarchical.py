@@ -7,13 +7,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from softbench.class_table import ClassTable
 from softbench.common import PACKAGE, Tensor
 from softbench.heads.base import Head
 from softbench.heads.compact import check_rows
 from softbench.heads.row_losses import row_losses
+from softbench.heads.table_head import build_table, check_table, refuse_tied
 from softbench.ops import gather_rows, read
-from softbench.state import add_constant, saved_arguments
-from softbench.table import DENSE_CLASSES, ClassTable
+from softbench.state import add_constant
+from softbench.table import DENSE_CLASSES, Table, serialized
 from softbench.targets import Targets
 
 
@@ -35,14 +37,17 @@ class HierarchicalSoftmax(Head):
             0..n-1 is the class's place from left to right (its rank by frequency, say), and the
             classes are spread evenly over the leaves. Other distinct integers in [0, 2^D)
             are the leaves themselves, such as those of a fitted `AdversarialTree`.
-        use_bias, row_optimizer, kernel_initializer, bias_initializer, table_dtype: of the table of
-            nodes.
+        table: None, or a `ClassTable` of the nodes to use: of `num_nodes(units)` rows, neither
+            normalised nor of absolute scores, and of temperature 1.
+        use_bias, row_optimizer: of the table of nodes that the head makes.
+        ignore_index, max_valid: as in every head, see `softbench.heads.base.Head`.
+        **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Attributes:
         nodes: the `ClassTable` of the nodes, in the order of the levels.
 
     Raises:
-        ValueError: if `leaf_order` is not as said.
+        ValueError: if `leaf_order` or `table` is not as said.
     """
 
     arguments = ("leaf_order",)
@@ -51,37 +56,47 @@ class HierarchicalSoftmax(Head):
         self,
         units: int,
         leaf_order: Sequence[int] | None = None,
+        *,
+        table: Table | None = None,
         use_bias: bool = True,
         row_optimizer: Any = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        table_dtype: str | None = None,
+        ignore_index: int | None = None,
+        max_valid: int | float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, **kwargs)
-        check_rows(self.max_valid, row_optimizer)
+        options = {"use_bias": use_bias, "row_optimizer": row_optimizer}
+        check_table(None if table is not None else units, table, options, kwargs)
+        super().__init__(units, ignore_index=ignore_index, max_valid=max_valid, **kwargs)
         self.depth = (self.units - 1).bit_length()
         self.leaf_order = None if leaf_order is None else np.asarray(leaf_order)
         self.positions = leaf_positions(self.units, self.leaf_order)
-        self.nodes = ClassTable(
-            max(1, 2**self.depth - 1),
-            use_bias=use_bias,
-            row_optimizer=row_optimizer,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            table_dtype=table_dtype,
-            dtype=self.dtype_policy,
-            name="nodes",
-        )
+        if table is None:
+            options |= {"dtype": self.dtype_policy, "name": "nodes"}
+            table = ClassTable(self.num_nodes(self.units), **options)
+        _check_nodes(table, self.num_nodes(self.units))
+        check_rows(self.max_valid, table.row_optimizer)
+        self.nodes: Any = table
+        table.users.heads.add(self)
         self.supports_jit = self.nodes.supports_jit
         # Whose log-probabilities a pass over all classes holds at once.
         self.top_depth = min(self.depth, DENSE_CLASSES.bit_length() - 1)
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
-        self.nodes.build((None, hidden_shape[-1]))
+        build_table(self.nodes, hidden_shape)
+        if self.nodes.tie is not None:
+            self.check_tied()
         self.leaves = add_constant(self, "leaves", self.positions)
         self.forced = add_constant(self, "forced", forced_sides(self.positions, self.depth))
+
+    def check_tied(self) -> None:
+        """Raise a ValueError: a `TiedEmbedding` with a `row_optimizer` does not suit the head."""
+        refuse_tied(self)
+
+    @staticmethod
+    def num_nodes(units: int) -> int:
+        """2^D - 1, the number of nodes of the tree over n classes; 1 for one class."""
+        return max(1, 2 ** (units - 1).bit_length() - 1)
 
     def path(self, ids: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         """Nodes on the way to classes, and the sides taken there: -1 left, 1 right.
@@ -162,10 +177,22 @@ class HierarchicalSoftmax(Head):
         return self._log_sides(ops.reshape(logits, (-1, count, length)), nodes, sides)
 
     def get_config(self) -> dict:
-        options = saved_arguments(self.nodes)
-        for name in ("units", "normalize", "temperature", "absolute"):
-            del options[name]
-        return {**super().get_config(), **options}
+        return {**super().get_config(), "table": serialized(self.nodes)}
+
+
+def _check_nodes(table: Any, rows: int) -> None:
+    """Raise a ValueError unless a table is one of `rows` nodes."""
+    if table.units != rows:
+        raise ValueError(
+            f"`table` must have a row for each node of the tree: softbench.ClassTable({rows}). "
+            f"Received: units={table.units}"
+        )
+    if table.normalize or table.absolute or table.temperature != 1.0:
+        raise ValueError(
+            "`table` must be of plain scores: the nodes of a tree have no normalize, absolute or "
+            f"temperature. Received: normalize={table.normalize}, absolute={table.absolute}, "
+            f"temperature={table.temperature}"
+        )
 
 
 def leaf_positions(units: int, order: np.ndarray | None) -> np.ndarray:

@@ -10,6 +10,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Proposal, Sampler, Samples
+from softbench.table import Table
 
 OBJECTIVES = ("mean", "gbce")
 
@@ -36,50 +37,74 @@ class NegativeSampling(SampledHead):
     Args:
         sampler: the noise p_n: name, config dict, or `Sampler`. It may depend on the input, but
             not on the rest of the batch: one with shared draws must not depend on the input.
-        regularizer_lambda: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
-            true class and, in the mean, of the negatives.
         num_sampled: m, the negatives for each positive; 1 as in the paper. The loss is their mean,
             so that m changes its noise and not its minimum (with "gbce" their sum).
         objective: "mean", eq. 2, or "gbce".
         t: of gBCE, in [0, 1]; 0 leaves the weight at 1, with 1 sigmoid(xi) is calibrated for
             uniform draws. The softmax of xi + log p_n does not depend on it at the minimum.
+        regularization: lambda of eq. 6, on the squared softmax scores (xi + log p_n)^2 of the
+            true class and, in the mean, of the negatives.
         remove_accidental_hits: mask draws that equal the label; False, because eq. 5 needs the
             label among the negatives.
-        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer, seed: as in `SampledSoftmax`.
+        others: as in `SampledSoftmax`.
 
     Raises:
-        ValueError: on a negative `regularizer_lambda`, or one with "gbce", `num_sampled` < 1, an
+        ValueError: on a negative `regularization`, or one with "gbce", `num_sampled` < 1, an
             unknown `objective`, t outside [0, 1], or a sampler whose distribution depends on the
             batch.
 
     Example:
-        >>> head = softbench.NegativeSampling(4, "uniform", kernel_initializer="zeros")
+        >>> table = softbench.ClassTable(4, kernel_initializer="zeros")
+        >>> head = softbench.NegativeSampling(table=table, sampler="uniform")
         >>> scores = head(np.ones((1, 8), "float32"))  # 0 + log 1/4
         >>> [round(float(score), 4) for score in scores[0]]
         [-1.3863, -1.3863, -1.3863, -1.3863]
     """
 
-    arguments = ("regularizer_lambda", "t")
+    arguments = ("t", "regularization")
     exclude_labels = False
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "adversarial",
-        regularizer_lambda: float = 0.0,
         num_sampled: int = 1,
-        remove_accidental_hits: bool = False,
-        seed: int | None = None,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
         objective: str = "mean",
         t: float = 0.75,
+        regularization: float = 0.0,
+        remove_accidental_hits: bool = False,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
-        _check_objective(objective, t, regularizer_lambda)
-        self.regularizer_lambda = regularizer_lambda
+        super().__init__(
+            units,
+            sampler,
+            num_sampled,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            remove_accidental_hits=remove_accidental_hits,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            seed=seed,
+            **kwargs,
+        )
+        _check_objective(objective, t, regularization)
         self.objective_name, self.t = objective, t
-        self.needs_counts = bool(regularizer_lambda)
+        self.regularization = regularization
+        self.needs_counts = bool(regularization)
         if self.sampler.depends_on and not self.sampler.per_example:
             raise ValueError(
                 "`sampler` must have a distribution that prediction can evaluate for one input: "
@@ -93,7 +118,7 @@ class NegativeSampling(SampledHead):
         if self.objective_name == "gbce":
             beta = losses.gbce_beta(self.units, self.num_sampled, self.t)
             return losses.gbce(true_logit, sampled[0], *counts, beta)
-        return losses.negative_sampling(true_logit, sampled[0], *counts, self.regularizer_lambda)
+        return losses.negative_sampling(true_logit, sampled[0], *counts, self.regularization)
 
     def prediction_scores(
         self,
@@ -142,7 +167,7 @@ class NegativeSampling(SampledHead):
     def _score_bias(self) -> Tensor:
         size, noise = self.num_sampled, self._noise(ops.zeros((1, self.width)))
         noise = noise.log_count_all(size)[0] - noise.log_scale(size)
-        return noise if self.table.bias is None else super()._score_bias() + noise
+        return super()._score_bias() + noise if self.table.use_bias else noise
 
     def check_inner_products(self) -> None:
         super().check_inner_products()
@@ -157,17 +182,17 @@ class NegativeSampling(SampledHead):
         return {**super().get_config(), "objective": self.objective_name}
 
 
-def _check_objective(objective: str, t: float, regularizer_lambda: float) -> None:
+def _check_objective(objective: str, t: float, regularization: float) -> None:
     """Raise a ValueError unless the arguments of the loss fit together."""
     if objective not in OBJECTIVES:
         raise ValueError(
             f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
         )
-    check_number(0, regularizer_lambda=regularizer_lambda, t=t)
+    check_number(0, regularization=regularization, t=t)
     if t > 1:
         raise ValueError(f"`t` must be in [0, 1]. Received: t={t!r}")
-    if regularizer_lambda and objective == "gbce":
+    if regularization and objective == "gbce":
         raise ValueError(
-            "`regularizer_lambda` must be 0 with objective='gbce': it belongs to eq. 6 of Bamler & "
-            f"Mandt. Received: regularizer_lambda={regularizer_lambda!r}"
+            "`regularization` must be 0 with objective='gbce': it belongs to eq. 6 of Bamler & "
+            f"Mandt. Received: regularization={regularization!r}"
         )

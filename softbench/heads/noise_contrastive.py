@@ -9,6 +9,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
+from softbench.table import Table
 
 OBJECTIVES = ("binary", "ranking")
 
@@ -26,18 +27,17 @@ class NoiseContrastive(SampledHead):
 
     Args:
         sampler: the noise: name, config dict, or `Sampler`. "unigram" needs `counts`.
-        objective: "binary" or "ranking".
         num_sampled: K.
+        objective: "binary" or "ranking".
         learn_log_partition: learn gamma, one scalar for all inputs (binary only).
-        regularizer_alpha: alpha of alpha * (log Z_hat)^2, Z_hat estimated from noise (section 5.2).
-        regularizer_samples: draws for Z_hat; None means n / 10, as in the paper.
+        regularization: alpha of alpha * (log Z_hat)^2, Z_hat estimated from noise (section 5.2).
+        regularization_samples: draws for Z_hat; None means n / 10, as in the paper.
         remove_accidental_hits: mask draws that equal the label; False, as in `tf.nn.nce_loss`,
             because NCE's noise includes the label.
-        units, use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer, seed: as in `SampledSoftmax`.
+        others: as in `SampledSoftmax`.
 
     Raises:
-        ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularizer_alpha`, or
+        ValueError: on an unknown objective, `num_sampled` < 1, a negative `regularization`, or
             `learn_log_partition` with ranking, where gamma cancels.
 
     Example:
@@ -47,20 +47,29 @@ class NoiseContrastive(SampledHead):
         (2,)
     """
 
-    arguments = ("learn_log_partition", "regularizer_alpha", "regularizer_samples")
+    arguments = ("learn_log_partition", "regularization", "regularization_samples")
     exclude_labels = False
     needs_counts = True
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "unigram",
-        objective: str = "binary",
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
+        objective: str = "binary",
         learn_log_partition: bool = False,
-        regularizer_alpha: float = 0.0,
-        regularizer_samples: int | None = None,
+        regularization: float = 0.0,
+        regularization_samples: int | None = None,
         remove_accidental_hits: bool = False,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -68,22 +77,37 @@ class NoiseContrastive(SampledHead):
             raise ValueError(
                 f"`objective` must be one of {OBJECTIVES}. Received: objective={objective!r}"
             )
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
-        check_number(0, regularizer_alpha=regularizer_alpha)
-        if regularizer_samples is not None:
-            check_positive(regularizer_samples=regularizer_samples)
+        super().__init__(
+            units,
+            sampler,
+            num_sampled,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            remove_accidental_hits=remove_accidental_hits,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            seed=seed,
+            **kwargs,
+        )
+        check_number(0, regularization=regularization)
+        if regularization_samples is not None:
+            check_positive(regularization_samples=regularization_samples)
         if learn_log_partition and objective == "ranking":
             raise ValueError(
                 "`learn_log_partition` must be False with objective='ranking', where a constant "
                 "cancels. Received: learn_log_partition=True"
             )
-        size = regularizer_samples or max(1, self.units // 10)
-        if regularizer_alpha:
+        size = regularization_samples or max(1, self.units // 10)
+        if regularization:
             self.set_sizes = (self.num_sampled, size)
         self.objective_name = objective
         self.learn_log_partition = learn_log_partition
-        self.regularizer_alpha = regularizer_alpha
-        self.regularizer_samples = regularizer_samples
+        self.regularization = regularization
+        self.regularization_samples = regularization_samples
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
@@ -103,9 +127,9 @@ class NoiseContrastive(SampledHead):
         counts = noise.true_log_expected_count, noise.log_expected_count
         function = losses.nce_ranking if self.objective_name == "ranking" else losses.nce_binary
         loss = function(true_logit, sampled[0], *counts)
-        if self.regularizer_alpha:
+        if self.regularization:
             penalty = losses.log_partition_penalty(sampled[1], draws[1].log_expected_count)
-            loss = loss + self.regularizer_alpha * penalty
+            loss = loss + self.regularization * penalty
         return loss
 
     def get_config(self) -> dict:

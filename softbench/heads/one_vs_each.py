@@ -16,10 +16,9 @@ class OneVsEach(SampledHead):
     Prediction is the softmax of o; the bound, not the likelihood, is what training minimises.
 
     Args:
+        sampler: "uniform" by default.
         remove_accidental_hits: mask draws that equal the label. Without it a hit adds a constant.
-        units, sampler ("uniform" by default), num_sampled, use_bias, normalize, temperature,
-            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
-            `SampledSoftmax`.
+        others: as in `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_sampled` < 1 or the sampler is unknown.

@@ -9,16 +9,14 @@ from keras import ops
 from softbench.common import Tensor
 from softbench.heads.inputs import mean_of_weighted
 from softbench.ops import gradients_and_aux
-from softbench.table import ClassTable
+from softbench.table import Table
 
 
 def row_losses(
-    table: ClassTable,
+    table: Table,
     id_sets: list[Tensor],
     function: Callable[[list[list[Tensor]]], tuple[Tensor, Any]],
     weight: Tensor | None,
-    follower: Any = None,
-    update: Callable | None = None,
 ) -> tuple[Tensor, Any]:
     """`function` of the rows of every set of ids; with a `row_optimizer` these rows are updated.
 
@@ -31,8 +29,6 @@ def row_losses(
         id_sets: integers in [0, n), of any shapes.
         function: rows, one list [kernel rows, biases] for each set -> losses (B,), and anything.
         weight: (B,) or None, of the mean; if all of it is 0, no row moves.
-        follower: None, or the `Sampler` that is told which rows were updated.
-        update: what is called instead of `table.apply_row_gradients`.
 
     Returns:
         What `function` returns.
@@ -53,21 +49,12 @@ def row_losses(
 
     gradients, result = gradients_and_aux(mean_loss, keras.tree.flatten(rows))
     by_variable = zip(*keras.tree.pack_sequence_as(rows, gradients), strict=True)
-    update = table.apply_row_gradients if update is None else update
-    update(
+    table.train_rows(
         _joined(id_sets, ()),
         [ops.stop_gradient(_joined(v, v[0].shape[len(id_sets[0].shape) :])) for v in by_variable],
         when=None if weight is None else ops.any(ops.not_equal(weight, 0)),
-        **followed_by(follower),
     )
     return result
-
-
-def followed_by(sampler: Any) -> dict[str, Callable]:
-    """What `ClassTable.apply_row_gradients` tells a sampler, or nobody if None."""
-    if sampler is None:
-        return {}
-    return {"on_change": sampler.rows_changed, "followed": sampler.tracked_ids}
 
 
 def _joined(arrays: Sequence[Tensor], trailing: tuple) -> Tensor:

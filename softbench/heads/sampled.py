@@ -12,10 +12,10 @@ from softbench.groups import has_row_each, of_every_example, of_examples
 from softbench.heads import inputs, positives, retrieval
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
-from softbench.heads.tie import Tie
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.state import Arguments
+from softbench.table import Table
 from softbench.targets import (
     Targets,
     from_present,
@@ -48,16 +48,35 @@ class SampledHead(TableHead):
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "uniform",
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
         remove_accidental_hits: bool = True,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        tied = kwargs.pop("tied", False)  # of a saved head
-        super().__init__(units, **kwargs)
-        self.table.seed = seed
+        super().__init__(
+            units,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            seed=seed,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            **kwargs,
+        )
         check_positive(num_sampled=num_sampled)
         self.sampler = samplers.get(sampler, seed=seed)
         self.num_sampled = int(num_sampled)
@@ -67,49 +86,25 @@ class SampledHead(TableHead):
         self.seed_generator: Any = None
         if self.multi_label:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        self.tie: Tie | None = None
-        if tied:
-            self.tie_rows()
-
-    def tie_rows(self) -> None:
-        """Let an input layer read the rows too: `TiedEmbedding` calls it before the head is built.
-
-        Their updates then wait for the gradients of that layer, see `Tie`.
-        """
-        if self.built:
-            raise ValueError(
-                "`head` must not be built before the `TiedEmbedding` of a table with a "
-                f"`row_optimizer` is made. Received: {self.name}, built"
-            )
-        self.tie = Tie(self.dtype_policy)
-
-    def update_rows(self) -> None:
-        """With a `TiedEmbedding` and a `row_optimizer`: make the update of the last training step.
-
-        Every call of the head or of the embedding makes it first; only code that reads
-        `head.table.kernel` itself needs to call this.
-        """
-        if tie := self._joined():
-            tie.update(self.table, self.follower(), between_steps=True)
-
-    def follower(self) -> Sampler | None:
-        """The sampler, if it is to be told which rows were updated."""
-        return self.sampler if self.sampler.tracks_rows else None
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)
         if not self.sampler.built:
             self.sampler.build((self.units, hidden_shape[-1]), self.num_sampled, self.table)
-        if self.tie is not None:
-            self.tie.build_for(self, hidden_shape)
+        if self.sampler.tracks_rows:
+            self.table.add_tracker(self.sampler)
+        if self.table.tie is not None:
+            self.table.tie.build_for(self, hidden_shape)
 
-    def begin(self, training: bool) -> None:
-        if tie := self._joined():
-            tie.enter(self.table, self.follower(), training)
-
-    def _joined(self) -> Tie | None:
-        """The tie, once an input layer has read the rows of a table with a `row_optimizer`."""
-        return self.tie if self.tie is not None and self.tie.input_side.built else None
+    def check_tied(self) -> None:
+        for name in ("multi_label", "max_valid"):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None for a head with a `row_optimizer` and a "
+                    "`TiedEmbedding`; with `row_optimizer=None` it may be given. "
+                    f"Received: {name}={value!r}"
+                )
 
     def call(
         self,
@@ -220,10 +215,7 @@ class SampledHead(TableHead):
             sets = [[next(rest) for _ in parts] for parts in drawn]
             return self._losses_and_state(hidden, targets, draws, rows[0], sets, **side)
 
-        tie = self._joined()
-        hold = tie.hold if tie else None
-        arguments = (self.table, ids, losses, targets.counts, self.follower(), hold)
-        result, state = row_losses(*arguments)
+        result, state = row_losses(self.table, ids, losses, targets.counts)
         self._store(state, **side)
         return result if order is None else ops.take(result, ops.argsort(order), axis=0)
 
@@ -292,8 +284,7 @@ class SampledHead(TableHead):
         return {**side, "features": spread_present(features, weight)}
 
     def get_config(self) -> dict:
-        config = {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
-        return config if self.tie is None else {**config, "tied": True}
+        return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
 
 
 def _in_order(arrays: Any, order: Tensor) -> Any:

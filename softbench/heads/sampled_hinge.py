@@ -8,6 +8,7 @@ from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
+from softbench.table import Table
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -19,10 +20,9 @@ class SampledHinge(SampledHead):
     scores, and so the likelihood and the perplexity, are not calibrated.
 
     Args:
+        sampler: "uniform" by default.
         margin: by which the true class should win.
-        units, sampler, num_sampled, remove_accidental_hits, use_bias, normalize, temperature,
-            absolute, row_optimizer, kernel_initializer, bias_initializer, seed: as in
-            `SampledSoftmax`.
+        others: as in `SampledSoftmax`.
 
     Raises:
         ValueError: if `num_sampled` < 1, `margin` is not positive, or the sampler is unknown.
@@ -32,15 +32,39 @@ class SampledHinge(SampledHead):
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler = "uniform",
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
         margin: float = 1.0,
         remove_accidental_hits: bool = True,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, sampler, num_sampled, remove_accidental_hits, seed, **kwargs)
+        super().__init__(
+            units,
+            sampler,
+            num_sampled,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            remove_accidental_hits=remove_accidental_hits,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            seed=seed,
+            **kwargs,
+        )
         check_number(0, exclusive=True, margin=margin)
         self.margin = margin
 

@@ -9,6 +9,7 @@ from softbench.common import PACKAGE, Tensor
 from softbench.heads.positives import check_smoothing
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
+from softbench.table import Table
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -19,27 +20,30 @@ class SampledSoftmax(SampledHead):
     With a per-example sampler the draws exclude the label. Prediction needs no correction.
 
     Args:
-        units: n, the number of classes.
+        units: n, the number of classes; None with `table`.
         sampler: name, config dict, or `Sampler`. None is "rff" with `normalize=True` (for a
             temperature near 0.1), and otherwise "codebook", which follows scores of any scale.
         num_sampled: m.
-        use_bias, normalize, temperature, absolute: of the scores, see `ClassTable`. The paper's
-            tau is 1 / temperature.
+        table: None, or the `ClassTable` to use, which has the five options below and rarer ones:
+            initializers, bfloat16 rows, absolute scores. Heads that are given one table share it.
+        use_bias: whether scores have a bias for each class.
+        normalize: whether vectors and rows are divided by their l2 norms.
+        temperature: what inner products are divided by; the paper's tau is 1 / temperature.
+        row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
         correct_true_logit: True subtracts log E[count] from the true logit too, and draws from all
             n classes: the convention of `tf.nn.sampled_softmax_loss`.
-        remove_accidental_hits: mask draws that equal the label, or one of several labels.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i) over all
             classes; the mean score is estimated by (o_t + sum_j o_j / E[count_j]) / n.
-        row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
-        kernel_initializer, bias_initializer: Keras initializers.
-        seed: of the draws.
-        table_dtype: "bfloat16" halves the memory of the table, see `ClassTable`.
+        remove_accidental_hits: mask draws that equal the label, or one of several labels.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
             With `multi_label` a label's loss has no other label of the example among the draws.
+        seed: of the draws.
+        **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
         ValueError: if `num_sampled` < 1, the sampler is unknown, or `label_smoothing` is not in
-            [0, 1), or not 0 where the label may be among the draws or with `multi_label`.
+            [0, 1), or not 0 where the label may be among the draws or with `multi_label`; if
+            `units` or an option of the table is given with `table`.
 
     Example:
         >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
@@ -53,23 +57,25 @@ class SampledSoftmax(SampledHead):
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         sampler: str | dict | Sampler | None = None,
         num_sampled: int = 100,
+        *,
+        table: Table | None = None,
         use_bias: bool = True,
         normalize: bool = False,
         temperature: float = 1.0,
-        absolute: bool = False,
-        correct_true_logit: bool = False,
-        remove_accidental_hits: bool = True,
         row_optimizer: Any = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        seed: int | None = None,
+        correct_true_logit: bool = False,
         label_smoothing: float = 0.0,
+        remove_accidental_hits: bool = True,
+        ignore_index: int | None = None,
+        multi_label: str | None = None,
+        max_valid: int | float | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        check_smoothing(label_smoothing, kwargs.get("multi_label"))
+        check_smoothing(label_smoothing, multi_label)
         if label_smoothing and (correct_true_logit or not remove_accidental_hits):
             raise ValueError(
                 "`label_smoothing` must be 0 with correct_true_logit=True or "
@@ -77,20 +83,22 @@ class SampledSoftmax(SampledHead):
                 f"Received: label_smoothing={label_smoothing}"
             )
         if sampler is None:
-            sampler = "rff" if normalize else "codebook"
+            normalized = normalize or getattr(table, "normalize", False)
+            sampler = "rff" if normalized else "codebook"
         super().__init__(
             units,
             sampler,
             num_sampled,
-            remove_accidental_hits,
-            seed,
+            table=table,
             use_bias=use_bias,
             normalize=normalize,
             temperature=temperature,
-            absolute=absolute,
             row_optimizer=row_optimizer,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
+            remove_accidental_hits=remove_accidental_hits,
+            ignore_index=ignore_index,
+            multi_label=multi_label,
+            max_valid=max_valid,
+            seed=seed,
             **kwargs,
         )
         self.correct_true_logit = correct_true_logit

@@ -11,7 +11,7 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import by_shards
 from softbench.state import Arguments
-from softbench.table import DENSE_CLASSES
+from softbench.table import DENSE_CLASSES, Table
 from softbench.targets import Targets
 
 
@@ -33,11 +33,12 @@ class BucketedSoftmax(TableHead):
     num_buckets * bucket_examples * bucket_classes scores, and for the search num_buckets * n.
 
     Args:
-        units: n, the number of classes.
+        units: n, the number of classes; None with `table`.
+        table, use_bias, normalize, temperature, row_optimizer: as in `SampledSoftmax`.
         num_buckets, bucket_examples, bucket_classes: as above; at most B and n of them count.
-        use_bias, normalize, temperature, absolute, row_optimizer, kernel_initializer,
-            bias_initializer: as in `SampledSoftmax`.
+        ignore_index, max_valid: as in every head, see `softbench.heads.base.Head`.
         seed: of the directions.
+        **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
         ValueError: for a size below 1.
@@ -54,14 +55,33 @@ class BucketedSoftmax(TableHead):
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
+        *,
+        table: Table | None = None,
+        use_bias: bool = True,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        row_optimizer: Any = None,
         num_buckets: int = 64,
         bucket_examples: int = 64,
         bucket_classes: int = 256,
+        ignore_index: int | None = None,
+        max_valid: int | float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, **kwargs)
+        super().__init__(
+            units,
+            table=table,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            row_optimizer=row_optimizer,
+            seed=seed,
+            ignore_index=ignore_index,
+            max_valid=max_valid,
+            **kwargs,
+        )
         check_positive(num_buckets=num_buckets, bucket_examples=bucket_examples)
         check_positive(bucket_classes=bucket_classes)
         self.num_buckets, self.seed = int(num_buckets), seed

@@ -54,7 +54,7 @@ def negative_sampling(
     sampled_logits: Tensor,
     true_log_expected_count: Tensor,
     sampled_log_expected_count: Tensor,
-    regularizer_lambda: float = 0.0,
+    regularization: float = 0.0,
 ) -> Tensor:
     """Negative sampling with m draws, regularised towards softmax scores of 0.
 
@@ -72,7 +72,7 @@ def negative_sampling(
         true_log_expected_count: (B,); where it is -inf (the noise never draws that class) the
             regulariser leaves the true class out. Not used when lambda is 0.
         sampled_log_expected_count: (B, m) or (m,).
-        regularizer_lambda: lambda.
+        regularization: lambda.
 
     Returns:
         (B,).
@@ -81,7 +81,7 @@ def negative_sampling(
     masked = masked_draws(sampled_logits, sampled_log_expected_count)
     negatives = sum_unmasked(ops.softplus, sampled_logits, masked)
     loss = ops.softplus(-true_logit) + negatives / size
-    if not regularizer_lambda:
+    if not regularization:
         return loss
     # Masked before they are added: inf - inf would be NaN, also in the gradient.
     log_noise = ops.where(masked, 0.0, sampled_log_expected_count) - ops.log(size)
@@ -90,7 +90,7 @@ def negative_sampling(
     never = ops.equal(true_log_expected_count, -float("inf"))
     true_noise = ops.where(never, 0.0, true_log_expected_count) - ops.log(size)
     penalty = penalty + ops.where(never, 0.0, ops.square(true_logit + true_noise))
-    return loss + regularizer_lambda * penalty
+    return loss + regularization * penalty
 
 
 def gbce(

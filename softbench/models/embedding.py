@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import layers, ops
 
+from softbench.class_table import ClassTable
 from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.ops import read
 from softbench.rows import RowOptimizer
 from softbench.state import add_state
-from softbench.table import ClassTable
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -1,6 +1,7 @@
 """Turns the plain data of a cell into heads, optimizers and Keras data sets."""
 
 import importlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from softbench.bench.methods import LOG_FREQUENCIES
 
 _COUNTS = ("counts", "prior")
 HEADS = tuple(name for name in heads.__all__ if name not in ("Head", "SampledHead", "TableHead"))
+OPTIONS = set(softbench.ClassTable.arguments) - {"units", "dim", "seed"}  # of a class table
 ROW_OPTIMIZERS = {"sgd": "RowSGD", "adagrad": "RowAdagrad", "adam": "RowAdam"}
 
 
@@ -24,7 +26,8 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
             stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
             "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1),
-            "at most 512" as `num_sampled` the smaller of 512 and n / 4.
+            "at most 512" as `num_sampled` the smaller of 512 and n / 4. Options of a class table
+            that the head's constructor does not have make a `ClassTable` for it.
         num_classes, counts: n, and (n,) occurrences of each class in the training data.
         seed: of the head's samples and of its initial weights.
 
@@ -44,7 +47,22 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
         kwargs["sampler"] = _with_own(kwargs["sampler"])
     if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
-    return head_class(method["head"])(num_classes, **kwargs)
+    cls = head_class(method["head"])
+    return cls(num_classes, **_with_table(cls, num_classes, kwargs))
+
+
+def _with_table(cls: type, num_classes: int, kwargs: dict) -> dict:
+    """The arguments of a head, with a table made of those that only a table has."""
+    if not issubclass(cls, (heads.TableHead, heads.HierarchicalSoftmax)):
+        return kwargs
+    of_table = [name for name in kwargs if name in OPTIONS]
+    if not set(of_table) - set(inspect.signature(cls).parameters):
+        return kwargs
+    options = {name: kwargs[name] for name in (*of_table, "seed", "dtype") if name in kwargs}
+    tree = issubclass(cls, heads.HierarchicalSoftmax)
+    rows = heads.HierarchicalSoftmax.num_nodes(num_classes) if tree else num_classes
+    table = softbench.ClassTable(rows, **options, name="nodes" if tree else "table")
+    return {key: kwargs[key] for key in kwargs if key not in of_table} | {"table": table}
 
 
 def head_class(name: str) -> type:

@@ -9,9 +9,8 @@ import keras
 
 import softbench
 from softbench.bench.training import build, problems
-from softbench.heads import TableHead
+from softbench.heads import HierarchicalSoftmax, TableHead
 from softbench.samplers import REGISTRY, registry
-from softbench.table import ClassTable
 
 _METHOD = ("head", "kwargs", "optimizer")
 _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
@@ -151,8 +150,8 @@ def _parameters(cls: type) -> set[str]:
         found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
-    if issubclass(cls, TableHead):  # which passes these on to its table
-        found |= set(ClassTable.arguments)
+    if issubclass(cls, (TableHead, HierarchicalSoftmax)):  # `build.head` makes a table of these
+        found |= build.OPTIONS
     if issubclass(cls, keras.layers.Layer):
         found |= _OF_LAYERS
     return found - {"self"}

@@ -88,10 +88,10 @@ def make_steps(
         logits = ops.where(hits, -float("inf"), logits)
         return losses.sampled_softmax(true_logit, logits, None, log_expected_count)
 
-    told = (sampler.rows_changed, None, sampler.tracked_ids) if sampler.tracks_rows else ()
+    trackers = [sampler] if sampler.tracks_rows else []
 
     def update(ids: Any, gradient: Any) -> None:
-        table.apply_row_gradients(ids, [gradient], *told)
+        table.apply_row_gradients(ids, [gradient], trackers=trackers)
 
     changes = _changes(sampler.per_example, model, table.units, seed)
     parts = {"draw": (draw, batches), "loss": (loss, batches), "update": (update, changes)}

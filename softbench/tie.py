@@ -11,10 +11,8 @@ import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.heads.row_losses import followed_by
 from softbench.ops import read, rows_when, write_mark
 from softbench.state import add_state
-from softbench.table import ClassTable
 from softbench.targets import Targets
 
 
@@ -43,7 +41,7 @@ class InputSide(keras.layers.Layer):
 
 
 class Tie(keras.layers.Layer):
-    """What a head holds back until the gradient of its `TiedEmbedding` has come.
+    """What a table holds back of a head until the gradient of its `TiedEmbedding` has come.
 
     `held` is 1 from the head's training call to the update, or 2 if no example counted. A step in
     progress is known by `write_mark`: what has marked `held` in the same trace.
@@ -58,8 +56,19 @@ class Tie(keras.layers.Layer):
         self._mark: Any = None
         self._marked_by = ""
 
+    @property
+    def joins(self) -> bool:
+        """Whether a head and an input layer use the rows, so that updates are of both."""
+        return self.built and self.input_side.built
+
     def build_for(self, head: Any, hidden_shape: tuple) -> None:
         """Create the variables for a head that is called with hidden vectors of this shape."""
+        if self.built:
+            raise ValueError(
+                "`table` must be of one head where it has a `row_optimizer` and a `TiedEmbedding`; "
+                "with `row_optimizer=None` more heads can share it. "
+                f"Received: {head.name}, the second head"
+            )
         if None in hidden_shape:
             raise ValueError(
                 "`hidden` must have a fixed shape, the batch included "
@@ -90,7 +99,7 @@ class Tie(keras.layers.Layer):
     def _set_mark(self, by: str) -> None:
         self._mark, self._marked_by = write_mark(self.held), by
 
-    def enter(self, table: ClassTable, follower: Any, training: bool) -> None:
+    def enter(self, table: Any, training: bool) -> None:
         """At a call of the head: make what update is due."""
         here = self._is_here()
         if here and training and self._marked_by == "head":
@@ -99,16 +108,16 @@ class Tie(keras.layers.Layer):
                 "once in a training step: join the `labels`. Received: a second call"
             )
         if not here:
-            self.update(table, follower)
+            self.update(table)
         if training:
             self.keep_rate(table)
 
-    def keep_rate(self, table: ClassTable) -> None:
+    def keep_rate(self, table: Any) -> None:
         """Keep the learning rate of this step, which may be another one by the next."""
         self.rate.assign(table.row_optimizer.rate.at(table.iterations))
 
-    def hold(self, ids: Tensor, gradients: list[Tensor], when: Any = None, **told: Any) -> None:
-        """Keep the head's ids (N,) and the gradients of their rows; as `apply_row_gradients`."""
+    def hold(self, ids: Tensor, gradients: list[Tensor], when: Any = None) -> None:
+        """Keep the head's ids (N,) and the gradients of their rows; as `Table.train_rows`."""
         if ids.shape[0] not in (None, self.ids.shape[0]):
             raise ValueError(
                 "`hidden` must have the shape that the head was built with, where a "
@@ -121,7 +130,7 @@ class Tie(keras.layers.Layer):
         self.held.assign(1 if when is None else ops.where(when, 1, 2))
         self._set_mark("head")
 
-    def read(self, table: ClassTable, follower: Any, ids: Tensor, training: bool) -> Tensor:
+    def read(self, table: Any, ids: Tensor, training: bool) -> Tensor:
         """Rows (..., d) of ids (...), of the fixed shape if in training, after what update is due.
 
         In training their gradient will be there when the next step begins.
@@ -133,7 +142,7 @@ class Tie(keras.layers.Layer):
                 "training step, which calls its head too: join the `ids`. Received: a second call"
             )
         if not here or (training and self._marked_by == "head"):
-            self.update(table, follower, between_steps=True)
+            self.update(table, between_steps=True)
             self._set_mark("update")
         rows = ops.stop_gradient(table.rows(ids))
         if training:
@@ -145,7 +154,7 @@ class Tie(keras.layers.Layer):
             self._set_mark("input")
         return rows
 
-    def update(self, table: ClassTable, follower: Any, between_steps: bool = False) -> None:
+    def update(self, table: Any, between_steps: bool = False) -> None:
         """Make the update of the last step, if the head held it back.
 
         `between_steps` says that no step is in progress, so that what the input layer alone has
@@ -163,7 +172,6 @@ class Tie(keras.layers.Layer):
             joined,
             when=ops.logical_and(done, counts),
             rate=read(self.rate),
-            **followed_by(follower),
         )
         self.held.assign(0)
         kept = ops.logical_and(pending, ops.logical_not(done))
