@@ -181,9 +181,12 @@ class ClassTable(SavedGenerators, keras.layers.Layer):
         return ops.reshape(scores, (groups * size, -1))[:batch]
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Score (B,) of row b by example b: hidden (B, d), rows (B, d), bias (B,)."""
-        hidden, rows = self._prepare(hidden, rows)
-        return self._finish(ops.sum(ops.cast(hidden * rows, "float32"), axis=-1), bias)
+        """Score (...) of each row by its vector: hidden and rows (..., d), bias (...).
+
+        Added up in float32, which holds the products of half precision without rounding.
+        """
+        hidden, rows = (ops.cast(x, "float32") for x in self._prepare(hidden, rows))
+        return self._finish(ops.sum(hidden * rows, axis=-1), bias)
 
     def normalized(self, x: Tensor) -> Tensor:
         """Hidden vectors or rows as the scores compare them: float32, of norm 1 if `normalize`."""
@@ -208,18 +211,35 @@ class ClassTable(SavedGenerators, keras.layers.Layer):
             return self.logits(hidden, *(read(v) for v in self.class_variables))
         return self.logits(hidden, *self.gather(ids))
 
-    def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
-        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
+    def log_partition(
+        self, hidden: Tensor, chunk: int | None = None, left_out: Tensor | None = None
+    ) -> Tensor:
+        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given.
+
+        Args:
+            hidden: (B, d).
+            chunk: None, or how many classes at a time.
+            left_out: None, or the ids (B, P) of classes that are not in the sum of an example: at
+                most -3e38 where these are all. With `chunk` its products are float32.
+        """
         if chunk is None:
-            return ops.logsumexp(self.scores(hidden), axis=-1)
+            scores = self.scores(hidden)
+            if left_out is not None:
+                ids = ops.arange(self.units, dtype="int32")
+                left_out = partition.is_left_out(ids, left_out)
+                scores = ops.where(left_out, partition.NO_CLASS, scores)
+            return ops.logsumexp(scores, axis=-1)
 
-        def part(first: Tensor, count: int, hidden: Tensor) -> Tensor:
+        def part(first: Tensor, count: int, hidden: Tensor, left_out: Tensor | None) -> Tensor:
             hidden, kernel = self._prepare(hidden, read(self.kernel))
+            if left_out is not None:
+                hidden = ops.cast(hidden, "float32")
             bias = None if self.bias is None else ops.cast(read(self.bias), "float32")
-            scaled = hidden / self.temperature
-            return partition.bilinear_log_partition(scaled, kernel, bias, self.absolute, chunk)
+            arguments = (hidden / self.temperature, kernel, bias, self.absolute, chunk)
+            return partition.bilinear_log_partition(*arguments, left_out, first)
 
-        return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
+        join = partial(ops.logsumexp, axis=0)
+        return by_shards(part, join, self.class_variables, [], hidden, left_out)
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose row updates replicas would not share."""
