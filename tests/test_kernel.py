@@ -251,7 +251,7 @@ def test_a_batch_in_parts_draws_the_same(case, monkeypatch):
     sampler, table = make(case)
     state, found = to_numpy(sampler.seed_generator.state), []
     for part in (2**40, 2 * 50 * sampler.blocks.branching * sampler.features.dim, 1):
-        monkeypatch.setattr(kernel_distribution, "PART", {True: part, False: part})
+        monkeypatch.setattr(kernel_distribution, "SLICE", {True: part, False: part})
         sampler.seed_generator.state.assign(state)
         draw = compiled(lambda h, y: sampler.sample(table, h, 50, y), sampler, table)
         samples = draw(hidden_vectors(), LABELS)
@@ -272,7 +272,7 @@ def test_parts_are_equal_and_as_large_as_they_may_be():
 @pytest.mark.parametrize("part", thorough_but([2**20, 1], 1))
 def test_no_gradient_flows_through_the_distribution(part, monkeypatch):
     """The gradient of the loss is that with the same draws given; a share of 0 gives no NaN."""
-    monkeypatch.setattr(kernel_distribution, "PART", {True: part, False: part})
+    monkeypatch.setattr(kernel_distribution, "SLICE", {True: part, False: part})
     config = {"num_features": 8, "block_size": 4, "floor": 0.0, "seed": 6}
     head = SampledSoftmax(40, {"class_name": "rff", "config": config}, 20)
     head.build((None, D))

@@ -33,7 +33,7 @@ class AdaptiveSoftmax(Head):
 
     With the classes in the order of their frequency and cutoffs c_1 < ... < c_k, the classes
     below c_1 and the k clusters share one softmax of c_1 + k scores; cluster i, the classes from
-    c_i to c_{i+1} (or n), has a softmax of its own over hidden vectors projected to
+    c_i to c_{i+1} (or n), has a separate softmax over hidden vectors projected to
     d / div_value^i dimensions: log p(y) = log p(cluster i) + log p(y | cluster i). The loss is
     the exact likelihood of this model, which is smaller than the full softmax's.
 
@@ -149,8 +149,8 @@ class AdaptiveSoftmax(Head):
             ranks[np.argsort(-self.counts, kind="stable")] = np.arange(self.units, dtype=np.int32)
             self.ranks = add_constant(self, "ranks", ranks)
 
-    def _place(self, ids: Tensor) -> Tensor:
-        """The classes' places in the order of their frequency."""
+    def _rank(self, ids: Tensor) -> Tensor:
+        """The classes' ranks in the order of their frequency."""
         return ids if self.ranks is None else gather_rows(self.ranks, ids)
 
     def _project(self, hidden: Tensor, index: int) -> Tensor:
@@ -162,20 +162,20 @@ class AdaptiveSoftmax(Head):
 
     def negative_log_likelihood(self, hidden: Tensor, targets: Targets) -> Tensor:
         """-log p(label) (B,), exact, in training and evaluation alike."""
-        place = self._place(targets.labels)
-        inside = [ops.logical_and(place >= start, place < end) for start, end in self.bounds]
-        first = place
-        for index, own in enumerate(inside):
-            first = ops.where(own, self.cutoffs[0] + index, first)
+        rank = self._rank(targets.labels)
+        inside = [ops.logical_and(rank >= start, rank < end) for start, end in self.bounds]
+        first = rank
+        for index, inside_cluster in enumerate(inside):
+            first = ops.where(inside_cluster, self.cutoffs[0] + index, first)
         losses = _cross_entropy(self.shortlist, hidden, first)
-        for index, own in enumerate(inside):
-            losses = losses + self._tail_losses(index, hidden, place, own)
+        for index, inside_cluster in enumerate(inside):
+            losses = losses + self._tail_losses(index, hidden, rank, inside_cluster)
         return losses
 
-    def _tail_losses(self, index: int, hidden: Tensor, place: Tensor, inside: Tensor) -> Tensor:
+    def _tail_losses(self, index: int, hidden: Tensor, rank: Tensor, inside: Tensor) -> Tensor:
         """-log p(label | cluster) (B,) of the labels `inside` a cluster, 0 of the others."""
         start, end = self.bounds[index]
-        local = ops.clip(place - start, 0, end - start - 1)
+        local = ops.clip(rank - start, 0, end - start - 1)
 
         def losses(hidden: Tensor, local: Tensor) -> Tensor:
             return _cross_entropy(self.tails[index], self._project(hidden, index), local)
@@ -187,11 +187,11 @@ class AdaptiveSoftmax(Head):
         if ids is not None:
             return self._scores_of(hidden)(ids)
         first, size = ops.log_softmax(self.shortlist.scores(hidden), axis=-1), self.cutoffs[0]
-        parts = [first[:, :size]]
+        columns = [first[:, :size]]
         for index, tail in enumerate(self.tails):
             within = ops.log_softmax(tail.scores(self._project(hidden, index)), axis=-1)
-            parts.append(first[:, size + index : size + index + 1] + within)
-        scores = ops.concatenate(parts, axis=-1)
+            columns.append(first[:, size + index : size + index + 1] + within)
+        scores = ops.concatenate(columns, axis=-1)
         return scores if self.ranks is None else ops.take(scores, read(self.ranks), axis=1)
 
     def scorer(self, hidden: Tensor) -> Callable[[Tensor], Tensor]:
@@ -210,13 +210,13 @@ class AdaptiveSoftmax(Head):
         ]
 
         def scores(ids: Tensor) -> Tensor:
-            place = self._place(ids)
-            found = self.shortlist.scores(hidden, ops.minimum(place, self.cutoffs[0] - 1)) - base
+            rank = self._rank(ids)
+            scores = self.shortlist.scores(hidden, ops.minimum(rank, self.cutoffs[0] - 1)) - base
             for index, (start, end) in enumerate(self.bounds):
-                local = ops.clip(place - start, 0, end - start - 1)
-                own = self.tails[index].scores(projected[index], local) + shift[index]
-                found = ops.where(place >= start, own, found)
-            return found
+                local = ops.clip(rank - start, 0, end - start - 1)
+                tail = self.tails[index].scores(projected[index], local) + shift[index]
+                scores = ops.where(rank >= start, tail, scores)
+            return scores
 
         return scores
 
@@ -234,7 +234,7 @@ def _checked_cutoffs(cutoffs: Sequence[int], units: int) -> list[int]:
 
 
 def _log_partition(table: ClassTable, hidden: Tensor) -> Tensor:
-    """log Z (B,), in parts where the table has many rows."""
+    """log Z (B,), in chunks where the table has many rows."""
     return table.log_partition(hidden, DENSE_CLASSES if table.units > DENSE_CLASSES else None)
 
 
@@ -266,8 +266,8 @@ def losses_inside(function: Callable, inside: Tensor, share: float, arrays: list
     chosen = ops.top_k(ops.cast(inside, "float32"), rows)[1]
 
     def of_chosen() -> Tensor:
-        found = masked(*(ops.take(x, chosen, axis=0) for x in (inside, *arrays)))
-        return ops.scatter(ops.expand_dims(chosen, -1), found, (batch,))
+        losses = masked(*(ops.take(x, chosen, axis=0) for x in (inside, *arrays)))
+        return ops.scatter(ops.expand_dims(chosen, -1), losses, (batch,))
 
     fits = ops.sum(ops.cast(inside, "int32")) <= rows
     return ops.cond(fits, of_chosen, lambda: masked(inside, *arrays))

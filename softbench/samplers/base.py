@@ -23,7 +23,7 @@ class Sampler(SavedGenerators, keras.layers.Layer):
     Shape letters: B batch, d features, n classes, m samples, R rows of draws, U updated rows.
 
     Args:
-        share_draws: False: each example has its own m draws (R = B), of classes other than its
+        share_draws: False: each example has m draws of its own (R = B), of classes other than its
             label. True: the batch shares one set of m draws (R = 1). A number G above 1: each of G
             groups of consecutive examples shares a set (R = G), for samplers that can. Shared draws
             cannot exclude each example's label; the head masks the hits.
@@ -120,7 +120,7 @@ class Sampler(SavedGenerators, keras.layers.Layer):
             hidden: (B, d).
             num_sampled: m.
             labels: integers (B,) or None. With labels, draws of single examples are of the other
-                classes; `exclude_labels=False` makes them of all n, with the labels' own log
+                classes; `exclude_labels=False` makes them of all n, with the log
                 expected count. Without labels they are of all n.
 
         Returns:
@@ -141,12 +141,14 @@ class Sampler(SavedGenerators, keras.layers.Layer):
             else:
                 true = ops.expand_dims(safe, -1)
         proposal = self.propose(table, hidden, exclude, targets)
-        parts = proposal.samples(num_sampled, self.seed_generator, true)
+        components = proposal.samples(num_sampled, self.seed_generator, true)
         if true is not None:
-            count = parts[0].true_log_expected_count
+            count = components[0].true_log_expected_count
             count = ops.where(valid, count[:, 0], float("nan"))
-            parts = [part._replace(true_log_expected_count=count) for part in parts]
-        return parts[0] if len(parts) == 1 else parts
+            components = [
+                component._replace(true_log_expected_count=count) for component in components
+            ]
+        return components[0] if len(components) == 1 else components
 
     def log_prob(
         self, table: Any, hidden: Tensor, ids: Tensor | None = None, labels: Tensor | None = None

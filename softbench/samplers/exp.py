@@ -44,25 +44,25 @@ class ExpProposal(Independent):
 class ExpMixtureProposal(Independent):
     """The mean of the softmax of all examples: q_bar(i) = 1/B sum_b q(i | h_b).
 
-    It is computed a part of the batch at a time, see `LARGEST_SCORES`.
+    It is computed a slice of the batch at a time, see `LARGEST_SCORES`.
     """
 
     def __init__(self, table: Any, hidden: Tensor) -> None:
         super().__init__(table.units, 1, ops.shape(hidden)[0])
         self.table, self.hidden = table, hidden
         mixture, log_z = 0.0, []
-        for part in self._parts():
-            masses, peak = shifted_masses(scores_without(table, part, None))
+        for slice_ in self._slices():
+            masses, peak = shifted_masses(scores_without(table, slice_, None))
             total = ops.sum(masses, axis=-1, keepdims=True)
             mixture = mixture + ops.matmul(ops.transpose(1.0 / total), masses)
             log_z.append(peak + ops.log(_or_one(total)))
         self.mixture = mixture
         self.log_z = log_z[0] if len(log_z) == 1 else ops.concatenate(log_z, axis=0)
 
-    def _parts(self) -> list[Tensor]:
+    def _slices(self) -> list[Tensor]:
         """The batch in pieces that have not many more than `LARGEST_SCORES` scores."""
         size = max(1, LARGEST_SCORES // self.units)
-        starts = range(0, self.hidden.shape[0] or 1, size)  # one piece where B is not known
+        starts = range(0, self.hidden.shape[0] or 1, size)  # one piece where B is not fixed
         if len(starts) == 1:
             return [self.hidden]
         return [self.hidden[start : start + size] for start in starts]
@@ -76,8 +76,8 @@ class ExpMixtureProposal(Independent):
 
     def log_q_all(self) -> Tensor:
         sums = []
-        for part in self._parts():
-            scores = scores_without(self.table, part, None)
+        for slice_ in self._slices():
+            scores = scores_without(self.table, slice_, None)
             masses, peak = shifted_masses(scores)
             rest = ops.log(_or_one(ops.sum(masses, axis=-1, keepdims=True)))
             log_q = (scores[:, : self.units] - peak) - rest

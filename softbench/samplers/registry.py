@@ -41,8 +41,8 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
     if identifier.get("registered_name"):
         return keras.saving.deserialize_keras_object(identifier)
     if name not in REGISTRY:
-        known = ", ".join(sorted(REGISTRY))
-        raise ValueError(f"`sampler` must be one of: {known}. Received: sampler={name!r}")
+        names = ", ".join(sorted(REGISTRY))
+        raise ValueError(f"`sampler` must be one of: {names}. Received: sampler={name!r}")
     config = {**defaults, **(identifier.get("config") or {})}
     unknown = sorted(set(config) - arguments(REGISTRY[name]))
     if unknown:
@@ -66,11 +66,11 @@ def get(identifier: str | dict | Sampler, **defaults: Any) -> Sampler:
 
 def arguments(cls: type) -> set[str]:
     """Names that the constructors of a sampler class and its bases take."""
-    found = {"name", "dtype", "trainable"}
+    names = {"name", "dtype", "trainable"}
     for base in cls.__mro__[: cls.__mro__.index(Sampler) + 1]:
         if "__init__" in vars(base):
-            found |= set(inspect.signature(vars(base)["__init__"]).parameters)
-    return found - {"self", "kwargs"}
+            names |= set(inspect.signature(vars(base)["__init__"]).parameters)
+    return names - {"self", "kwargs"}
 
 
 def _required(cls: type) -> list[str]:

@@ -55,7 +55,7 @@ def draw(masses: Tensor, num_sampled: int, seed: Any, widest: int = BRANCHING) -
 def _line(masses: Tensor) -> Tensor:
     """The running sums (R, n) of masses (R, n) in float64, filled up to a multiple of 16.
 
-    Within 16 they are float32's, so that a place without mass adds nothing there; a group begins
+    Within 16 they are float32's, so that a position without mass adds nothing there; a group begins
     with the sum that the group before it ends with (where sums are made one after the other: on a
     GPU up to the last bit of a float64).
     """
@@ -72,7 +72,7 @@ def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Ten
     # One group: all draws look at it.
     position = _first_past(running_sums(levels[0])[:, 0], uniform[0])
     for depth, level in enumerate(levels[1:], 1):
-        # A row without mass comes to the last place of the padding, which is no group.
+        # A row without mass comes to the last position of the padding, which is no group.
         position = ops.minimum(position, level.shape[1] - 1)
         if level.shape[1] <= num_sampled:  # fewer groups than draws
             running = take_entries(running_sums(level), position)
@@ -85,7 +85,7 @@ def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Ten
 def running_sums(masses: Tensor) -> Tensor:
     """The running sums (..., K) of masses (..., K), in float32: a product with a triangle.
 
-    All sums add up in the same order, so that of a place without mass equals the one before it.
+    All sums add up in the same order, so that of a position without mass equals the one before it.
     Columns past a multiple of 16 may be added up in another: K is filled up with zeros.
     """
     size = masses.shape[-1]
@@ -96,10 +96,10 @@ def running_sums(masses: Tensor) -> Tensor:
 
 
 def _first_past(running: Tensor, uniform: Tensor) -> Tensor:
-    """The place whose share of the masses holds each uniform number (R, N): int32 (R, N).
+    """The position whose share of the masses holds each uniform number (R, N): int32 (R, N).
 
     It is the first whose running sum (R, K) exceeds the number, so it has a mass; without any
-    mass, it is the last place.
+    mass, it is the last position.
     """
     past = number_at_most(running, uniform * running[:, -1:])
     return ops.minimum(past, running.shape[-1] - 1)

@@ -61,7 +61,7 @@ class BlockSums(keras.layers.Layer):
     ) -> None:
         """`features` gives the weighted features (N, D) of class ids (N,), zero where id >= n.
 
-        `split` is `by_shards` of all variables that it reads, where each part holds whole blocks.
+        `split` is `by_shards` of all variables that it reads, where each shard holds whole blocks.
         """
         self.dim, self.features, self.split = dim, features, split
         self.sums, self.prior_sums, below = [], [], None
@@ -93,16 +93,16 @@ class BlockSums(keras.layers.Layer):
         """Fresh sums (V, D) of the leaf blocks `nodes` (V,)."""
         span = self.spans[0]
         ids = ops.expand_dims(nodes, -1) * span + ops.arange(span, dtype="int32")
-        found = self.features(ops.reshape(ids, (-1,)))
-        return found if span == 1 else ops.sum(ops.reshape(found, (-1, span, self.dim)), axis=1)
+        sums = self.features(ops.reshape(ids, (-1,)))
+        return sums if span == 1 else ops.sum(ops.reshape(sums, (-1, span, self.dim)), axis=1)
 
     def _leaves(self) -> Tensor:
         if self.split is None:
             return self._leaves_of(0, self.units)
 
-        def join(found: Tensor) -> Tensor:
-            found = ops.reshape(found, (-1, self.dim))
-            return ops.pad(found, ((0, self.nodes[0] - found.shape[0]), (0, 0)))
+        def join(sums: Tensor) -> Tensor:
+            sums = ops.reshape(sums, (-1, self.dim))
+            return ops.pad(sums, ((0, self.nodes[0] - sums.shape[0]), (0, 0)))
 
         return self.split(self._leaves_of, join)
 
@@ -114,8 +114,8 @@ class BlockSums(keras.layers.Layer):
         if chunks == 1:
             return self._leaf_sums(begin + ops.arange(nodes, dtype="int32"))
         starts = begin + ops.arange(chunks, dtype="int32") * size
-        found = ops.map(lambda s: self._leaf_sums(s + ops.arange(size, dtype="int32")), starts)
-        return ops.reshape(found, (chunks * size, self.dim))[:nodes]
+        sums = ops.map(lambda s: self._leaf_sums(s + ops.arange(size, dtype="int32")), starts)
+        return ops.reshape(sums, (chunks * size, self.dim))[:nodes]
 
     def _parents(self, below: Tensor, level: int) -> Tensor:
         sums = ops.sum(ops.reshape(below, (-1, self.branching, self.dim)), axis=1)

@@ -43,11 +43,11 @@ class ClassWeights(keras.layers.Layer):
         """Prior weight of any ids, 0 for those of n or more."""
         if self.constant is None:
             return ops.cast(ids < self.units, "float32")
-        return self._known(self.constant, ids)
+        return self._or_zero(self.constant, ids)
 
     def stored(self, ids: Tensor) -> Tensor:
         """Weight that the sums have of any ids, 0 for those of n or more."""
-        return self.prior(ids) if self.applied is None else self._known(self.applied, ids)
+        return self.prior(ids) if self.applied is None else self._or_zero(self.applied, ids)
 
     def live(self, table: Any, ids: Tensor | None = None) -> Tensor:
         """Weight by the table of now, of any ids or (None) of all classes."""
@@ -59,6 +59,6 @@ class ClassWeights(keras.layers.Layer):
         bias = ops.clip(ops.cast(bias, "float32"), -LARGEST_BIAS, LARGEST_BIAS)
         return self.prior(ids) * ops.exp(bias)
 
-    def _known(self, variable: keras.Variable, ids: Tensor) -> Tensor:
-        found = gather_rows(variable, ops.minimum(ids, self.units - 1))
-        return ops.where(ids < self.units, found, 0.0)
+    def _or_zero(self, variable: keras.Variable, ids: Tensor) -> Tensor:
+        weight = gather_rows(variable, ops.minimum(ids, self.units - 1))
+        return ops.where(ids < self.units, weight, 0.0)

@@ -27,9 +27,9 @@ from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.features import FeatureMap
 from softbench.samplers.sum_tree import choose_with_share, draw, take_entries
 
-# Numbers that the rows of a part of a batch read on a step of their way down, by whether it is on a
-# CPU: as many as a cache holds, or else as memory can spare.
-PART = {True: 2**20, False: 2**28}
+# Numbers that the rows of a slice of a batch read on a step of their way down, by whether it is on
+# a CPU: as many as a cache holds, or else as memory can spare.
+SLICE = {True: 2**20, False: 2**28}
 ROUNDING = 2.0**-18
 
 
@@ -42,7 +42,7 @@ class Query(NamedTuple):
         hidden: (B, d) as the head got it.
         members: (B, D) of a mixture: the features of each example over its total mass; else None.
         labels: int32 (R, 1) of classes to leave out, or None.
-        own: (R, 1) mass of those classes, or None.
+        label_mass: (R, 1) mass of those classes, or None.
     """
 
     features: Tensor
@@ -50,7 +50,7 @@ class Query(NamedTuple):
     hidden: Tensor
     members: Tensor | None = None
     labels: Tensor | None = None
-    own: Tensor | None = None
+    label_mass: Tensor | None = None
 
 
 def clamped(mass: Tensor, weight: Tensor, available: Tensor, floor: float) -> Tensor:
@@ -112,12 +112,12 @@ class KernelDistribution(NamedTuple):
         weight, count = self.blocks.size(level, nodes)
         if query.labels is not None:
             label = ops.reshape(query.labels, (-1,) + (1,) * (len(mass.shape) - 1))
-            own = ops.reshape(query.own, ops.shape(label))
+            label_mass = ops.reshape(query.label_mass, ops.shape(label))
             inside = ops.equal(nodes, label // self.blocks.spans[level])
             prior = ops.where(inside, self.weights.prior(label), 0.0)
             weight, count = weight - prior, count - ops.cast(prior > 0, "float32")
-            mass = mass - ops.where(inside, own, 0.0)
-            lost = ops.logical_and(inside, ops.abs(mass) < ROUNDING * ops.abs(own))
+            mass = mass - ops.where(inside, label_mass, 0.0)
+            lost = ops.logical_and(inside, ops.abs(mass) < ROUNDING * ops.abs(label_mass))
             mass = ops.where(lost, weight * _mean_mass(mass, weight, ops.logical_not(lost)), mass)
         return clamped(mass, weight, count > 0.5, self.floor)
 
@@ -190,34 +190,34 @@ class KernelDistribution(NamedTuple):
         share = take_entries(top, node) / ops.where(total > 0, total, 1.0)
         levels = len(self.blocks.sums)
         uniform = keras.random.uniform((ops.shape(node)[0], levels, num_sampled), seed=seed)
-        ids, log_shares_below = self._descend_in_parts(query, node, uniform)
+        ids, log_shares_below = self._descend_by_slices(query, node, uniform)
         return ops.minimum(ids, self.table.units - 1), ops.log(share) + log_shares_below
 
-    def _descend_in_parts(
+    def _descend_by_slices(
         self, query: Query, node: Tensor, uniform: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As `_descend`, a part of the batch at a time.
+        """As `_descend`, a slice of the batch at a time.
 
-        Where the number of rows is not known beforehand, all go at once.
+        Where the number of rows is not fixed, all go at once.
         """
         rows, num_sampled = node.shape
         width = query.hidden.shape[-1] if self.exact else self.features.dim
         most = max(self.blocks.branching * self.features.dim, self.block_size * width)
-        size = largest_divisor(rows, PART[on_cpu()] // (num_sampled * most)) if rows else rows
+        size = largest_divisor(rows, SLICE[on_cpu()] // (num_sampled * most)) if rows else rows
         if size == rows:
             return self._descend(query, node, uniform)
         given = query._asdict() | {"node": node, "uniform": uniform}
-        parts = {
+        pieces = {
             name: ops.reshape(value, (rows // size, size, *value.shape[1:]))
             for name, value in given.items()
             if value is not None
         }
 
-        def descend(part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-            own = Query(*(part.get(name) for name in Query._fields))
-            return self._descend(own, part["node"], part["uniform"])
+        def descend(piece: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            fields = (piece.get(name) for name in Query._fields)
+            return self._descend(Query(*fields), piece["node"], piece["uniform"])
 
-        ids, log_share = ops.map(descend, parts)
+        ids, log_share = ops.map(descend, pieces)
         return ops.reshape(ids, (rows, num_sampled)), ops.reshape(log_share, (rows, num_sampled))
 
     def _descend(self, query: Query, node: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -279,9 +279,9 @@ class KernelDistribution(NamedTuple):
             return self.leaf(query, ops.arange(leaves, dtype="int32"))
         steps = ops.arange(size, dtype="int32")
         starts = ops.arange(chunks, dtype="int32") * size
-        found = ops.map(lambda s: self.leaf(query, ops.minimum(s + steps, leaves - 1)), starts)
-        found = ops.transpose(found, (1, 0, 2, 3))
-        return ops.reshape(found, (-1, chunks * size, self.block_size))[:, :leaves]
+        masses = ops.map(lambda s: self.leaf(query, ops.minimum(s + steps, leaves - 1)), starts)
+        masses = ops.transpose(masses, (1, 0, 2, 3))
+        return ops.reshape(masses, (-1, chunks * size, self.block_size))[:, :leaves]
 
 
 def _share_of(masses: Tensor, child: Tensor) -> Tensor:

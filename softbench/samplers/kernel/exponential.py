@@ -57,7 +57,7 @@ class ExponentialKernelSampler(KernelSampler):
     Args:
         num_features: D, the number of random directions.
         nu: of the kernel; the paper's best is 4 for 1 / temperature = 11.1. None takes the
-            smaller of that and 1 / temperature: the softmax's own kernel where its estimate is
+            smaller of that and 1 / temperature: the kernel of the softmax where its estimate is
             good enough.
         redraw: draw new directions at each refresh. Directions that stay let training find the
             classes and inputs whose kernel they underestimate: these are seldom drawn, so nothing

@@ -17,7 +17,7 @@ class FeatureMap(keras.layers.Layer):
     """Base class: `features`, whose inner products are or estimate the kernel, and `dim`.
 
     Attributes:
-        dim: length of a feature vector, known when built.
+        dim: length of a feature vector, once built.
         signed: whether an inner product can be negative.
         exact: whether the inner product is the kernel itself rather than an estimate of it.
     """
@@ -44,8 +44,8 @@ class FeatureMap(keras.layers.Layer):
         Returns:
             float32 (B, K), in the scale of `queries`.
         """
-        found = self.features(ops.reshape(rows, (-1, rows.shape[-1])))
+        features = self.features(ops.reshape(rows, (-1, rows.shape[-1])))
         if len(rows.shape) == 2:
-            return ops.matmul(queries, ops.transpose(found))
-        found = ops.reshape(found, (*ops.shape(rows)[:-1], self.dim))
-        return ops.squeeze(ops.matmul(found, ops.expand_dims(queries, -1)), -1)
+            return ops.matmul(queries, ops.transpose(features))
+        features = ops.reshape(features, (*ops.shape(rows)[:-1], self.dim))
+        return ops.squeeze(ops.matmul(features, ops.expand_dims(queries, -1)), -1)

@@ -83,7 +83,7 @@ def _orthogonal(rng: np.random.Generator, draws: np.ndarray) -> np.ndarray:
 class PositiveKernel(ExponentialKernelSampler):
     """q(i | h) proportional to phi(h).phi(c_i) with positive features (Choromanski et al. 2021).
 
-    No estimate is negative, so the distribution is the features' own. See
+    No estimate is negative, so the distribution is that of the features. See
     `ExponentialKernelSampler` and `KernelSampler` for the other arguments.
 
     Args:

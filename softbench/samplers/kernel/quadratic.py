@@ -33,9 +33,9 @@ class Quadratic(FeatureMap):
         scale = math.sqrt(self.alpha) * np.where(first == second, 1.0, math.sqrt(2.0))
         self.scale = scale.astype("float32")
         # packed -> full: where entry (i, j) of the form is in the triangle, and what undoes `scale`
-        place = np.zeros((size, size), "int32")
-        place[first, second] = place[second, first] = np.arange(len(first))
-        self.place = place.ravel()
+        index_in_triangle = np.zeros((size, size), "int32")
+        index_in_triangle[first, second] = index_in_triangle[second, first] = np.arange(len(first))
+        self.index_in_triangle = index_in_triangle.ravel()
         unscale = np.where(np.eye(size), 1.0, 1 / math.sqrt(2.0)) * math.sqrt(self.alpha)
         self.unscale = unscale.astype("float32")
 
@@ -53,7 +53,7 @@ class Quadratic(FeatureMap):
                 inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
             return self.alpha * ops.square(inner) + 1.0
         size = rows.shape[-1]
-        form = ops.take(queries[:, :-1], self.place, axis=1)
+        form = ops.take(queries[:, :-1], self.index_in_triangle, axis=1)
         form = ops.reshape(form, (-1, size, size)) * self.unscale
         if len(rows.shape) == 2:
             rows = ops.expand_dims(rows, 0)

@@ -56,8 +56,8 @@ class RandomFourier(ExponentialMap):
         # cos a cos b + sin a sin b = cos(a - b): half the waves
         turns = self.project(ops.reshape(rows, (-1, rows.shape[-1]))) / (2 * math.pi)
         turns = ops.reshape(turns, (*ops.shape(rows)[:-1], self.num_features))
-        own = ops.expand_dims(self.project(hidden) / (2 * math.pi), 1)
-        return ops.mean(cosine(turns - own), axis=-1) * self._factor(rows)[..., 0]
+        turns_of_hidden = ops.expand_dims(self.project(hidden) / (2 * math.pi), 1)
+        return ops.mean(cosine(turns - turns_of_hidden), axis=-1) * self._factor(rows)[..., 0]
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -60,7 +60,7 @@ class KernelSampler(Sampler):
     D > 512. A draw takes one matrix product with the top level (shared by the m draws), then reads
     k sums a level, then compares the b classes of its block: O(D log n). With `share_draws` the
     batch shares m draws from its mixture q_bar(i) = 1/B sum_b q(i | h_b), which is linear in the
-    features too: phi_bar = 1/B sum_b phi(h_b) / Z_b takes the place of phi(h), at the cost of one
+    features too: phi_bar = 1/B sum_b phi(h_b) / Z_b replaces phi(h), at the cost of one
     example. (With the floor, q_bar is the clamped distribution of phi_bar.)
 
     Of any q that a batch shares, the mean over b of KL(p_b || q) is I + KL(mean of p_b || q), with
@@ -81,7 +81,7 @@ class KernelSampler(Sampler):
         prior: counts of the classes (n,), or None. A class with count 0 is never drawn. Meant for a
             table without bias: a bias that has learned the frequencies would count them twice.
         prior_power: of the counts.
-        within_block: "features": the share of a class in its block is the map's own (as in the
+        within_block: "features": the share of a class in its block is that of the map (as in the
             papers); "exact": it is the softmax of the scores, closer to the target. For a large n
             and many features that is cheaper; where n is so small that a block of the papers'
             distribution is one class, it is dearer.
@@ -168,7 +168,7 @@ class KernelSampler(Sampler):
         if self.units // shards(table.kernel) % self.span:
             return None
         others = [*self.features.variables, *self.class_weights.variables]
-        return lambda part, join: by_shards(part, join, table.class_variables, others)
+        return lambda function, join: by_shards(function, join, table.class_variables, others)
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
@@ -178,15 +178,15 @@ class KernelSampler(Sampler):
         return count_weights(self.prior, self.prior_power)
 
     def _weighted(self, table: Any, ids: Tensor) -> Tensor:
-        """w phi (N, D) of ids (N,) by the table of now; zero for ids of n or more."""
+        """w phi (N, D) of ids (N,) by the present table; zero for ids of n or more."""
         rows = table.rows(ops.minimum(ids, self.units - 1))
         return self._features_of(table, rows, self.class_weights.live(table, ids))
 
     def _features_of(self, table: Any, rows: Tensor, weight: Tensor) -> Tensor:
         """weight * phi (N, D) of rows (N, d) as they are stored; zero where weight (N,) is 0."""
         weight = ops.expand_dims(weight, -1)
-        found = self.features.features(table.normalized(rows))
-        return ops.where(weight > 0, found * weight, 0.0)
+        features = self.features.features(table.normalized(rows))
+        return ops.where(weight > 0, features * weight, 0.0)
 
     def _sums_and_weights(self) -> list:
         """The variables that are computed from the table."""
@@ -195,7 +195,7 @@ class KernelSampler(Sampler):
         return sums if applied is None else [*sums, applied]
 
     def _computed(self, table: Any) -> list[Tensor]:
-        """The values of `_sums_and_weights` by the table of now."""
+        """The values of `_sums_and_weights` by the present table."""
         sums = [] if self.blocks is None else self.blocks.compute()
         weights = self.class_weights
         return sums if weights.applied is None else [*sums, weights.live(table)]
@@ -258,15 +258,15 @@ class KernelSampler(Sampler):
             return Query(ops.mean(members, axis=0, keepdims=True), None, hidden, members)
         if labels is None:
             return Query(features, vectors, hidden)
-        labels, own = labels[:, None], None
+        labels, mass = labels[:, None], None
         if self.blocks is not None and self.span == 1:
             rows = gather_rows(self.blocks.sums[0], labels[:, 0])
-            own = ops.sum(features * rows, axis=-1, keepdims=True)
+            mass = ops.sum(features * rows, axis=-1, keepdims=True)
         elif self.blocks is not None:
             rows = table.normalized(table.rows(labels))
-            own = self.features.products(features, rows, vectors)
-            own = own * self.class_weights.stored(labels)
-        return Query(features, vectors, hidden, labels=labels, own=own)
+            mass = self.features.products(features, rows, vectors)
+            mass = mass * self.class_weights.stored(labels)
+        return Query(features, vectors, hidden, labels=labels, label_mass=mass)
 
     def _total_mass(self, table: Any, features: Tensor, vectors: Tensor) -> Tensor:
         """<phi(h_b), sum of w phi> (B,)."""

@@ -7,7 +7,7 @@ DENSE_CLASSES_PER_DRAW = 128
 DENSE_LEAVES_PER_DRAW = {False: 128, True: 16}  # by share_draws; the same for leaf blocks
 TOP_NODES_PER_DRAW = {False: 256, True: 32}  # by share_draws
 FEWEST_TOP_NODES = 1024
-# Nodes joined by one above: of short feature vectors many, as each level has its own cost; of long
+# Nodes joined by one above: of short feature vectors many, as each level costs; of long
 # ones few, as a draw reads all children of the nodes on its path.
 BRANCHING, LONG_BRANCHING = 16, 4
 LONG_FEATURES = 512
@@ -16,7 +16,7 @@ LONG_TOP_NODES_PER_DRAW = {False: 0, True: 8}  # by share_draws
 # The random features of a block's classes are dear, so these sums may fill half a GB: with n =
 # 41,000 and 1,024 Fourier features a block is one class then, and a step takes a quarter as long.
 FREE_SUMS = {False: 2**27, True: 2**25}
-# Fewest classes in a block whose shares are the softmax's own. Of 16 to 512 the cheapest at n =
+# Fewest classes in a block whose shares are those of the softmax. Of 16 to 512 the cheapest at n =
 # 325,000 and 500,000 with 1,000 features; of one class there would be no share to speak of.
 EXACT_BLOCK = 32
 

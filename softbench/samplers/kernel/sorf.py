@@ -39,11 +39,11 @@ class StructuredFourier(RandomFourier):
     def project(self, x: Tensor) -> Tensor:
         padded = ops.pad(x, ((0, 0), (0, self.size - x.shape[-1])))
         signs = read(self.signs)
-        found = ops.expand_dims(padded, 1)
+        turned = ops.expand_dims(padded, 1)
         for turn in (2, 1, 0):
-            found = _walsh_hadamard(found * signs[turn], self.size)
+            turned = _walsh_hadamard(turned * signs[turn], self.size)
         scale = math.sqrt(self.nu * self.size)
-        flat = ops.reshape(found, (-1, signs.shape[1] * self.size))
+        flat = ops.reshape(turned, (-1, signs.shape[1] * self.size))
         return flat[:, : self.num_features] * scale
 
 
