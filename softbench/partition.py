@@ -9,6 +9,8 @@ from keras import ops
 
 from softbench.common import Tensor
 
+NO_CLASS = -3e38  # a score of no weight, which unlike -inf has a gradient where all scores are it
+
 
 def fold_classes(
     num_classes: int,
@@ -104,19 +106,21 @@ def without(scores: Callable[[Tensor], Tensor], ids: Tensor) -> Callable[[Tensor
         scores: consecutive ids (C,) -> (B, C).
         ids: (B, S), what is left out, in any order; -1 is padding.
     """
+    return lambda own: ops.where(is_left_out(own, ids), -float("inf"), scores(own))
 
-    def remaining(own: Tensor) -> Tensor:
-        found = scores(own)
-        batch, chunk = ids.shape[0], own.shape[0]
-        place = ids - own[0]
-        place = ops.where(ops.logical_and(place >= 0, place < chunk), place, chunk)  # none of them
-        rows = ops.broadcast_to(ops.arange(batch, dtype="int32")[:, None], ids.shape)
-        index = ops.reshape(ops.stack([rows, place], axis=-1), (-1, 2))
-        ones = ops.ones_like(index[:, 0])
-        left_out = ops.scatter(index, ones, (batch, chunk + 1))[:, :chunk]
-        return ops.where(left_out > 0, -float("inf"), found)
 
-    return remaining
+def is_left_out(ids: Tensor, left_out: Tensor) -> Tensor:
+    """Which of consecutive ids (C,) each example leaves out, of `left_out` (B, S): bool (B, C).
+
+    By a scatter: to compare all with all would take S times the memory without XLA.
+    """
+    batch, chunk = ops.shape(left_out)[0], ids.shape[0]
+    column = left_out - ids[0]
+    is_here = ops.logical_and(column >= 0, column < chunk)
+    row = ops.broadcast_to(ops.arange(batch, dtype="int32")[:, None], ops.shape(left_out))
+    index = ops.reshape(ops.stack([row, ops.where(is_here, column, 0)], axis=-1), (-1, 2))
+    count = ops.scatter(index, ops.cast(ops.reshape(is_here, (-1,)), "int32"), (batch, chunk))
+    return count > 0
 
 
 def largest(found: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -128,23 +132,44 @@ def largest(found: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def bilinear_log_partition(
-    hidden: Tensor, kernel: Tensor, bias: Tensor | None, absolute: bool, chunk: int
+    hidden: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    absolute: bool,
+    chunk: int,
+    left_out: Tensor | None = None,
+    begin: Tensor | int = 0,
 ) -> Tensor:
     """log sum_i exp(<h, c_i> + b_i) (B,) with a gradient that is streamed as well.
 
     The gradient of log Z is the softmax: sum_i p_i c_i for h, sum_b p_bi h_b for c_i. Both are
-    recomputed chunk by chunk in the backward pass, so memory is O((B + n) d + B C).
+    recomputed chunk by chunk in the backward pass, so memory is O((B + n) d + B C). Products have
+    the dtype of `hidden`.
+
+    Args:
+        hidden: (B, d).
+        kernel, bias: (n, d) and (n,), or None, of the classes from `begin` on.
+        absolute: whether it is |<h, c_i>|.
+        chunk: C.
+        left_out: None, or the ids (B, S) of classes that are not in the sum of an example.
+        begin: the id of the first class.
+
+    Returns:
+        (B,).
     """
     num_classes = kernel.shape[0]
     chunk = min(chunk, num_classes)
     has_bias = bias is not None
 
     def block(h: Tensor, c: Tensor, b: Tensor | None, start: Tensor) -> tuple:
-        rows = ops.slice(c, (start, 0), (chunk, c.shape[1]))
+        rows = ops.cast(ops.slice(c, (start, 0), (chunk, c.shape[1])), h.dtype)
         inner = ops.cast(ops.matmul(h, ops.transpose(rows)), "float32")
         logits = ops.abs(inner) if absolute else inner
         if has_bias:
             logits = logits + ops.slice(b, (start,), (chunk,))
+        if left_out is not None:
+            ids = begin + start + ops.arange(chunk, dtype="int32")
+            logits = ops.where(is_left_out(ids, left_out), NO_CLASS, logits)
         return rows, inner, logits
 
     @ops.custom_gradient
@@ -165,7 +190,8 @@ def bilinear_log_partition(
                 to_bias = ops.sum(p, axis=0)
                 p = ops.cast(p * ops.sign(inner) if absolute else p, h.dtype)
                 to_h = state[0] + ops.matmul(ops.where(fresh, p, ops.zeros_like(p)), rows)
-                to_c = ops.slice_update(state[1], (start, 0), ops.matmul(ops.transpose(p), h))
+                to_rows = ops.cast(ops.matmul(ops.transpose(p), h), c.dtype)
+                to_c = ops.slice_update(state[1], (start, 0), to_rows)
                 to_b = [ops.slice_update(g, (start,), to_bias) for g in state[2:]]
                 return to_h, to_c, *to_b
 

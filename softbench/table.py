@@ -173,9 +173,12 @@ class Table(keras.layers.Layer):
         return ops.reshape(scores, (groups * size, -1))[:batch]
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Score (B,) of row b by example b: hidden (B, d), rows (B, d), bias (B,)."""
-        hidden, rows = self._prepare(hidden, rows)
-        return self._finish(ops.sum(ops.cast(hidden * rows, "float32"), axis=-1), bias)
+        """Score (...) of each row by its vector: hidden and rows (..., d), bias (...).
+
+        Added up in float32, which holds the products of half precision without rounding.
+        """
+        hidden, rows = (ops.cast(x, "float32") for x in self._prepare(hidden, rows))
+        return self._finish(ops.sum(hidden * rows, axis=-1), bias)
 
     def normalized(self, x: Tensor) -> Tensor:
         """Hidden vectors or rows as the scores compare them: float32, of norm 1 if `normalize`."""
@@ -204,19 +207,36 @@ class Table(keras.layers.Layer):
         kernel = ops.cast(kernel, self.compute_dtype)
         return self._shared_logits(hidden, kernel, *(bias or [None]))
 
-    def log_partition(self, hidden: Tensor, chunk: int | None = None) -> Tensor:
-        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given."""
-        if chunk is None:
-            return ops.logsumexp(self.scores(hidden), axis=-1)
+    def log_partition(
+        self, hidden: Tensor, chunk: int | None = None, left_out: Tensor | None = None
+    ) -> Tensor:
+        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given.
 
-        def part(first: Tensor, count: int, hidden: Tensor) -> Tensor:
+        Args:
+            hidden: (B, d).
+            chunk: None, or how many classes at a time.
+            left_out: None, or the ids (B, P) of classes that are not in the sum of an example: at
+                most -3e38 where these are all. With `chunk` its products are float32.
+        """
+        if chunk is None:
+            scores = self.scores(hidden)
+            if left_out is not None:
+                ids = ops.arange(self.units, dtype="int32")
+                left_out = partition.is_left_out(ids, left_out)
+                scores = ops.where(left_out, partition.NO_CLASS, scores)
+            return ops.logsumexp(scores, axis=-1)
+
+        def part(first: Tensor, count: int, hidden: Tensor, left_out: Tensor | None) -> Tensor:
             rows, *biases = self.all_rows()
             hidden, rows = self._prepare(hidden, rows)
+            if left_out is not None:
+                hidden = ops.cast(hidden, "float32")
             bias = ops.cast(biases[0], "float32") if biases else None
-            scaled = hidden / self.temperature
-            return partition.bilinear_log_partition(scaled, rows, bias, self.absolute, chunk)
+            arguments = (hidden / self.temperature, rows, bias, self.absolute, chunk)
+            return partition.bilinear_log_partition(*arguments, left_out, first)
 
-        return by_shards(part, partial(ops.logsumexp, axis=0), self.class_variables, [], hidden)
+        join = partial(ops.logsumexp, axis=0)
+        return by_shards(part, join, self.class_variables, [], hidden, left_out)
 
 
 class Users:

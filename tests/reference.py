@@ -250,6 +250,22 @@ def of_several(loss, scores, labels, weight=None, total=False, noise=False):
     return result
 
 
+def of_several_gradient(scores, labels):
+    """d of_several / d scores (B, n) of the mean of softmax losses: s (q - e_y), summed over y.
+
+    q is the softmax of the classes that are no label, s = sum_i exp(o_i) / (exp(o_y) + that sum).
+    """
+    result = np.zeros(scores.shape)
+    for b, (row, own) in enumerate(zip(scores, labels, strict=True)):
+        own = own[own >= 0]
+        others = np.setdiff1d(np.arange(len(row)), own)
+        for y in own:
+            share = sigmoid(logsumexp(row[others]) - row[y]) / len(own)
+            result[b, others] += share * softmax(row[others])
+            result[b, y] -= share
+    return result
+
+
 def smoothed_loss(scores, labels, epsilon):
     """(B,): cross-entropy with (1 - epsilon) on the label and epsilon / n on every class."""
     target = np.full(scores.shape, epsilon / scores.shape[1])

@@ -193,6 +193,86 @@ def test_gradients():
     np.testing.assert_allclose(moved, 5 / 4 * own[1], rtol=1e-3, atol=1e-5)
 
 
+# Labels that hold nearly all of the mass.
+
+CHUNKS = pytest.mark.parametrize("chunk", [None, 4])
+
+
+@CHUNKS
+@pytest.mark.parametrize("gap", [2, 8, 14, 17, 25])
+def test_a_label_far_above_all_classes_hides_no_other(gap, chunk):
+    """Once, twice, and with padding: the loss and gradient of label 1, the worst of all classes."""
+    scores = np.tile(np.linspace(-1, 1, N).astype("float32"), (3, 1))
+    scores[:, 0] += gap + 2
+    labels = np.array([[0, 1, -1], [1, 0, 0], [1, 5, 0]], "int32")
+    head = FullSoftmax(N, multi_label="mean", class_chunk=chunk)
+    head.build((None, N))
+    head.table.kernel.assign(np.eye(N))
+    loss, (to_hidden, to_kernel, to_bias) = head_gradients(head, scores, labels)
+    scores = scores.astype(float)
+    assert float(loss) == pytest.approx(reference.of_several(softmax, scores, labels).mean(), 1e-5)
+    expected = reference.of_several_gradient(scores, labels) / 3
+    np.testing.assert_allclose(to_hidden, expected, rtol=2e-5, atol=1e-14)
+    np.testing.assert_allclose(to_kernel, expected.T @ scores, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_bias, expected.sum(0), rtol=1e-4, atol=1e-6)
+
+
+@CHUNKS
+def test_log_partition_of_several_labels_counts_each_class_once(chunk):
+    """The term of `regularization`, with a label that is given twice."""
+    plain, own = (
+        built(FullSoftmax(N, multi_label="mean", class_chunk=chunk, regularization=alpha))
+        for alpha in (0.0, 0.1)
+    )
+    found, without = (to_numpy(head(HIDDEN, LABELS, training=True)) for head in (own, plain))
+    expected = 0.1 * reference.logsumexp(table_scores(own)) ** 2
+    np.testing.assert_allclose((found - without)[LABELS[:, 0] >= 0], expected[[0, 1, 2, 4]], 1e-4)
+
+
+@CHUNKS
+def test_labels_that_are_all_classes_have_no_loss(chunk):
+    head = FullSoftmax(5, multi_label="sum", class_chunk=chunk)
+    head.build((None, D))
+    labels = np.tile(np.arange(5, dtype="int32"), (5, 1))
+    loss, gradients = head_gradients(head, HIDDEN, labels)
+    assert float(loss) == 0
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+
+
+def half(x):
+    """Rounded to bfloat16, float64."""
+    return to_numpy(keras.ops.cast(keras.ops.cast(x, "bfloat16"), "float32")).astype(float)
+
+
+@pytest.mark.parametrize("chunk", [None, 256])
+@pytest.mark.parametrize("mass", [0.85, 0.99])
+def test_gradient_in_half_precision_with_labels_that_hold_most_of_the_mass(mass, chunk):
+    """n = 1000; the three labels of an example have as much of the mass each."""
+    rng, n, batch, dim = np.random.default_rng(0), 1000, 8, 16
+    hidden, kernel = half(rng.normal(size=(batch, dim))), rng.normal(size=(n, dim))
+    labels = np.arange(3 * batch, dtype="int32").reshape(batch, 3)
+    for h, own in zip(hidden, labels, strict=True):
+        others = reference.logsumexp(h @ np.delete(kernel, own, axis=0).T)
+        wanted = others + np.log(mass / (1 - mass) / 3)
+        kernel[own] += np.outer(wanted - kernel[own] @ h, h) / (h @ h)
+    kernel = half(kernel)
+    scores = hidden @ kernel.T
+    held = np.take_along_axis(reference.softmax(scores), labels, axis=-1).sum(-1)
+    np.testing.assert_allclose(held, mass, atol=0.05)
+    head = FullSoftmax(
+        n, use_bias=False, multi_label="mean", class_chunk=chunk, dtype="mixed_bfloat16"
+    )
+    head.build((None, dim))
+    head.table.kernel.assign(kernel)
+    loss, (to_hidden, to_kernel) = head_gradients(head, hidden.astype("float32"), labels)
+    to_scores = reference.of_several_gradient(scores, labels) / batch
+    expected = reference.of_several(softmax, scores, labels).mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    for found, own in ((to_hidden, to_scores @ kernel), (to_kernel, to_scores.T @ hidden)):
+        assert np.linalg.norm(found - own) < 0.01 * np.linalg.norm(own)
+
+
 def test_padding_moves_no_row():
     head = built(SampledSoftmax(N, "uniform", 1, multi_label="mean", row_optimizer=RowAdam(0.3)))
     train = compiled(lambda h, y: head(h, y, training=True), head)

@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
-from softbench.heads import positives
-from softbench.heads.positives import check_smoothing
+from softbench.heads.positives import check_smoothing, is_repeated
 from softbench.heads.table_head import TableHead
 from softbench.table import DENSE_CLASSES, Table
 from softbench.targets import Targets, reduced
@@ -46,7 +45,7 @@ class FullSoftmax(TableHead):
             the rows once more.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
             With `multi_label` a label's loss is -log(e^o_y / (e^o_y + sum of e^o_i over the
-            classes that are none of the labels)).
+            classes that are none of the labels)), computed in float32.
         **kwargs: of `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
@@ -113,28 +112,42 @@ class FullSoftmax(TableHead):
     def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
         labels, label_weight = targets.labels, targets.label_weight
         chunk = self.class_chunk or default_class_chunk(hidden.shape[0], self.units)
-        several = label_weight is not None
+        if label_weight is not None:
+            return self._loss_of_several(hidden, labels, label_weight, chunk)
         if chunk is None:
             scores = self.table.scores(hidden)
             log_z = ops.logsumexp(scores, axis=-1)
-        else:
-            log_z = self.table.log_partition(hidden, chunk)
-        if chunk is None and not several:
             # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
             ids = ops.arange(self.units, dtype="int32")
             is_true = ops.equal(ops.expand_dims(labels, -1), ids)
             true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
         else:
-            own = self.table.scores(hidden, labels if several else ops.expand_dims(labels, -1))
-            true = own if several else own[:, 0]
-        if several:
-            of_labels = positives.softmax_losses(true, log_z, labels)
-            loss = reduced(of_labels, label_weight, self.multi_label)
-        else:
-            loss = log_z - true
+            log_z = self.table.log_partition(hidden, chunk)
+            true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
+        loss = log_z - true
         if self.label_smoothing:
             loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
         return loss + self.regularization * log_z**2 if self.regularization else loss
+
+    def _loss_of_several(
+        self, hidden: Tensor, labels: Tensor, label_weight: Tensor, chunk: int | None
+    ) -> Tensor:
+        """The loss (B,) of labels (B, P): each among itself and the classes that are none of them.
+
+        These are added up by themselves. What is left of log Z after the labels would be a
+        difference of nearly equal numbers where the labels hold most of it.
+        """
+        if chunk is None and self.compute_dtype != "float32":
+            chunk = self.units  # where it is streamed, products are float32
+        log_rest = self.table.log_partition(hidden, chunk, left_out=labels)[:, None]
+        true = self.table.paired_logits(hidden[:, None], *self.table.gather(labels))
+        losses = ops.softplus(log_rest - true)
+        loss = reduced(losses, label_weight, self.multi_label)
+        if not self.regularization:
+            return loss
+        true = ops.where(is_repeated(labels), -float("inf"), true)
+        log_z = ops.logsumexp(ops.concatenate([log_rest, true], axis=-1), axis=-1)
+        return loss + self.regularization * log_z**2
 
     def _mean_score(self, hidden: Tensor) -> Tensor:
         """The mean (B,) of the scores of all classes, from the mean of their rows."""

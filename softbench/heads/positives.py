@@ -65,20 +65,12 @@ def each(
     return ops.reshape(losses, ops.shape(true_logit))
 
 
-def softmax_losses(true: Tensor, log_z: Tensor, labels: Tensor) -> Tensor:
-    """-log(e^o_p / (e^o_p + sum of e^o over classes that are no label)) of each label (B, P).
-
-    From the scores of the labels (B, P) and log Z (B,) of all classes: what is left of Z is
-    1 - sum of the labels' probabilities, each label counted once.
-    """
-    gap = ops.expand_dims(log_z, -1) - true
-    place = ops.arange(ops.shape(labels)[1], dtype="int32")
-    earlier = ops.expand_dims(place, -1) > place
+def is_repeated(labels: Tensor) -> Tensor:
+    """Whether an earlier label of the example is the same: bool (B, P)."""
+    slot = ops.arange(ops.shape(labels)[1], dtype="int32")
+    earlier = ops.expand_dims(slot, -1) > slot
     same = ops.equal(ops.expand_dims(labels, -1), ops.expand_dims(labels, -2))
-    again = ops.any(ops.logical_and(same, earlier), axis=-1)
-    rest = 1.0 - ops.sum(ops.where(again, 0.0, ops.exp(-gap)), axis=-1, keepdims=True)
-    left = rest > 0
-    return ops.where(left, ops.softplus(ops.log(ops.where(left, rest, 1.0)) + gap), 0.0)
+    return ops.any(ops.logical_and(same, earlier), axis=-1)
 
 
 def hits(ids: Tensor, labels: Tensor) -> Tensor:
