@@ -138,7 +138,6 @@ def bilinear_log_partition(
     absolute: bool,
     chunk: int,
     left_out: Tensor | None = None,
-    begin: Tensor | int = 0,
 ) -> Tensor:
     """log sum_i exp(<h, c_i> + b_i) (B,) with a gradient that is streamed as well.
 
@@ -148,36 +147,39 @@ def bilinear_log_partition(
 
     Args:
         hidden: (B, d).
-        kernel, bias: (n, d) and (n,), or None, of the classes from `begin` on.
+        kernel, bias: (n, d), and (n,) or None.
         absolute: whether it is |<h, c_i>|.
         chunk: C.
-        left_out: None, or the ids (B, S) of classes that are not in the sum of an example.
-        begin: the id of the first class.
+        left_out: None, or (B, S): rows of the kernel that are not in the sum of an example. What is
+            no row is padding.
 
     Returns:
         (B,).
     """
     num_classes = kernel.shape[0]
     chunk = min(chunk, num_classes)
-    has_bias = bias is not None
+    arrays = [hidden, kernel, *([] if bias is None else [bias])]
+    trained = len(arrays)
+    arrays += [] if left_out is None else [left_out]
 
-    def block(h: Tensor, c: Tensor, b: Tensor | None, start: Tensor) -> tuple:
+    def block(arrays: tuple[Tensor, ...], start: Tensor) -> tuple:
+        h, c, *b = arrays[:trained]
         rows = ops.cast(ops.slice(c, (start, 0), (chunk, c.shape[1])), h.dtype)
         inner = ops.cast(ops.matmul(h, ops.transpose(rows)), "float32")
         logits = ops.abs(inner) if absolute else inner
-        if has_bias:
-            logits = logits + ops.slice(b, (start,), (chunk,))
-        if left_out is not None:
-            ids = begin + start + ops.arange(chunk, dtype="int32")
-            logits = ops.where(is_left_out(ids, left_out), NO_CLASS, logits)
+        if b:
+            logits = logits + ops.slice(b[0], (start,), (chunk,))
+        for out in arrays[trained:]:
+            ids = start + ops.arange(chunk, dtype="int32")
+            logits = ops.where(is_left_out(ids, out), NO_CLASS, logits)
         return rows, inner, logits
 
     @ops.custom_gradient
-    def function(h: Tensor, c: Tensor, *rest: Tensor) -> tuple[Tensor, Callable]:
-        b = rest[0] if has_bias else None
+    def function(*arrays: Tensor) -> tuple[Tensor, Callable]:
+        h, c = arrays[:2]
 
         def scores(ids: Tensor) -> Tensor:
-            return block(h, c, b, ids[0])[2]
+            return block(arrays, ids[0])[2]
 
         log_z = log_partition(scores, h, num_classes, chunk)
 
@@ -185,7 +187,7 @@ def bilinear_log_partition(
             upstream = args[0] if upstream is None else upstream
 
             def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
-                rows, inner, logits = block(h, c, b, start)
+                rows, inner, logits = block(arrays, start)
                 p = ops.exp(logits - log_z[:, None]) * upstream[:, None]
                 to_bias = ops.sum(p, axis=0)
                 p = ops.cast(p * ops.sign(inner) if absolute else p, h.dtype)
@@ -195,9 +197,10 @@ def bilinear_log_partition(
                 to_b = [ops.slice_update(g, (start,), to_bias) for g in state[2:]]
                 return to_h, to_c, *to_b
 
-            zeros = tuple(ops.zeros_like(x) for x in (h, c, *rest))
-            return fold_classes(num_classes, chunk, step, zeros)
+            zeros = tuple(ops.zeros_like(x) for x in arrays[:trained])
+            gradients = fold_classes(num_classes, chunk, step, zeros)
+            return *gradients, *[None] * (len(arrays) - trained)
 
         return log_z, gradient
 
-    return function(hidden, kernel, *([bias] if has_bias else []))
+    return function(*arrays)

@@ -230,10 +230,10 @@ class Table(keras.layers.Layer):
             rows, *biases = self.all_rows()
             hidden, rows = self._prepare(hidden, rows)
             if left_out is not None:
-                hidden = ops.cast(hidden, "float32")
+                hidden, left_out = ops.cast(hidden, "float32"), left_out - first
             bias = ops.cast(biases[0], "float32") if biases else None
             arguments = (hidden / self.temperature, rows, bias, self.absolute, chunk)
-            return partition.bilinear_log_partition(*arguments, left_out, first)
+            return partition.bilinear_log_partition(*arguments, left_out)
 
         join = partial(ops.logsumexp, axis=0)
         return by_shards(part, join, self.class_variables, [], hidden, left_out)

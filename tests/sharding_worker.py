@@ -64,6 +64,7 @@ HEADS = {
     **{name: sampled(name) for name in SAMPLERS},
     "full": lambda: softbench.FullSoftmax(N),
     "full chunked": lambda: softbench.FullSoftmax(N, class_chunk=48, normalize=True),
+    "full several": lambda: softbench.FullSoftmax(N, class_chunk=48, multi_label="mean"),
     "nce": lambda **o: softbench.NoiseContrastive(N, UNIGRAM, num_sampled=M, seed=3, **o),
     "negative": lambda **o: softbench.NegativeSampling(
         N, UNIGRAM, M, regularization=1e-3, seed=3, **o
@@ -105,6 +106,8 @@ def batch(step, head):
     rng = np.random.default_rng(step)
     x = rng.normal(size=(BATCH, WIDTH)).astype("float32")
     y = rng.choice(N, BATCH, p=np.array(COUNTS) / sum(COUNTS)).astype("int32")
+    if head.multi_label:
+        y = np.stack([y, (y + 1) % N], axis=-1)
     ids = [np.arange(BATCH, dtype="int32")] * isinstance(head, softbench.AugmentReduce)
     return [x, y, *ids]
 
@@ -113,7 +116,8 @@ def make(name):
     """A model on a head, "<head>" or "<head>:<row optimizer>"."""
     head, _, rows = name.partition(":")
     head = HEADS[head](**({"row_optimizer": ROWS[rows](0.1)} if rows else {}))
-    x, y = keras.Input((WIDTH,)), keras.Input((), dtype="int32")
+    labels = (2,) if head.multi_label else ()
+    x, y = keras.Input((WIDTH,)), keras.Input(labels, dtype="int32")
     hidden = keras.layers.Dense(D, name="encoder")(x)
     if isinstance(head, softbench.AugmentReduce):
         ids = keras.Input((), dtype="int32")

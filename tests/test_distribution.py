@@ -28,7 +28,10 @@ SAMPLED = [*SAMPLED.split(), "top_and_tail", "mixed"]
 OTHERS = ["nce", "negative", "one vs each", "hinge", "buckets", "augment reduce"]
 SLOW = [
     *(f"{name}{rows}@4" for name in (*SAMPLED, *OTHERS) for rows in ("", ":adagrad")),
-    *(f"{name}@4" for name in ("full", "adaptive", "hierarchical", "hierarchical:adam")),
+    *(
+        f"{name}@4"
+        for name in ("full", "full several", "adaptive", "hierarchical", "hierarchical:adam")
+    ),
     *("uniform:sgd@2x2", "codebook:adam@2x2", "rff@2x2", "in_batch:adam@data", "full@data"),
 ]
 

@@ -219,9 +219,9 @@ def test_a_label_far_above_all_classes_hides_no_other(gap, chunk):
 
 @CHUNKS
 def test_log_partition_of_several_labels_counts_each_class_once(chunk):
-    """The term of `regularizer_alpha`, with a label that is given twice."""
+    """The term of `regularization`, with a label that is given twice."""
     plain, own = (
-        built(FullSoftmax(N, multi_label="mean", class_chunk=chunk, regularizer_alpha=alpha))
+        built(FullSoftmax(N, multi_label="mean", class_chunk=chunk, regularization=alpha))
         for alpha in (0.0, 0.1)
     )
     found, without = (to_numpy(head(HIDDEN, LABELS, training=True)) for head in (own, plain))

@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
-from softbench.heads import positives
-from softbench.heads.positives import check_smoothing
+from softbench.heads.positives import check_smoothing, is_repeated
 from softbench.heads.table_head import TableHead
 from softbench.table import DENSE_CLASSES, Table
 from softbench.targets import Targets, reduced
@@ -146,7 +145,7 @@ class FullSoftmax(TableHead):
         loss = reduced(losses, label_weight, self.multi_label)
         if not self.regularization:
             return loss
-        true = ops.where(positives.is_repeated(labels), -float("inf"), true)
+        true = ops.where(is_repeated(labels), -float("inf"), true)
         log_z = ops.logsumexp(ops.concatenate([log_rest, true], axis=-1), axis=-1)
         return loss + self.regularization * log_z**2
 
