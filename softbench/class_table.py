@@ -188,7 +188,7 @@ class ClassTable(SavedGenerators, Table):
         `rows_changed(table, ids, old_rows, new_rows)` of the distinct ids (U,) (on JAX padded with
         n to min(N, n)) and their kernel rows (U, d), or of those of
         `tracked_ids(ids) -> ids, further arguments`, which is called before the update. It needs
-        no gradient, so that it is computed next to their sums. A tracker that is frozen is not told.
+        no gradient, so that it is computed next to their sums. A frozen tracker is not told.
 
         A gradient that is not finite, as after an overflow in float16, updates nothing: no row, no
         slot, nothing that a tracker keeps, and the step is not counted. `when`, a bool (), if
