@@ -10,6 +10,7 @@ import pytest
 import softbench
 
 MODULES = [
+    "class_table",
     "classifier",
     "heads.full",
     "heads.negative_sampling",
@@ -27,7 +28,6 @@ MODULES = [
     "samplers.registry",
     "serving.index",
     "serving.layer",
-    "table",
 ]
 
 
