@@ -72,6 +72,7 @@ class HierarchicalSoftmax(Head):
             dtype=self.dtype_policy,
             name="nodes",
         )
+        self.nodes.per_class = False  # a row for each node
         self.supports_jit = self.nodes.supports_jit
         # Whose log-probabilities a pass over all classes holds at once.
         self.top_depth = min(self.depth, DENSE_CLASSES.bit_length() - 1)

@@ -70,16 +70,16 @@ class FollowingCodebook(Sampler):
         if self.counts is not None:
             weights = count_weights(self.counts, self.counts_power)
         elif self.counts_power > 0:
-            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
+            self.seen = add_state(self, "seen", (self.units,), dtype="int32", per_class=True)
             return
         weights = np.maximum(weights / weights.mean(), SMALLEST_WEIGHT)
-        self.fixed_importance = add_constant(self, "fixed_importance", weights)
+        self.fixed_importance = add_constant(self, "fixed_importance", weights, per_class=True)
 
     def _add_prior(self) -> None:
         self.prior_weights = None
         if self.prior is not None:
             weights = count_weights(self.prior, self.prior_power)
-            self.prior_weights = add_constant(self, "prior", weights)
+            self.prior_weights = add_constant(self, "prior", weights, per_class=True)
 
     def _add_followers(self, table: Any) -> None:
         """The variables that are computed from the table, from a full fit at first."""
@@ -93,8 +93,10 @@ class FollowingCodebook(Sampler):
 
             return initializer
 
-        def add(name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
-            return add_state(self, name, shape, initial(name), dtype)
+        def add(
+            name: str, shape: tuple, dtype: str = "float32", per_class: bool = False
+        ) -> keras.Variable:
+            return add_state(self, name, shape, initial(name), dtype, per_class)
 
         first, second = fit.shapes(self._size, table.kernel.shape[-1], self.quantizer)
         weighted = self.prior is not None or table.bias is not None
@@ -104,11 +106,11 @@ class FollowingCodebook(Sampler):
         if table.row_optimizer is not None:
             cells = add("cell_mass", (first[0], second[0]))
             self.sums = fit.Statistics(add("first_sums", first), add("second_sums", second), cells)
-            self.next_cell = add("next_cell", (self.units,), "int32")
+            self.next_cell = add("next_cell", (self.units,), "int32", per_class=True)
             own += [*self.sums, self.next_cell]
             self.applied = self.fixed_importance
             if self.seen is not None:
-                self.applied = add("applied", (self.units,))
+                self.applied = add("applied", (self.units,), per_class=True)
                 own.append(self.applied)
         self.cells.build(initial)
         self.followers = {v.name: v for v in [*own, *self.cells.weights]}
