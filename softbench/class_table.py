@@ -11,14 +11,19 @@ from softbench.common import PACKAGE, Tensor, check_positive
 from softbench.ops import (
     SCATTER_UNDER_JIT,
     gather_rows,
-    planned_shards,
     read,
     read_first,
     rows_when,
     sum_duplicates,
 )
 from softbench.rows import RowOptimizer, get_row_optimizer
-from softbench.state import SavedGenerators, add_state, check_one_replica, saved_arguments
+from softbench.state import (
+    SavedGenerators,
+    add_state,
+    check_one_replica,
+    class_shards,
+    saved_arguments,
+)
 from softbench.table import Table
 from softbench.tie import Tie
 
@@ -77,6 +82,8 @@ class ClassTable(SavedGenerators, Table):
         "seed",
     )
 
+    per_class = True  # a row for each class, which a layout map divides over devices
+
     def __init__(
         self,
         units: int,
@@ -110,15 +117,8 @@ class ClassTable(SavedGenerators, Table):
             self.build((None, dim))
 
     def build(self, hidden_shape: tuple) -> None:
-        parts = planned_shards(f"{self.path}/kernel", (self.units, hidden_shape[-1]))
-        if self.units % parts:
-            raise ValueError(
-                f"`units` must be a multiple of {parts}, the devices that the layout map divides "
-                f"it over. Use units={-(-self.units // parts) * parts}, the last classes nobody's "
-                f"label, or another mesh. Received: units={self.units}"
-            )
         options = {"trainable": self.row_optimizer is None, "autocast": False}
-        self.kernel = self.add_weight(
+        self.kernel = self._add_rows(
             name="kernel",
             shape=(self.units, hidden_shape[-1]),
             initializer=self.kernel_initializer,
@@ -126,17 +126,28 @@ class ClassTable(SavedGenerators, Table):
             **options,
         )
         if self.use_bias:
-            self.bias = self.add_weight(
+            self.bias = self._add_rows(
                 name="bias", shape=(self.units,), initializer=self.bias_initializer, **options
             )
         if self.row_optimizer is not None:
             make, dtype = self.row_optimizer.create_slots, self.table_dtype or "float32"
-            self.row_slots = [make(self.add_weight, v, dtype) for v in self.class_variables]
+            self.row_slots = [make(self._add_rows, v, dtype) for v in self.class_variables]
             if rounding.is_rounded(self.kernel):
                 self.rounding = rounding.generator(self.seed)
                 rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
             self.row_optimizer.rate.attach(self)
+
+    def _add_rows(self, name: str, shape: tuple, **options: Any) -> keras.Variable:
+        """`add_weight` of what has a row for each class."""
+        shards = class_shards(f"{self.path}/{name}", shape) if self.per_class else 1
+        if self.units % shards:
+            raise ValueError(
+                f"`units` must be a multiple of {shards}, the devices that the layout map divides "
+                f"it over. Use units={-(-self.units // shards) * shards}, the last classes "
+                f"nobody's label, or another mesh. Received: units={self.units}"
+            )
+        return self.add_weight(name=name, shape=shape, **options)
 
     @property
     def width(self) -> int:

@@ -13,25 +13,34 @@ from typing import Any, NamedTuple
 
 import keras
 
-# Variables whose first axis is the classes, or blocks of them. Those of a Keras optimizer follow
-# the variable that they belong to.
-CLASS_VARIABLES = (
-    r"(.*/)?(class_)?table(_\d+)?/(kernel|bias)(_[a-z]+)?",  # with the slots of a row optimizer
-    r".*/[^/]+/(seen|log_p|applied|fixed_importance|next_cell|cell|order|place)",
-    r".*/[^/]+/prior(_\d+)?",
-    r".*/[^/]+/sums_\d+",
-)
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 BITS = {"pred": 8, "bf16": 16}
+# The paths of the variables that have a row for each class, or block of classes: the layers that
+# add them say so. (Keras asks for a layout by path, and at times after the layer was built.)
+CLASS_ROWS: set[str] = set()
+
+
+class ClassLayouts(keras.distribution.LayoutMap):
+    """The layouts of its keys; without one, what `CLASS_ROWS` names is divided by rows."""
+
+    def __init__(self, device_mesh: Any, axis: str) -> None:
+        super().__init__(device_mesh)
+        self.axis = axis
+
+    def __getitem__(self, path: str) -> Any:
+        layout = super().__getitem__(path)
+        if layout is None and path in CLASS_ROWS:
+            return keras.distribution.TensorLayout((self.axis,), self.device_mesh)
+        return layout
 
 
 def layout_map(device_mesh: Any, axis: str = "classes") -> Any:
-    """A `keras.distribution.LayoutMap` that divides class tables and what follows them over `axis`.
+    """A `keras.distribution.LayoutMap` that divides what has a row for each class over `axis`.
 
-    These are the rows and biases of every `ClassTable` of that name, by default or as a head makes
-    it ("table"; not those of `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its row
-    optimizer, the counts and codes that samplers keep for each class, and their sums over blocks
-    of classes. All others are on every device; give those of your encoder layouts by further keys:
+    Layers say which of their variables these are: the rows and biases of every `ClassTable` (but
+    those inside `HierarchicalSoftmax` and `AdaptiveSoftmax`), the slots of its optimizer, the
+    counts and codes that samplers keep for each class, and their sums over blocks of classes. All
+    others are on every device; give those of your encoder layouts by keys:
 
         layouts = softbench.distribution.layout_map(mesh)
         layouts["encoder/.*kernel"] = (None, "classes")
@@ -56,10 +65,7 @@ def layout_map(device_mesh: Any, axis: str = "classes") -> Any:
             f"`axis` must be one of the axes of the mesh, {list(device_mesh.axis_names)}. "
             f"Received: axis={axis!r}"
         )
-    layouts = keras.distribution.LayoutMap(device_mesh)
-    for path in CLASS_VARIABLES:
-        layouts[path] = (axis,)
-    return layouts
+    return ClassLayouts(device_mesh, axis)
 
 
 class Collective(NamedTuple):

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from softbench.ops import even_layout, filled_later, replicas
+from softbench.distribution import CLASS_ROWS
+from softbench.ops import planned_shards, replicas
 
 Arguments = tuple[str, ...]  # names that `saved_arguments` saves
 
@@ -17,26 +18,52 @@ def add_state(
     shape: tuple = (),
     initializer: Any = "zeros",
     dtype: str = "float32",
+    per_class: bool = False,
 ) -> keras.Variable:
-    """A weight of `layer` that is saved with it, never trained and never cast."""
-    path = f"{layer.path}/{name}"
-    later = callable(initializer) and filled_later(path, shape)
+    """A weight of `layer` that is saved with it, never trained and never cast.
+
+    `per_class`: it has a row for each class, or block of classes. Devices divide these rows if a
+    `softbench.distribution.layout_map` is in use, and if they can be cut evenly.
+    """
+    shards = (class_shards if per_class else planned_shards)(f"{layer.path}/{name}", shape)
+    # Keras compiles the initializer of a large variable that is divided: what one reads of other
+    # variables would be constants of its program. So such a variable is made first, then assigned.
+    later = callable(initializer) and shards > 1 and not _in_stateless_scope()
     options = {"initializer": "zeros" if later else initializer, "trainable": False}
-    with even_layout(path, shape):
-        variable = layer.add_weight(name=name, shape=shape, dtype=dtype, autocast=False, **options)
+    variable = layer.add_weight(name=name, shape=shape, dtype=dtype, autocast=False, **options)
     if later:
         variable.assign(initializer(shape, dtype))
     return variable
 
 
-def add_constant(layer: keras.layers.Layer, name: str, value: np.ndarray) -> keras.Variable:
+def class_shards(path: str, shape: tuple) -> int:
+    """Say that the variable that will be added at `path` has a row for each class, or block.
+
+    Returns into how many shards these rows are cut; if they cannot be cut evenly, they are not.
+    """
+    CLASS_ROWS.add(path)
+    shards = planned_shards(path, shape)
+    if shape[0] % shards:
+        CLASS_ROWS.remove(path)
+    return shards
+
+
+def _in_stateless_scope() -> bool:
+    """Whether Keras puts initializers off, and assignments go nowhere."""
+    with keras.StatelessScope() as scope:
+        return scope.original_scope is not None
+
+
+def add_constant(
+    layer: keras.layers.Layer, name: str, value: np.ndarray, per_class: bool = False
+) -> keras.Variable:
     """`add_state` of an array, as float32 or int32."""
     dtype = "float32" if np.issubdtype(value.dtype, np.floating) else "int32"
 
     def initializer(shape: tuple, dtype: Any = None) -> Any:
         return ops.convert_to_tensor(value, dtype=dtype)
 
-    return add_state(layer, name, value.shape, initializer, dtype)
+    return add_state(layer, name, value.shape, initializer, dtype, per_class)
 
 
 def check_one_replica(name: str, remedy: str) -> None:

@@ -164,9 +164,9 @@ def test_processes_train_as_one_and_fewer_go_on_when_one_is_killed(tmp_path):
 
 @needs_jax
 def test_classes_that_devices_cannot_share_evenly_are_an_error(monkeypatch):
-    from softbench import table
+    from softbench import state
 
-    monkeypatch.setattr(table, "planned_shards", lambda path, shape: 4)
+    monkeypatch.setattr(state, "planned_shards", lambda path, shape: 4)
     with pytest.raises(ValueError, match=r"`units` must be a multiple of 4.*units=12.*units=10"):
         softbench.FullSoftmax(10).build((None, 3))
 
@@ -181,15 +181,42 @@ def test_a_layout_map_needs_jax_and_an_axis():
             layout_map(None)
 
 
+ROWS = {"kernel", "bias", "kernel_accumulator", "bias_accumulator"}
+CELLS = {"cell", "order", "place"}
+OPTIONS = {"counts": np.ones(N), "prior": np.ones(N), "block_size": 4}
+DIVIDED = {
+    ("in_batch", ()): {"seen"},
+    ("in_batch", ("counts",)): {"log_p"},
+    ("unigram", ("counts",)): set(),
+    ("quadratic", ("block_size",)): {"applied", "sums_4"},
+    ("quadratic", ("block_size", "prior")): {"applied", "prior", "sums_4", "prior_4"},
+    ("codebook", ()): {"seen", "applied", "next_cell", *CELLS},
+    ("codebook", ("counts", "prior")): {"fixed_importance", "prior", "next_cell", *CELLS},
+}
+
+
 @needs_jax
-def test_what_a_layout_map_divides():
+@pytest.mark.parametrize("name, given", DIVIDED)
+def test_layers_say_what_a_layout_map_divides(name, given):
     devices = keras.distribution.list_devices()[:1]
     layouts = layout_map(keras.distribution.DeviceMesh((1,), ["classes"], devices))
-    divided = "head/table/kernel head/table/bias_momentum model/head/codebook/cells_3/place"
-    for path in [*divided.split(), "head/rff/block_sums/sums_16", "head/in_batch/seen"]:
-        assert layouts[path].axes == ("classes",)
-    for path in ("encoder/kernel", "head/nodes/kernel", "head/unigram/starts", "table/iterations"):
-        assert layouts[path] is None
+    layouts["encoder/kernel"] = (None, "classes")
+    layouts["other/table/kernel"] = (None, None)
+    sampler = {"class_name": name, "config": {key: OPTIONS[key] for key in given}}
+    with keras.distribution.ModelParallel(layout_map=layouts).scope():
+        rows = softbench.RowAdagrad(0.1)
+        head = softbench.SampledSoftmax(N, sampler, 8, row_optimizer=rows)
+        other = softbench.FullSoftmax(N, name="other")
+        whole = softbench.HierarchicalSoftmax(N), softbench.AdaptiveSoftmax(N, [64])
+        encoder = keras.layers.Dense(D, name="encoder")
+        for layer in (head, other, *whole, encoder):
+            layer.build((None, D))
+    divided = {v.name for v in head.variables if v._layout.axes == ("classes",)}
+    assert divided == ROWS | DIVIDED[name, given]
+    assert other.table.kernel._layout.axes == (None, None)
+    assert encoder.kernel._layout.axes == (None, "classes")
+    for layer in whole:
+        assert all("classes" not in v._layout.axes for v in layer.variables)
 
 
 HLO = """HloModule step

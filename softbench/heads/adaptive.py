@@ -104,7 +104,7 @@ class AdaptiveSoftmax(Head):
         self.tails = [self._table(b - a, f"tail_{i}") for i, (a, b) in enumerate(self.bounds)]
 
     def _table(self, rows: int, name: str) -> ClassTable:
-        return ClassTable(
+        table = ClassTable(
             rows,
             use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer,
@@ -112,6 +112,8 @@ class AdaptiveSoftmax(Head):
             dtype=self.dtype_policy,
             name=name,
         )
+        table.per_class = False  # of a part of the classes, and one row for each tail
+        return table
 
     def _capacities(self) -> list[float]:
         """The share of the batch that each cluster is computed for."""

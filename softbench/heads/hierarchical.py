@@ -77,6 +77,7 @@ class HierarchicalSoftmax(Head):
         check_rows(self.max_valid, table.row_optimizer)
         self.nodes: Any = table
         table.users.heads.add(self)
+        self.nodes.per_class = False  # a row for each node
         self.supports_jit = self.nodes.supports_jit
         # Whose log-probabilities a pass over all classes holds at once.
         self.top_depth = min(self.depth, DENSE_CLASSES.bit_length() - 1)

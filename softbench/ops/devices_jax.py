@@ -6,7 +6,6 @@ device pass over its own rows. Shape letters: n classes, S devices that a table 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,32 +19,12 @@ _axes: list[str] = []  # the axis of the pass that is being traced, if any
 
 
 def planned_shards(path: str, shape: tuple) -> int:
-    """How many parts the distribution of now would cut the rows of a new variable into."""
+    """Into how many shards the current distribution would cut the rows of a new variable."""
     distribution = keras.distribution.distribution()
     if distribution is None or not shape:
         return 1
     layout = distribution.get_variable_layout(SimpleNamespace(path=path, shape=shape))
     return _count(layout)
-
-
-def even_layout(path: str, shape: tuple) -> AbstractContextManager:
-    """Within it a new variable is on every device if its rows cannot be cut evenly."""
-    if not shape or shape[0] % planned_shards(path, shape) == 0:
-        return nullcontext()
-    now = keras.distribution.distribution()
-    layouts = keras.distribution.LayoutMap(now.device_mesh)
-    options = {"layout_map": layouts, "batch_dim_name": now.batch_dim_name}
-    return keras.distribution.ModelParallel(**options).scope()
-
-
-def filled_later(path: str, shape: tuple) -> bool:
-    """Whether a new variable is to be made first and then assigned what it begins with.
-
-    Keras compiles the initializer of a large variable that is divided: what one reads of other
-    variables would be constants of its program. (Not where Keras puts initializers off.)
-    """
-    with keras.StatelessScope() as scope:
-        return scope.original_scope is None and planned_shards(path, shape) > 1
 
 
 def _count(layout: Any) -> int:

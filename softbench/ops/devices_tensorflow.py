@@ -3,7 +3,6 @@
 What the others do is in `devices_jax.py`: `keras.distribution` divides tables on JAX alone.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,23 +39,13 @@ def mean_of_replicas(mean: Tensor, weight: Tensor) -> Tensor:
 
 
 def planned_shards(path: str, shape: tuple) -> int:
-    """How many parts the rows of a new variable are cut into: `keras.distribution` cuts none."""
+    """Into how many shards the rows of a new variable are cut: `keras.distribution` cuts none."""
     return 1
 
 
 def shards(variable: keras.Variable) -> int:
     """Into how many parts the rows of a variable are cut."""
     return 1
-
-
-def filled_later(path: str, shape: tuple) -> bool:
-    """Whether a new variable is to be made first and then assigned what it begins with."""
-    return False
-
-
-def even_layout(path: str, shape: tuple) -> contextlib.AbstractContextManager:
-    """Within it a new variable is on every device if its rows cannot be cut evenly."""
-    return contextlib.nullcontext()
 
 
 def by_shards(

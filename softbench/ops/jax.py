@@ -16,8 +16,6 @@ import keras
 
 from softbench.common import Tensor
 from softbench.ops.devices_jax import by_shards as by_shards
-from softbench.ops.devices_jax import even_layout as even_layout
-from softbench.ops.devices_jax import filled_later as filled_later
 from softbench.ops.devices_jax import local_ids
 from softbench.ops.devices_jax import planned_shards as planned_shards
 from softbench.ops.devices_jax import shards as shards

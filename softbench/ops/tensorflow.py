@@ -15,8 +15,6 @@ import tensorflow as tf
 
 from softbench.common import Tensor
 from softbench.ops.devices_tensorflow import by_shards as by_shards
-from softbench.ops.devices_tensorflow import even_layout as even_layout
-from softbench.ops.devices_tensorflow import filled_later as filled_later
 from softbench.ops.devices_tensorflow import mean_of_replicas as mean_of_replicas
 from softbench.ops.devices_tensorflow import planned_shards as planned_shards
 from softbench.ops.devices_tensorflow import replicas as replicas

@@ -92,14 +92,14 @@ class InBatch(Sampler):
         super().build(table_shape, num_sampled, table)
         if self.counts is None:
             # Integers: a float32 stops counting at 2^24.
-            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
+            self.seen = add_state(self, "seen", (self.units,), dtype="int32", per_class=True)
             self.seen_total = add_state(self, "seen_total", dtype="int32")
         else:
             check_length(self.counts, self.units)
             with np.errstate(divide="ignore"):
                 log_p = np.log(self.counts) - np.log(self.counts.max())  # their sum may overflow
             log_p = log_p - np.log(np.exp(log_p).sum())
-            self.log_p = add_constant(self, "log_p", log_p)
+            self.log_p = add_constant(self, "log_p", log_p, per_class=True)
 
     def log_frequency(self, ids: Tensor) -> Tensor:
         """log p of ids of any shape."""

@@ -109,11 +109,13 @@ class Cells(keras.layers.Layer):
     def build(self, initial: Callable[[str], Callable]) -> None:
         """`initial` gives the initializer of the variable of a name."""
 
-        def add(name: str, *shape: int) -> keras.Variable:
-            return add_state(self, name, shape, initial(name), "int32")
+        def add(name: str, *shape: int, per_class: bool = False) -> keras.Variable:
+            return add_state(self, name, shape, initial(name), "int32", per_class)
 
-        self.cell, self.order = add("cell", self.units), add("order", self.units)
-        self.place, self.bounds = add("place", self.units), add("bounds", self.size + 1)
+        self.cell = add("cell", self.units, per_class=True)
+        self.order = add("order", self.units, per_class=True)
+        self.place = add("place", self.units, per_class=True)
+        self.bounds = add("bounds", self.size + 1)
         self.starts: keras.Variable | None = None
         self.levels: list[keras.Variable] = []
         self.edges = add("edges", self.size + 1) if self.weighted else self.bounds

@@ -66,19 +66,19 @@ class FollowingCodebook(Sampler):
         """What the weights of the k-means are made from: the counts, or the labels seen so far."""
         self.seen = self.fixed_importance = None
         if self.counts is None:
-            self.seen = add_state(self, "seen", (self.units,), dtype="int32")
+            self.seen = add_state(self, "seen", (self.units,), dtype="int32", per_class=True)
             return
         weights = np.ones(self.units)
         if isinstance(self.counts, np.ndarray):
             weights = self.counts / self.counts.max()
         weights = np.maximum(weights / weights.mean(), SMALLEST_WEIGHT)
-        self.fixed_importance = add_constant(self, "fixed_importance", weights)
+        self.fixed_importance = add_constant(self, "fixed_importance", weights, per_class=True)
 
     def _add_prior(self) -> None:
         self.prior_weights = None
         if self.prior is not None:
             weights = count_weights(self.prior, self.prior_power)
-            self.prior_weights = add_constant(self, "prior", weights)
+            self.prior_weights = add_constant(self, "prior", weights, per_class=True)
 
     def _add_followers(self, table: Any) -> None:
         """The variables that are computed from the table, from a full fit at first."""
@@ -92,8 +92,10 @@ class FollowingCodebook(Sampler):
 
             return initializer
 
-        def add(name: str, shape: tuple, dtype: str = "float32") -> keras.Variable:
-            return add_state(self, name, shape, initial(name), dtype)
+        def add(
+            name: str, shape: tuple, dtype: str = "float32", per_class: bool = False
+        ) -> keras.Variable:
+            return add_state(self, name, shape, initial(name), dtype, per_class)
 
         first, second = fit.shapes(self._size, table.kernel.shape[-1], self.quantizer)
         weighted = self.prior is not None or table.bias is not None
@@ -103,11 +105,11 @@ class FollowingCodebook(Sampler):
         if table.row_optimizer is not None:
             cells = add("cell_mass", (first[0], second[0]))
             self.sums = fit.Statistics(add("first_sums", first), add("second_sums", second), cells)
-            self.next_cell = add("next_cell", (self.units,), "int32")
+            self.next_cell = add("next_cell", (self.units,), "int32", per_class=True)
             own += [*self.sums, self.next_cell]
             self.applied = self.fixed_importance
             if self.seen is not None:
-                self.applied = add("applied", (self.units,))
+                self.applied = add("applied", (self.units,), per_class=True)
                 own.append(self.applied)
         self.cells.build(initial)
         self.followers = {v.name: v for v in [*own, *self.cells.weights]}

@@ -70,7 +70,8 @@ class BlockSums(keras.layers.Layer):
             self.sums.append(below)
             if self.prior is not None:
                 values = _prior_sums(self.prior, span, self.nodes[level])
-                self.prior_sums.append(add_constant(self, f"prior_{span}", values))
+                name = f"prior_{span}"
+                self.prior_sums.append(add_constant(self, name, values, per_class=True))
         self.cursor = add_state(self, "cursor", dtype="int32")
 
     def _add_sums(self, level: int, below: keras.Variable | None) -> keras.Variable:
@@ -78,7 +79,7 @@ class BlockSums(keras.layers.Layer):
             return self._leaves() if below is None else self._parents(read(below), level)
 
         name, shape = f"sums_{self.spans[level]}", (self.nodes[level], self.dim)
-        return add_state(self, name, shape, fill)
+        return add_state(self, name, shape, fill, per_class=True)
 
     def size(self, level: int, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Prior weight of `nodes` and their number of classes with any, float32, as `nodes`."""

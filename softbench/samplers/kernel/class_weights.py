@@ -33,10 +33,14 @@ class ClassWeights(keras.layers.Layer):
     def build(self, table: Any) -> None:
         """`table` is the `ClassTable` whose bias is followed."""
         if self.prior_values is not None:
-            self.constant = add_constant(self, "prior", self.prior_values)
+            self.constant = add_constant(self, "prior", self.prior_values, per_class=True)
         if table.bias is not None:
             self.applied = add_state(
-                self, "applied", (self.units,), lambda shape, dtype=None: self.live(table)
+                self,
+                "applied",
+                (self.units,),
+                lambda shape, dtype=None: self.live(table),
+                per_class=True,
             )
 
     def prior(self, ids: Tensor) -> Tensor:
