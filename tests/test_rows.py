@@ -141,8 +141,10 @@ def test_untouched_rows_stay_as_they_are_to_the_bit(optimizer):
 class Tracker:
     """A sampler that keeps what it is told."""
 
-    def __init__(self, followed=lambda ids: (ids, {})):
-        self.seen, self.followed = [], followed
+    trainable = True
+
+    def __init__(self, tracked_ids=lambda ids: (ids, {})):
+        self.seen, self.tracked_ids = [], tracked_ids
 
     def rows_changed(self, table, ids, old_rows, new_rows, **further):
         self.seen = [to_numpy(x) for x in (ids, old_rows, new_rows)]
@@ -269,7 +271,7 @@ def test_dense_adagrad_sees_the_sum_of_duplicates():
     head.table.kernel.assign(kernel)
     state = to_numpy(head.sampler.seed_generator.state)
     tensors = [keras.ops.convert_to_tensor(v) for v in (hidden, labels)]
-    ids = to_numpy(head.sampler.sample(head.table, tensors[0], 6, tensors[1]).ids)
+    ids = to_numpy(head.sampler.sample(head.table, tensors[0], 6, tensors[1]).ids)[0]
     head.sampler.seed_generator.state.assign(state)
     assert len(set(ids)) < 6 or set(ids) & set(labels)
     model.compile(keras.optimizers.Adagrad(0.2))
