@@ -23,7 +23,7 @@ class LabelledBatch(NamedTuple):
 class MaskOf(keras.layers.Layer):
     """The mask (...) that Keras has attached to hidden vectors (..., d), or all True."""
 
-    supports_masking = True  # it is asked about, not passed on
+    supports_masking = True  # Keras checks it; masks are not passed on
 
     def call(self, hidden: Any, mask: Any = None) -> Any:
         return ops.ones(ops.shape(hidden)[:-1], "bool") if mask is None else mask
@@ -159,7 +159,7 @@ class Classifier(keras.Model):
     def _check_class_weight(self, labels: Any) -> None:
         """Raise a ValueError unless Keras can look up the class of an example.
 
-        Of labels of a higher rank it would take the place of the largest for the class.
+        Of labels of a higher rank it would take the index of the largest for the class.
         """
         shape = tuple(getattr(labels, "shape", ()))
         if self.head.multi_label or (len(shape) > 1 and shape[1:] != (1,)):
@@ -178,7 +178,7 @@ class Classifier(keras.Model):
                 callback.mode = "max" if names[watched] == "up" else "min"
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.evaluate`; labels and weights given as arrays are checked first."""
+        """As `keras.Model.evaluate`; labels and weights that are arrays are checked first."""
         self._check_labels(y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, **kwargs)
 
@@ -229,8 +229,8 @@ class Classifier(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "Classifier":
-        for part in ("encoder", "head"):
-            config[part] = keras.saving.deserialize_keras_object(
-                config[part], custom_objects=custom_objects
+        for name in ("encoder", "head"):
+            config[name] = keras.saving.deserialize_keras_object(
+                config[name], custom_objects=custom_objects
             )
         return cls(**config)

@@ -20,7 +20,7 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
     Args:
         values: the command's flags, defined.
         argv: the command line, the program's name first.
-        usage: what stands above the flags in the help.
+        usage: the text above the flags in the help.
 
     Raises:
         ConfigError: for an unknown flag, a missing or wrong value, or an argument that is no flag.
@@ -30,7 +30,7 @@ def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagVa
     try:
         rest = values(argv)
     except flags.Error as error:
-        # A config file's own error is the last line of a traceback in the text.
+        # The error of a config file is the last line of a traceback in the text.
         line = str(error).strip().splitlines()[-1]
         raise ConfigError(line.removeprefix(f"{__name__}.ConfigError: ")) from None
     if values.help:
@@ -55,7 +55,7 @@ def run(name: str, main: Callable[[list[str]], int], stopped: str) -> None:
     """
 
     def parsed(argv: list[str]) -> list[str]:
-        flags.FLAGS(argv[:1])  # each command has flags of its own
+        flags.FLAGS(argv[:1])  # each command defines its flags
         return argv
 
     def guarded(argv: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""`softbench.compare`: methods side by side on an encoder and data of one's own, in this process.
+"""`softbench.compare`: methods side by side on the user's encoder and data, in this process.
 
 Shape letters: N examples, n classes, m samples, d features.
 """
@@ -39,7 +39,7 @@ def compare(
 
     For each seed all methods begin with the same weights of the encoder, take the same batches in
     the same order and train for the same time: `minutes` is that of all runs together, each gets
-    an equal part. Compilation and warm-up come before the clock starts, and what they have trained
+    an equal share. Compilation and warm-up come before the clock starts, and what they have trained
     is taken back; evaluation, exact over all classes, is not counted. The clock starts when the
     first step is done. The order of the methods changes from seed to seed.
 
@@ -57,11 +57,11 @@ def compare(
         seeds: how many, or which ones.
         minutes: training time of all runs together.
         batch_size: of arrays.
-        num_classes: n; None is the largest label of either part, plus 1.
+        num_classes: n; None is the largest label of training and validation data, plus 1.
         num_sampled: m of the named methods; None is n / 10, from 16 to 1000, at most n / 4.
         head: arguments of the heads of the named methods, such as `{"normalize": True,
             "temperature": 0.09}`; biases begin at the log frequencies.
-        optimizer: of Keras, as `compile` takes it; each run has one of its own.
+        optimizer: of Keras, as `compile` takes it; each run has a new one.
         verbose: print a line for each run.
 
     Returns:
@@ -91,19 +91,19 @@ def compare(
     seconds, names, runs = 60 * minutes / (len(table) * len(seeds)), list(table), []
     for turn, seed in enumerate(seeds):
         start: list[np.ndarray] = []  # the encoder's weights, of the first method
-        for place in range(len(names)):
-            name = names[(place + turn) % len(names)]
+        for offset in range(len(names)):
+            name = names[(offset + turn) % len(names)]
             run = _run(encoder_fn, table[name], problem, optimizer, seed, seconds, start)
             runs.append({"method": name, "seed": seed, **run})
             if verbose:
-                print(_told(runs[-1]), flush=True)
+                print(_summary(runs[-1]), flush=True)
     frame = pd.DataFrame([_row(name, [r for r in runs if r["method"] == name]) for name in names])
     frame.attrs["runs"] = runs
     return frame
 
 
 def _table(methods: Any, head: Mapping | None, m: int | None, n: int) -> dict[str, Any]:
-    """{name: config row or head} of what the user has asked for."""
+    """{name: config row or head} of the requested methods."""
     m = min(1000, max(16, n // 10), max(1, n // 4)) if m is None else m
     kwargs = {"bias_initializer": LOG_FREQUENCIES, **(head or {})}
     if not kwargs.get("use_bias", True):
@@ -119,8 +119,8 @@ def _table(methods: Any, head: Mapping | None, m: int | None, n: int) -> dict[st
     for name, method in methods.items():
         if isinstance(method, str):
             if method not in presets:
-                known = ", ".join(presets)
-                raise ValueError(f"`methods` must be among: {known}. Received: {method!r}")
+                names = ", ".join(presets)
+                raise ValueError(f"`methods` must be among: {names}. Received: {method!r}")
             method = presets[method]
         elif isinstance(method, Mapping):
             wrong += checks.of_method(f"methods.{name}", method)
@@ -157,10 +157,10 @@ def _run(
         model.compile(keras.optimizers.deserialize(optimizer))
         timer = _train(model, batches, seconds)
         scores = model.evaluate(build.Batches(problem.valid), verbose=0, return_dict=True)
-        found = {"steps": timer.steps, "step_ms": timing.summary(timer.seconds)["median"]}
-        found |= {key: float(value) for key, value in scores.items()}
-        finite = np.isfinite(found["loss"])
-        return found | {"error": "" if finite else "The loss is not a finite number."}
+        result = {"steps": timer.steps, "step_ms": timing.summary(timer.seconds)["median"]}
+        result |= {key: float(value) for key, value in scores.items()}
+        finite = np.isfinite(result["loss"])
+        return result | {"error": "" if finite else "The loss is not a finite number."}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
@@ -183,7 +183,7 @@ def _train(model: Classifier, batches: Any, seconds: float) -> timing.StepTimer:
     """
     first = build.Batches(batches, _WARMUP)
     x, _ = batches[0]
-    model.build(keras.tree.map_structure(lambda part: part.shape, x))
+    model.build(keras.tree.map_structure(lambda array: array.shape, x))
     model.optimizer.build(model.trainable_variables)
     every = [*model.variables, *model.optimizer.variables]
     before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in every]
@@ -202,7 +202,7 @@ def _train(model: Classifier, batches: Any, seconds: float) -> timing.StepTimer:
     return timer
 
 
-def _told(run: Mapping) -> str:
+def _summary(run: Mapping) -> str:
     text = f"{run['method']}, seed {run['seed']}: "
     if run["error"]:
         return text + run["error"]
@@ -221,9 +221,13 @@ def _row(name: str, runs: list[dict]) -> dict:
             continue  # fewer classes than k
         is_log = key == "perplexity"
         values = [np.log(run[key]) if is_log else run[key] for run in good]
-        parts = _interval(np.array(values))
+        interval = _interval(np.array(values))
         row |= dict(
-            zip((key, f"{key}_low", f"{key}_high"), np.exp(parts) if is_log else parts, strict=True)
+            zip(
+                (key, f"{key}_low", f"{key}_high"),
+                np.exp(interval) if is_log else interval,
+                strict=True,
+            )
         )
     return row | {"error": next((run["error"] for run in runs if run["error"]), "")}
 

@@ -35,7 +35,7 @@ def proposal_quality(
 
     m draws from q estimate a mean under p about as well as ess * m draws from p itself. q is over
     all n classes (no label left out); the inclusion probabilities of draws without replacement
-    are divided by their sum. Where the batch shares its draws, q is the batch's own mixture, and
+    are divided by their sum. Where the batch shares its draws, q is the batch's mixture, and
     where groups of it do, that of each group. The state of the sampler does not change. At most
     2^24 numbers of p are held at a time (or n).
 
@@ -48,11 +48,11 @@ def proposal_quality(
         ValueError: if the head has no sampler.
     """
     totals, size = np.zeros(2), 0
-    for part in _parts(head, hidden, sampler_inputs):
+    for chunk in _chunks(head, hidden, sampler_inputs):
         with np.errstate(divide="ignore"):
-            log_p, log_count = np.log(part.p), np.log(part.count)
-        totals += [values.sum() for values in divergences(log_p, log_count)]
-        size += len(part.p)
+            log_p, log_expected = np.log(chunk.p), np.log(chunk.expected)
+        totals += [values.sum() for values in divergences(log_p, log_expected)]
+        size += len(chunk.p)
     return ProposalQuality(*(totals / size).tolist())
 
 
@@ -71,7 +71,7 @@ class RelativeVariance(NamedTuple):
 def relative_variance(
     head: Any, hidden: Tensor, sampler_inputs: Tensor | None = None
 ) -> RelativeVariance:
-    """Relative variance of each example's estimate of its partition, under the head's own draws.
+    """Relative variance of each example's estimate of its partition, under the head's draws.
 
     Var(Z_hat / Z) = (sum_i p_i^2 / q_i - 1) / m of m = `num_sampled` draws with replacement, where
     Z_hat = sum over the draws of exp(o_i) / (m q_i). Without replacement, of inclusion
@@ -92,20 +92,20 @@ def relative_variance(
         ValueError: if the head has no sampler.
     """
     values = []
-    for part in _parts(head, hidden, sampler_inputs):
-        never = np.any((part.p > 0) & (part.count == 0), axis=-1)
-        ratio = part.p / np.where(part.count > 0, part.count, 1.0)
+    for chunk in _chunks(head, hidden, sampler_inputs):
+        never = np.any((chunk.p > 0) & (chunk.expected == 0), axis=-1)
+        ratio = chunk.p / np.where(chunk.expected > 0, chunk.expected, 1.0)
         variance = np.where(never, np.inf, 0.0)
-        for component in part.components:
-            count = component.count
+        for component in chunk.components:
+            expected = component.expected
             if component.size is None:
-                random = count * (1.0 - count)
+                random = expected * (1.0 - expected)
                 weight = random.sum(axis=-1)
                 shared = np.sum(ratio * random, axis=-1) / np.where(weight > 0, weight, 1.0)
                 variance += np.sum(random * (ratio - shared[:, None]) ** 2, axis=-1)
             else:
-                mean = np.sum(ratio * count, axis=-1)
-                variance += np.sum(ratio**2 * count, axis=-1) - mean**2 / component.size
+                mean = np.sum(ratio * expected, axis=-1)
+                variance += np.sum(ratio**2 * expected, axis=-1) - mean**2 / component.size
         values.append(np.maximum(variance, 0.0))
     by_group = np.concatenate(values)
     return _with_mean(by_group[np.argsort(_order(head, hidden, sampler_inputs))])
@@ -121,7 +121,7 @@ def row_variance(
 
     The gradient of the sampled softmax with respect to row i is about
     sum_b (p_bi N_bi / E[N_bi] - [i = y_b]) h_b, N_bi the number of times that i is drawn for
-    example b: exact on average, and exact in the label's own part. Its variance, the partition
+    example b: exact on average, and exact in the label's term. Its variance, the partition
     taken as exact, is sum_b v_bi p_bi^2 |h_b|^2 if each example draws for itself, and
     v_i |sum_b p_bi h_b|^2 for each set of examples that share their draws, with
     v = (1 - q) / (m q), or (1 - pi) / pi without replacement. The sum is divided by
@@ -132,7 +132,7 @@ def row_variance(
     Args:
         head, sampler_inputs: as of `proposal_quality`.
         hidden: (..., d), the vectors of one batch.
-        labels: integers (...), or None: then the label's own part is left out.
+        labels: integers (...), or None: then the label's term is left out.
 
     Returns:
         `RelativeVariance` with a value for each class; not a number where its gradient is 0.
@@ -144,15 +144,15 @@ def row_variance(
     arranged = flat[_order(head, hidden, sampler_inputs)]
     gradient, variance = np.zeros((head.units, flat.shape[1])), np.zeros(head.units)
     sums: dict[int, np.ndarray] = {}  # by component: of sqrt(v) p h over one set of draws
-    for part in _parts(head, hidden, sampler_inputs):
-        vectors = arranged[part.rows]
-        gradient += part.p.T @ vectors
-        for index, component in enumerate(part.components):
-            scale = part.p * np.sqrt(component.relative_variance(part.count))
+    for chunk in _chunks(head, hidden, sampler_inputs):
+        vectors = arranged[chunk.rows]
+        gradient += chunk.p.T @ vectors
+        for index, component in enumerate(chunk.components):
+            scale = chunk.p * np.sqrt(component.relative_variance(chunk.expected))
             if component.rows is None:
                 variance += np.sum(scale**2 * np.sum(vectors**2, axis=-1, keepdims=True), axis=0)
                 continue
-            for members, ends in part.sets(component.rows):
+            for members, ends in chunk.sets(component.rows):
                 sums[index] = sums.get(index, 0.0) + scale[members].T @ vectors[members]
                 if ends:
                     variance += np.sum(sums.pop(index) ** 2, axis=-1)
@@ -169,8 +169,8 @@ def _sampler(head: Any) -> Any:
 
 
 def _with_mean(values: np.ndarray) -> RelativeVariance:
-    known = values[~np.isnan(values)]
-    return RelativeVariance(values, float(known.mean()) if len(known) else float("nan"))
+    numbers = values[~np.isnan(values)]
+    return RelativeVariance(values, float(numbers.mean()) if len(numbers) else float("nan"))
 
 
 def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarray:
@@ -181,45 +181,45 @@ def _order(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> np.ndarr
 
 
 class _Component(NamedTuple):
-    """Draws of one distribution, for a part of a batch: b examples.
+    """Draws from one proposal, for a chunk of a batch: b examples.
 
     Attributes:
-        rows: how many sets of them are drawn independently; None where each example has its own.
-        count: float64 (b, n), E[times drawn].
+        rows: how many sets of them are drawn independently; None where each draws for itself.
+        expected: float64 (b, n), E[times drawn].
         size: m of draws with replacement; None without.
     """
 
     rows: int | None
-    count: np.ndarray
+    expected: np.ndarray
     size: int | None
 
     def relative_variance(self, total: np.ndarray) -> np.ndarray:
         """Var(times drawn) / total^2 (b, n); infinite where `total` is 0."""
-        variance = self.count * (1.0 - self.count / (self.size or 1))
+        variance = self.expected * (1.0 - self.expected / (self.size or 1))
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.where(self.count > 0, np.maximum(variance, 0.0) / total**2, 0.0)
+            ratio = np.where(self.expected > 0, np.maximum(variance, 0.0) / total**2, 0.0)
         return np.where(total > 0, ratio, np.inf)
 
 
-class _Part(NamedTuple):
-    """A part of a batch in the order of its groups: b of B examples.
+class _Chunk(NamedTuple):
+    """A chunk of a batch in the order of its groups: b of B examples.
 
     Attributes:
         p: float64 (b, n), the model.
-        count: float64 (b, n), E[times drawn] of all components together.
+        expected: float64 (b, n), E[times drawn] of all components together.
         components: `_Component`s.
         rows: which of the examples these are.
         batch: B.
     """
 
     p: np.ndarray
-    count: np.ndarray
+    expected: np.ndarray
     components: list[_Component]
     rows: slice
     batch: int
 
     def sets(self, rows: int) -> Iterator[tuple[slice, bool]]:
-        """Which examples of the part share draws, and whether such a set ends with them."""
+        """Which examples of the chunk share draws, and whether such a set ends with them."""
         size, start = -(-self.batch // rows), self.rows.start
         while start < self.rows.stop:
             end = min((start // size + 1) * size, self.batch)
@@ -228,16 +228,16 @@ class _Part(NamedTuple):
             start = stop
 
 
-def _parts(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> Iterator[_Part]:
-    """Parts of a batch of at most `LARGEST_DOUBLES` numbers, or one row."""
+def _chunks(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> Iterator[_Chunk]:
+    """Chunks of a batch of at most `LARGEST_DOUBLES` numbers, or one row."""
     sampler, order = _sampler(head), _order(head, hidden, sampler_inputs)
     features = hidden if sampler_inputs is None else sampler_inputs
     hidden, features = (ops.take(_flat(x), order, axis=0) for x in (hidden, features))
     batch = hidden.shape[0]
     step = max(1, LARGEST_DOUBLES // head.units)
-    chunk = max(1, LARGEST_SCORES // head.units) if sampler.per_example else batch
-    for begin in range(0, batch, chunk):
-        end = min(begin + chunk, batch)
+    block = max(1, LARGEST_SCORES // head.units) if sampler.per_example else batch
+    for begin in range(0, batch, block):
+        end = min(begin + block, batch)
         proposal = sampler.propose(head.table, features[begin:end])
         total, components = _counts(proposal, head.num_sampled)
         for start in range(begin, end, step):
@@ -245,10 +245,10 @@ def _parts(head: Any, hidden: Tensor, sampler_inputs: Tensor | None) -> Iterator
             scores = head.prediction_scores(hidden[rows], features=features[rows])
             scores = ops.convert_to_numpy(scores).astype(np.float64)
             row_of = (np.arange(rows.start, rows.stop) - begin) // -(-(end - begin) // len(total))
-            yield _Part(
+            yield _Chunk(
                 np.exp(log_softmax(scores, axis=-1)),
                 np.exp(np.float64(total[row_of])),
-                [c._replace(count=np.exp(np.float64(c.count[row_of]))) for c in components],
+                [c._replace(expected=np.exp(np.float64(c.expected[row_of]))) for c in components],
                 rows,
                 batch,
             )

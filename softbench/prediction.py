@@ -40,26 +40,26 @@ def predictor(model: keras.Model) -> keras.Model:
             "`model` must be a Classifier, or a functional model with one head's losses among its "
             f"outputs. Received: {type(model).__name__} with {len(calls)} of them"
         )
-    head, given = calls[0]
-    side = {key: given[key] for key in ("sampler_inputs",) if given.get(key) is not None}
-    scores = head(given["hidden"], **side)
+    head, arguments = calls[0]
+    side = {key: arguments[key] for key in ("sampler_inputs",) if arguments.get(key) is not None}
+    scores = head(arguments["hidden"], **side)
     sources = {id(x) for x in keras.utils.get_source_inputs(scores)}
     if isinstance(model.input, dict):
         return keras.Model({k: x for k, x in model.input.items() if id(x) in sources}, scores)
-    own = [x for x in model.inputs if id(x) in sources]
-    return keras.Model(own[0] if len(own) == 1 else own, scores)
+    inputs = [x for x in model.inputs if id(x) in sources]
+    return keras.Model(inputs[0] if len(inputs) == 1 else inputs, scores)
 
 
 def _calls_with_labels(model: keras.Model) -> list[tuple[Head, dict[str, Any]]]:
     """The heads whose losses the model puts out, and what they are called with by name."""
-    found = []
+    calls = []
     for output in getattr(model, "outputs", None) or []:
         head, node, _ = output._keras_history
         if isinstance(head, Head):
             arguments = head._inbound_nodes[node].arguments
-            given = inspect.signature(head.call).bind(*arguments.args, **arguments.kwargs).arguments
-            found += [(head, given)] if given.get("labels") is not None else []
-    return found
+            bound = inspect.signature(head.call).bind(*arguments.args, **arguments.kwargs).arguments
+            calls += [(head, bound)] if bound.get("labels") is not None else []
+    return calls
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -80,7 +80,7 @@ class Scores(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "Scores":
-        part = keras.saving.deserialize_keras_object(
+        classifier = keras.saving.deserialize_keras_object(
             config.pop("classifier"), custom_objects=custom_objects
         )
-        return cls(part, **config)
+        return cls(classifier, **config)

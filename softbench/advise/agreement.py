@@ -44,11 +44,11 @@ def main(path: str) -> int:
     model = config["model"]
     problem = Problem(record["num_classes"], model["dim"], model["batch_size"])
     methods = {n: m for n, m in config["methods"].items() if n in steps and "head" in m}
-    found = measure.measure(problem, methods, np.ones(problem.classes), SECONDS)
-    here = {n: m.step_ms["median"] for n, m in found.items() if m.step_ms}
+    measured = measure.measure(problem, methods, np.ones(problem.classes), SECONDS)
+    here = {n: m.step_ms["median"] for n, m in measured.items() if m.step_ms}
     for name in sorted(methods, key=lambda n: steps[n]["step_ms"]["median"]):
-        own = f"{here[name]:.4g}" if name in here else found[name].note
-        print(f"{name}: {steps[name]['step_ms']['median']:.4g} ms in the record, {own} here")
+        shown = f"{here[name]:.4g}" if name in here else measured[name].note
+        print(f"{name}: {steps[name]['step_ms']['median']:.4g} ms in the record, {shown} here")
     wrong = contradictions(here, steps)
     for faster, slower in wrong:
         print(f"the other way round: {faster} is faster than {slower} in the record")

@@ -48,7 +48,7 @@ def _define() -> flags.FlagValues:
     words = "Time for all measurements."
     flags.DEFINE_float("minutes", 3.0, words, lower_bound=0.0, flag_values=values)
     flags.DEFINE_string("counts", None, "A .npy file of class counts (n,).", flag_values=values)
-    words = "Instead of --classes, --dim, --batch, --positives, --counts: a path, or a known name."
+    words = "Instead of --classes, --dim, --batch, --positives, --counts: a path, or a listed name."
     flags.DEFINE_string("data", None, words, flag_values=values)
     words = "What the file of --data holds; without it, its first lines tell."
     flags.DEFINE_enum("kind", "", ["", *kinds.CONFIGS], words, flag_values=values)
@@ -64,7 +64,7 @@ def _define() -> flags.FlagValues:
 
 def main(argv: list[str]) -> int:
     """Prints the advice for a command line; returns the exit status."""
-    logging.set_verbosity(logging.WARNING)  # of the backends' own messages
+    logging.set_verbosity(logging.WARNING)  # hides the backends' messages
     start = time.perf_counter()
     options = commands.parse(_define(), argv, _USAGE)
     if options.data is not None:
@@ -88,9 +88,9 @@ def main(argv: list[str]) -> int:
     methods = {name: choice.method for name, choice in tried.items()}
     measured = measure.measure(problem, methods, counts, 60.0 * options.minutes)
     entries = quality_lib.evidence()
-    known = {n: quality_lib.quality(problem, kind(m), entries) for n, m in methods.items()}
+    qualities = {n: quality_lib.quality(problem, kind(m), entries) for n, m in methods.items()}
     memory = _memory_mb() if device["kind"] == "cpu" else None
-    rows = ranking.ranked(problem, tried, measured, known, memory)
+    rows = ranking.ranked(problem, tried, measured, qualities, memory)
     where = f"{backend} on {device['name']} ({device['count']} {device['kind']})"
     print(ranking.text(problem, rows, where, time.perf_counter() - start))
     return 0
@@ -99,20 +99,22 @@ def main(argv: list[str]) -> int:
 def _on_data(options: flags.FlagValues, start: float) -> int:
     """As `main`, of `--data`."""
     sizes = ("classes", "dim", "batch", "positives", "counts", "inputs")
-    given = [f"--{name}" for name in sizes if options[name].present]
-    if given:
-        raise ConfigError(f"--data has sizes and counts of its own. Received: {', '.join(given)}")
+    excluded = [f"--{name}" for name in sizes if options[name].present]
+    if excluded:
+        raise ConfigError(
+            f"--data has sizes and counts of its own. Received: {', '.join(excluded)}"
+        )
     backend = os.environ["KERAS_BACKEND"] = _backend(options.backend)
     folder = contextlib.nullcontext(options.workdir)
-    with folder if options.workdir else tempfile.TemporaryDirectory() as place:
-        workdir = Path(place)
-        place = options.data, options.kind, options.need, backend, options.data_dir
-        asked = trained.question(*place, workdir)
-        tried = _chosen(choices_lib.choices(asked.problem), options.methods)
-        rows = trained.train(asked, tried, 60.0 * options.minutes, workdir)
+    with folder if options.workdir else tempfile.TemporaryDirectory() as path:
+        workdir = Path(path)
+        what = options.data, options.kind, options.need, backend, options.data_dir
+        question = trained.question(*what, workdir)
+        tried = _chosen(choices_lib.choices(question.problem), options.methods)
+        rows = trained.train(question, tried, 60.0 * options.minutes, workdir)
         cells = len(rows)
     where = f"{backend}, {cells} processes one after the other"
-    print("\n" + trained.text(asked, rows, where, time.perf_counter() - start))
+    print("\n" + trained.text(question, rows, where, time.perf_counter() - start))
     return 0 if rows[0].nll is not None else 1
 
 

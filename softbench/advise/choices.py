@@ -20,15 +20,15 @@ _UNIGRAM = {"counts": "train", "power": 0.75, "share_draws": True}
 
 
 class Problem(NamedTuple):
-    """What is asked.
+    """Sizes and needs of the user's problem.
 
     Attributes:
         classes, dim: n, d.
         batch: rows of a batch.
-        positives: labels of a row; each is an example of its own.
+        positives: labels of a row; each is a separate example.
         need: "calibrated" or "ranking".
-        inputs: "words", "labels", "items", or "" where it was not said.
-        has_counts: whether the class counts were given.
+        inputs: "words", "labels", "items", or "" where not specified.
+        has_counts: whether the user has class counts.
     """
 
     classes: int
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
     Attributes:
         method: as in a config.
-        why: what speaks for it and what it asks for, in a sentence.
+        why: what speaks for it and what it needs, in a sentence.
         baseline: whether others with records as good go before it, however quick it is.
     """
 
@@ -63,9 +63,9 @@ def choices(problem: Problem) -> dict[str, Choice]:
     """Returns {name: choice} for a problem, in the order in which they are timed."""
     count = max(1, min(MANY, problem.classes - 1))
     rows = {"row_optimizer": adagrad(RATE)} if problem.classes > ROWS_FROM else {}
-    own = min(count, problem.examples)
+    in_batch = min(count, problem.examples)
     top = min(256, max(1, problem.classes // 4))
-    found = {
+    methods = {
         "full": Choice(full(), "exact: nothing to tune, no bias of sampling"),
         "unigram": Choice(
             sampled("unigram", count, rows, unique=True, **_UNIGRAM),
@@ -73,7 +73,7 @@ def choices(problem: Problem) -> dict[str, Choice]:
             "say much, as for words",
         ),
         "in_batch": Choice(
-            sampled("in_batch", own, rows),
+            sampled("in_batch", in_batch, rows),
             "the other labels of the batch are the negatives, corrected by their frequencies; "
             "needs no counts, wants large batches",
         ),
@@ -104,8 +104,8 @@ def choices(problem: Problem) -> dict[str, Choice]:
     if problem.need == "ranking":
         options = {"sampler": sampler("uniform", share_draws=True), "num_sampled": count, **rows}
         hinge = row("SampledHinge", **options)
-        found["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", True)
-    return found
+        methods["hinge"] = Choice(hinge, "a margin; its scores rank and are no probabilities", True)
+    return methods
 
 
 def prediction(method: dict) -> str:
@@ -121,9 +121,12 @@ def lines(problem: Problem, method: dict) -> list[str]:
         arguments["multi_label"] = "mean"
         what += f", (rows, {problem.positives}), padded with -1"
     shown = [f"{problem.classes}", *(f"{key}={_shown(v)}" for key, v in arguments.items())]
-    found = [f"head = softbench.{method['head']}({', '.join(shown)})"]
-    found += ["model = softbench.Classifier(encoder, head)", 'model.compile("adam")']
-    return [*found, f"model.fit(x, y)  # y: {what}"]
+    return [
+        f"head = softbench.{method['head']}({', '.join(shown)})",
+        "model = softbench.Classifier(encoder, head)",
+        'model.compile("adam")',
+        f"model.fit(x, y)  # y: {what}",
+    ]
 
 
 def _shown(value: object) -> str:

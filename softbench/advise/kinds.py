@@ -1,4 +1,4 @@
-"""Which kind of data a user's file, or a data set of a known name, is. Needs no Keras."""
+"""Which kind of data a user's file, or a named data set, is. Needs no Keras."""
 
 import itertools
 import re
@@ -28,7 +28,7 @@ _GENERATED = {
 _LINES = 20  # of a file, by which it is judged
 
 
-def known() -> dict[str, str]:
+def names() -> dict[str, str]:
     """Returns {name: kind} of the data sets of softbench that have a model here."""
     entries = {n: _OF_ENTRIES[e.kind] for n, e in catalog.ENTRIES.items() if e.kind in _OF_ENTRIES}
     return _GENERATED | {name: kind for name, kind in entries.items() if name not in CONFIGS}
@@ -38,16 +38,16 @@ def of_data(data: str) -> tuple[str, bool]:
     """Returns the kind of `data`, and whether it is a path.
 
     Raises:
-        ConfigError: unless it is a path or a known name, or if the lines of the file say nothing.
+        ConfigError: unless it is a path or a name of `names`, or if the file has no lines.
     """
     path = Path(data).expanduser()
     if not path.exists():
-        if data not in known():
-            names = ", ".join(sorted(known()))
+        if data not in names():
+            listed = ", ".join(sorted(names()))
             raise ConfigError(
-                f"--data must be an existing path or one of: {names}. Received: {data}"
+                f"--data must be an existing path or one of: {listed}. Received: {data}"
             )
-        return known()[data], False
+        return names()[data], False
     if path.is_dir():
         try:
             files = own_files("text", path)
@@ -76,8 +76,10 @@ def of_file(path: Path) -> str:
     width = len(fields[0])
     if width > 1 and all(len(row) == width for row in fields):
         last = [row[-1].strip() for row in fields[1:] or fields]
-        names = width == 3 and not any(re.fullmatch(r"-?[\d.eE+-]+|[\d:T Z-]+", v) for v in last)
-        return "triples" if names else "interactions"
+        has_names = width == 3 and not any(
+            re.fullmatch(r"-?[\d.eE+-]+|[\d:T Z-]+", v) for v in last
+        )
+        return "triples" if has_names else "interactions"
     if all(re.fullmatch(r"\S+( \d+)+", row) for row in rows):
         return "interactions"
     return "text"

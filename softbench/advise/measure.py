@@ -35,24 +35,24 @@ class Measured(NamedTuple):
 
 
 def measure(problem: Problem, methods: dict, counts: np.ndarray, seconds: float) -> dict:
-    """Returns {name: Measured}; each method gets an equal part of the seconds that are left."""
-    start, found = time.perf_counter(), {}
+    """Returns {name: Measured}; each method gets an equal share of the seconds that are left."""
+    start, costs = time.perf_counter(), {}
     predicted = full_seconds(problem)
-    for place, (name, method) in enumerate(methods.items()):
+    for done, (name, method) in enumerate(methods.items()):
         left = seconds - (time.perf_counter() - start)
-        share = left / (len(methods) - place)
+        share = left / (len(methods) - done)
         if left <= 0:
-            found[name] = Measured(note="no time was left")
+            costs[name] = Measured(note="no time was left")
         elif method["head"] == "FullSoftmax" and CALLS * predicted > share:
-            found[name] = Measured(note=f"a step takes about {predicted:.3g} s by its products")
+            costs[name] = Measured(note=f"a step takes about {predicted:.3g} s by its products")
         else:
-            found[name] = _measured(problem, method, counts, share)
+            costs[name] = _measured(problem, method, counts, share)
         gc.collect()
-    return found
+    return costs
 
 
 def full_seconds(problem: Problem) -> float:
-    """Predicts a step of the full softmax: three products with the table, measured in part."""
+    """Predicts a step of the full softmax: three products with the table, timed on some classes."""
     generator = np.random.default_rng(0)
     classes = min(_BLOCK, problem.classes)
     hidden = generator.standard_normal((problem.examples, problem.dim), "float32")
@@ -106,9 +106,9 @@ def _batches(problem: Problem, counts: np.ndarray) -> list[tuple]:
     """Normal inputs (B, d), and labels (B,) as often as the counts say."""
     generator = np.random.default_rng(0)
     ends = np.cumsum(counts) / counts.sum()
-    found = []
+    batches = []
     for _ in range(timing.NUM_BATCHES):
         x = generator.standard_normal((problem.examples, problem.dim), "float32")
         y = np.searchsorted(ends, generator.random(problem.examples))
-        found.append((x, np.minimum(y, problem.classes - 1).astype("int32")))
-    return found
+        batches.append((x, np.minimum(y, problem.classes - 1).astype("int32")))
+    return batches

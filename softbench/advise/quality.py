@@ -13,7 +13,7 @@ MEASURES = {
     "ranking": ("precision_at_1", "precision@1"),
 }
 # Inputs that tell much of the class, unlike words: records of one speak for the other.
-ALIKE = {"items": ("items", "labels"), "labels": ("items", "labels"), "words": ("words",)}
+COMPARABLE = {"items": ("items", "labels"), "labels": ("items", "labels"), "words": ("words",)}
 
 
 class Quality(NamedTuple):
@@ -43,9 +43,9 @@ def quality(problem: Problem, kind: str, entries: list[dict]) -> Quality:
     measure, values, pages = MEASURES[problem.need][0], [], []
     for entry in entries:
         near = 1 / NEAR <= entry["classes"] / problem.classes <= NEAR
-        alike = not problem.inputs or entry["inputs"] in ALIKE[problem.inputs]
+        same_inputs = not problem.inputs or entry["inputs"] in COMPARABLE[problem.inputs]
         value = entry["behind"].get(kind, {}).get(measure)
-        if near and alike and value is not None:
+        if near and same_inputs and value is not None:
             values.append(value)
             pages.append(entry["page"])
     errors = [e["calibration"][kind] for e in entries if kind in e.get("calibration", {})]

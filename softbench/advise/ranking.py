@@ -21,7 +21,7 @@ _TIERS = (
 
 
 class Row(NamedTuple):
-    """A method with what is known of it; `tier` is a place in `_TIERS`."""
+    """A method with its measurements and records; `tier` is an index of `_TIERS`."""
 
     name: str
     choice: Choice
@@ -45,39 +45,39 @@ def ranked(
 
     Args:
         measured: {name: `measure.Measured`}.
-        memory_mb: of the machine, None if not known.
+        memory_mb: of the machine, None if unknown.
     """
     times = [m.step_ms["median"] for n, m in measured.items() if m.step_ms and n != "full"]
     fastest = min(times, default=None)
     rows = []
     for name, choice in tried.items():
-        found, known = measured[name], qualities[name]
-        step = found.step_ms["median"] if found.step_ms else None
-        tier = _tier(problem, choice, step, fastest, known)
-        if memory_mb and found.megabytes and found.megabytes > memory_mb:
+        cost, quality = measured[name], qualities[name]
+        step = cost.step_ms["median"] if cost.step_ms else None
+        tier = _tier(problem, choice, step, fastest, quality)
+        if memory_mb and cost.megabytes and cost.megabytes > memory_mb:
             tier = len(_TIERS) - 1
-        rows.append(Row(name, choice, step, found.megabytes, found.note, known, tier))
-    return sorted(rows, key=_place)
+        rows.append(Row(name, choice, step, cost.megabytes, cost.note, quality, tier))
+    return sorted(rows, key=_order)
 
 
-def _place(row: Row) -> tuple:
+def _order(row: Row) -> tuple:
     tier = 2 if row.choice.baseline and row.tier == 1 else row.tier
     return tier, row.choice.baseline, row.step_ms or 0.0
 
 
 def _tier(
-    problem: Problem, choice: Choice, step: float | None, fastest: float | None, known: Quality
+    problem: Problem, choice: Choice, step: float | None, fastest: float | None, quality: Quality
 ) -> int:
     if step is None:
         return 4
     if choice.method["head"] == "FullSoftmax":
         few = problem.need == "calibrated" and problem.classes <= FEW
         return 0 if few or fastest is None or step <= WORTH * fastest else 2
-    if problem.need == "calibrated" and (known.ece or 0.0) > OFF:
+    if problem.need == "calibrated" and (quality.ece or 0.0) > OFF:
         return 3
-    if known.least is None:
+    if quality.least is None:
         return 2
-    return 1 if known.median <= CLOSE[problem.need] else 3
+    return 1 if quality.median <= CLOSE[problem.need] else 3
 
 
 def text(problem: Problem, rows: list[Row], where: str, seconds: float) -> str:
@@ -87,13 +87,16 @@ def text(problem: Problem, rows: list[Row], where: str, seconds: float) -> str:
     head = f"{sizes}, need {problem.need}; {where}, {seconds:.0f} s"
     best = rows[0]
     paste = ["import softbench", *choices_lib.lines(problem, best.choice.method)]
-    parts = [head, _table(problem, rows), "Why"]
-    parts.append(
+    sections = [head, _table(problem, rows), "Why"]
+    sections.append(
         "\n".join(f"  {i}. {row.name}: {_reason(problem, row)}" for i, row in enumerate(rows, 1))
     )
-    parts += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in paste)]
-    parts += ["What this cannot know", "\n".join(f"  * {note}" for note in unknown(problem, rows))]
-    return "\n\n".join(parts)
+    sections += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in paste)]
+    sections += [
+        "What this cannot know",
+        "\n".join(f"  * {note}" for note in unknown(problem, rows)),
+    ]
+    return "\n\n".join(sections)
 
 
 def _reason(problem: Problem, row: Row) -> str:
@@ -123,44 +126,44 @@ def columns(cells: list[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for name, *numbers in cells:
-        own = [number.rjust(w) for number, w in zip(numbers, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *own]).rstrip())
+        aligned = [number.rjust(w) for number, w in zip(numbers, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
     return "\n".join(lines)
 
 
-def _shown(known: Quality) -> str:
-    if known.least is None:
+def _shown(quality: Quality) -> str:
+    if quality.least is None:
         return "unknown"
-    if known.least == known.most:
-        return f"{known.least:.3f}"
-    return f"{known.least:.3f} to {known.most:.3f}"
+    if quality.least == quality.most:
+        return f"{quality.least:.3f}"
+    return f"{quality.least:.3f} to {quality.most:.3f}"
 
 
 def unknown(problem: Problem, rows: list[Row]) -> list[str]:
     """Returns what the answer leaves open."""
-    found = [
+    notes = [
         "Your encoder: the times are of a step with one dense layer in front of the head.",
         "Quality on your data: the records are of other data, with tuned and untuned rates. Train "
         "the first two rows for equal times and compare the exact likelihood (`evaluate`).",
     ]
     if not problem.has_counts:
-        found.append(
+        notes.append(
             "The class counts: times are of counts that fall as 1 / rank. `counts` in the lines is "
             "an array (n,) of yours; give it here as --counts=counts.npy."
         )
     if not problem.inputs:
-        found.append("What the inputs are: --inputs=words, labels or items narrows the records.")
+        notes.append("What the inputs are: --inputs=words, labels or items narrows the records.")
     if problem.positives > 1:
-        found.append(
+        notes.append(
             f"Rows of {problem.positives} labels: each label was an example of its own here, with "
             "the row's other labels among the possible negatives."
         )
     if problem.need == "calibrated":
-        found.append(
+        notes.append(
             "Calibration on your data: the errors in the reasons are those of records; measure "
             "yours (`softbench.metrics.expected_calibration_error`), and rescale by a temperature "
             "on held-out data if it is off."
         )
     if any(row.tier == 4 for row in rows):
-        found.append("Rows that were not timed: --minutes gives them more time.")
-    return found
+        notes.append("Rows that were not timed: --minutes gives them more time.")
+    return notes

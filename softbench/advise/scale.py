@@ -6,7 +6,7 @@ prints the tables of docs/scale.md. Classes are sharded over the k devices, the 
 and input are left out. Tables are float32 with Adagrad, scores are computed in bfloat16.
 
 What is counted is the least that must happen. Of a step: each row that a device needs and another
-owns crosses a link once, its gradient once back. A gathered row is written and read; a touched one
+holds crosses a link once, its gradient once back. A gathered row is written and read; a touched one
 is read and written in the update, with its slot. A score is written and read, its gradient written
 and read twice (no matrix product is fused with the next). A full step computes the scores twice; it
 reads the table twice, writes its gradient and reads it, and reads and writes table and slot. Of
@@ -67,11 +67,11 @@ class Step(NamedTuple):
 
 def levels(n: int) -> int:
     """Entries of the search levels over n + 1 starts."""
-    found, groups = 0, n + 1
-    while not found or groups > 1:
+    entries, groups = 0, n + 1
+    while not entries or groups > 1:
         groups = math.ceil(groups / GROUP)
-        found += groups * GROUP
-    return found
+        entries += groups * GROUP
+    return entries
 
 
 def table_bytes(n: int, d: int, per_row: bool = False, half: bool = False) -> int:
@@ -81,16 +81,16 @@ def table_bytes(n: int, d: int, per_row: bool = False, half: bool = False) -> in
 
 
 def sampler_bytes(method: str, n: int, d: int) -> int:
-    """Bytes of what a method keeps besides its table; counts are given, biases are followed."""
+    """Bytes of a sampler's state: with class counts, biases tracked."""
     starts = FLOAT * (n + 1 + levels(n))
     cells = CODEWORDS**2
     # cell, order, place, next_cell, weights; bounds and edges, codewords, sums.
     codebook = FLOAT * (5 * n + 2 * (cells + 1) + 4 * CODEWORDS * d + cells) + starts
     # Level 0 has a column more, and classes.
     codebook += FLOAT * math.ceil((n + 1) / GROUP) * (1 + GROUP)
-    own = {"in_batch": FLOAT * n, "unigram": starts, "codebook": codebook}
-    own["top_and_tail"] = codebook + starts + FLOAT * cells  # the odds of its cells
-    return own.get(method, 0)
+    sizes = {"in_batch": FLOAT * n, "unigram": starts, "codebook": codebook}
+    sizes["top_and_tail"] = codebook + starts + FLOAT * cells  # the odds of its cells
+    return sizes.get(method, 0)
 
 
 def step(method: str, n: int, d: int, batch: int, devices: int, small: bool = False) -> Step:
@@ -99,7 +99,7 @@ def step(method: str, n: int, d: int, batch: int, devices: int, small: bool = Fa
     `small`: with the table in bfloat16 and one accumulator for each row.
     """
     held = (table_bytes(n, d, small, small) + sampler_bytes(method, n, d)) / devices
-    own, row, away = batch / devices, FLOAT * d, 1 - 1 / devices
+    examples, row, away = batch / devices, FLOAT * d, 1 - 1 / devices
     if method == "full":
         # Hidden vectors to all shards and their gradients back; two sums per example.
         sent = 2 * batch * row * away + 2 * FLOAT * batch * away
@@ -115,16 +115,16 @@ def step(method: str, n: int, d: int, batch: int, devices: int, small: bool = Fa
         "top_and_tail": (GROUPS * TOP + SHARED, 0, 2 * CODEWORDS * (d + CODEWORDS)),
     }[method]
     seen = TOP + SHARED / GROUPS if method == "top_and_tail" else shared  # by an example
-    scored = own * (seen + each + 1)
-    # The rows that the device's examples use, and those of all that it owns.
-    used = shared + own * (each + 1)
+    scored = examples * (seen + each + 1)
+    # The rows that the device's examples use, and the rows of its shard that any example uses.
+    used = shared + examples * (each + 1)
     if method == "in_batch":  # the negatives are the labels
         used = shared
     touched = (shared + batch * (each + (method != "in_batch"))) / devices
     scores = scored * FLOAT
     temporary = 2 * used * row + 2 * scores
     moved = 2 * used * row + 4 * touched * row + 5 * scores
-    flops = own * extra + 6 * scored * d
+    flops = examples * extra + 6 * scored * d
     return Step(held, temporary, moved, 2 * used * row * away, flops)
 
 
@@ -133,8 +133,8 @@ def largest(method: str, machine: Machine, small: bool, d: int = 128, batch: int
     room = machine.memory * USABLE
 
     def needs(n: int) -> float:
-        found = step(method, n, d, batch, machine.devices, small)
-        return found.held + found.temporary
+        cost = step(method, n, d, batch, machine.devices, small)
+        return cost.held + cost.temporary
 
     n = 10
     while needs(2 * n) <= room:
@@ -150,32 +150,32 @@ def largest(method: str, machine: Machine, small: bool, d: int = 128, batch: int
 
 def rows(machine: Machine, d: int = 128, batch: int = 65_536) -> list[list[str]]:
     """The table of a machine: a row for each method and number of classes."""
-    found = []
+    lines = []
     for method in METHODS:
         for n in SIZES:
-            own = step(method, n, d, batch, machine.devices)
-            total, time = own.held + own.temporary, own.seconds(machine)
+            cost = step(method, n, d, batch, machine.devices)
+            total, time = cost.held + cost.temporary, cost.seconds(machine)
             fits = total <= USABLE * machine.memory
             longest = max(time, key=lambda name: time[name])
             ms = _digits(1000 * sum(time.values())) if fits else "does not fit"
-            numbers = [_digits(total / 1e9), _digits(own.sent / 1e9), ms]
-            found.append([f"`{method}`", f"{n:,}", *numbers, longest if fits else "-"])
-    return found
+            numbers = [_digits(total / 1e9), _digits(cost.sent / 1e9), ms]
+            lines.append([f"`{method}`", f"{n:,}", *numbers, longest if fits else "-"])
+    return lines
 
 
 def text() -> str:
     """The tables of docs/scale.md."""
     head = ["method", "n", "GB per device", "GB sent per device", "step, ms", "longer: on"]
-    parts = []
+    sections = []
     for machine in MACHINES:
-        parts.append(f"### {machine.name}\n\n" + _table(head, rows(machine)))
+        sections.append(f"### {machine.name}\n\n" + _table(head, rows(machine)))
     most = []
     for method in METHODS:
         sizes = [_most(method, machine, small) for machine in MACHINES for small in (False, True)]
         most.append([f"`{method}`", *sizes])
     names = [machine.name for machine in MACHINES]
     heading = ["method", *(text for name in names for text in (name, f"{name}, bfloat16"))]
-    return "\n\n".join([*parts, "### The most classes that fit\n\n" + _table(heading, most)])
+    return "\n\n".join([*sections, "### The most classes that fit\n\n" + _table(heading, most)])
 
 
 def _most(method: str, machine: Machine, small: bool) -> str:

@@ -1,6 +1,6 @@
-"""The methods of a problem trained on data of the user's own, each for an equal time. No Keras.
+"""The methods of a problem trained on the user's data, each for an equal time. No Keras.
 
-Every method is a cell of the harness: a process of its own, the config of the kind of data, and
+Every method is a cell of the harness: a separate process, the config of the kind of data, and
 the records that `softbench` writes.
 """
 
@@ -22,16 +22,16 @@ from softbench.report.evidence import INPUTS
 START = 15.0  # seconds of a cell that are no training: imports, data, evaluation
 LEAST = 15.0  # seconds of training of a method
 FEW = 200  # steps, from which on nobody should conclude anything
-_PARTS = 3  # of the time, with an evaluation after each
+_EPOCHS = 3  # equal shares of the time, with an evaluation after each
 
 
 class Question(NamedTuple):
-    """What is to be compared.
+    """The data and the config on which methods are compared.
 
     Attributes:
         problem: sizes of the data and of the model.
         config: plain, of the kind of data.
-        data_dir: of a data set that is not the user's own.
+        data_dir: of a data set that is not the user's.
     """
 
     problem: Problem
@@ -59,24 +59,24 @@ def question(
     """Reads the data, once for all methods.
 
     Args:
-        data: path or known name.
+        data: path, or name of `kinds.names`.
         kind: of `kinds.CONFIGS`, or "" to look at the file.
         need: of the `Problem`.
 
     Raises:
         ConfigError: for data of no use.
     """
-    found, own = kinds.of_data(data)
-    argv = ["softbench-advise", f"--config={kinds.SHIPPED[kind or found]}"]
+    detected, is_path = kinds.of_data(data)
+    argv = ["softbench-advise", f"--config={kinds.SHIPPED[kind or detected]}"]
     config = app.read_config(app.parse(app.resolved(argv))) | {"backend": backend}
-    dataset = {**config["dataset"], "path": data} if own else {"name": data}
+    dataset = {**config["dataset"], "path": data} if is_path else {"name": data}
     config = own_data.named({**config, "dataset": dataset})
     cell = matrix.cells({**config, "methods": "full"})[0]
     cell = own_data.read([cell], workdir)[0]
-    place = cell.data_dir or data_dir
+    folder = cell.data_dir or data_dir
     try:
         loaded: Any = datasets.load(
-            **datasets.arguments(cell.config["dataset"]), **({"data_dir": place} if place else {})
+            **datasets.arguments(cell.config["dataset"]), **({"data_dir": folder} if folder else {})
         )
     except (ValueError, OSError) as error:
         raise ConfigError(f"--data: {error}") from None
@@ -89,29 +89,29 @@ def question(
 
 
 def train(
-    asked: Question, tried: Mapping[str, Choice], seconds: float, workdir: Path
+    question: Question, tried: Mapping[str, Choice], seconds: float, workdir: Path
 ) -> list[Trained]:
-    """Trains every method for an equal part of the seconds; returns them, the best first."""
-    part = max(LEAST, seconds / len(tried) - START)
-    config = asked.config | {
+    """Trains every method for an equal share of the seconds; returns them, the best first."""
+    share = max(LEAST, seconds / len(tried) - START)
+    config = question.config | {
         "method_table": {name: choice.method for name, choice in tried.items()},
         "method_order": list(tried),
         "methods": "",
-        "epochs": _PARTS,
-        "max_train_seconds": round(part, 1),
+        "epochs": _EPOCHS,
+        "max_train_seconds": round(share, 1),
         "timing": {"warmup_steps": 5, "head_repetitions": 0},
     }
     config_lib.check(config)
     cells = own_data.read(matrix.cells(config), workdir)
     runner.prepare(workdir)
     records.write_plan(workdir, config)
-    runner.run_cells(cells, workdir, asked.data_dir, "softbench-advise", False)
-    found = []
+    runner.run_cells(cells, workdir, question.data_dir, "softbench-advise", False)
+    rows = []
     for cell in cells:
         (name,) = cell.config["methods"]
         record = records.read(workdir / "runs" / f"{cell.id}.json")
-        found.append(_trained(name, tried[name], record, asked.problem.need))
-    return sorted(found, key=lambda row: _order(row, asked.problem.need))
+        rows.append(_trained(name, tried[name], record, question.problem.need))
+    return sorted(rows, key=lambda row: _order(row, question.problem.need))
 
 
 def _trained(name: str, choice: Choice, record: Mapping, need: str) -> Trained:
@@ -140,21 +140,21 @@ def _order(row: Trained, need: str) -> float:
     return row.nll if need == "calibrated" else -row.precision
 
 
-def text(asked: Question, rows: list[Trained], where: str, seconds: float) -> str:
+def text(question: Question, rows: list[Trained], where: str, seconds: float) -> str:
     """Returns the whole answer."""
-    problem, best = asked.problem, rows[0]
-    data = asked.config["dataset"]
+    problem, best = question.problem, rows[0]
+    data = question.config["dataset"]
     sizes = f"{data.get('label') or data['name']}: n = {problem.classes:,}, d = {problem.dim}"
     head = f"{sizes}, batch {problem.batch}, need {problem.need}; {where}, {seconds:.0f} s"
-    parts = [head, columns(_cells(rows))]
+    sections = [head, columns(_cells(rows))]
     why = (f"  {i}. {row.name}: {_reason(row)}" for i, row in enumerate(rows, 1))
-    parts += ["Why", "\n".join(why)]
+    sections += ["Why", "\n".join(why)]
     if best.nll is not None:
         lines = ["import softbench", *choices_lib.lines(problem, best.choice.method)]
-        parts += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in lines)]
+        sections += [f"To paste ({best.name})", "\n".join(f"  {line}" for line in lines)]
     notes = [
         "Your encoder: this one is that of `softbench --config="
-        f"{asked.config['experiment'].removeprefix('own_')}`; `softbench.compare` takes yours.",
+        f"{question.config['experiment'].removeprefix('own_')}`; `softbench.compare` takes yours.",
         "Another seed, and longer training: methods that are close here may change places.",
     ]
     if any(row.steps is not None and row.steps < FEW for row in rows):
@@ -163,7 +163,7 @@ def text(asked: Question, rows: list[Trained], where: str, seconds: float) -> st
         notes.append(
             "What a temperature fitted on held-out data would make of the calibration error."
         )
-    return "\n\n".join([*parts, "What this cannot know", "\n".join(f"  * {n}" for n in notes)])
+    return "\n\n".join([*sections, "What this cannot know", "\n".join(f"  * {n}" for n in notes)])
 
 
 def _cells(rows: list[Trained]) -> list[tuple[str, ...]]:

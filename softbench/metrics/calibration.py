@@ -48,6 +48,6 @@ def expected_calibration_error(
         )
     order = np.argsort(confidence, kind="stable")
     ordered = confidence[order]
-    own = np.searchsorted(ordered, ordered) * bins // max(len(order), 1)
-    gaps = np.bincount(own, ordered - correct[order])
+    bin_of = np.searchsorted(ordered, ordered) * bins // max(len(order), 1)
+    gaps = np.bincount(bin_of, ordered - correct[order])
     return float(np.abs(gaps).sum() / len(order)) if len(order) else float("nan")

@@ -19,7 +19,7 @@ class WeightedMean(keras.metrics.Metric):
     def __init__(self, name: str, dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         names = ("total", "total_error", "weight", "weight_error")
-        self._sums = [self.add_variable(shape=(), initializer="zeros", name=part) for part in names]
+        self._sums = [self.add_variable(shape=(), initializer="zeros", name=slot) for slot in names]
 
     def _add(self, slot: int, value: Tensor) -> None:
         total, error = self._sums[slot], self._sums[slot + 1]
@@ -124,6 +124,6 @@ class ScorePerplexity(Perplexity):
         check_values("y_true", y_true, scores.shape[-1], sample_weight)
         labels, valid = safe_ids(y_true, scores.shape[-1])
         labels, valid = (ops.reshape(x, ops.shape(scores)[:-1]) for x in (labels, valid))
-        own = ops.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
-        nll = ops.where(valid, ops.logsumexp(scores, axis=-1) - own, float("nan"))
+        label_score = ops.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
+        nll = ops.where(valid, ops.logsumexp(scores, axis=-1) - label_score, float("nan"))
         self._update_mean(nll, sample_weight)

@@ -32,7 +32,7 @@ class PrecisionAtK(WeightedMean):
 
     Raises:
         ValueError: if `k` is not an integer of at least 1, `y_pred` has fewer than k columns, or
-            `y_true` is not as said.
+            `y_true` is not as above.
 
     Example:
         >>> metric = softbench.metrics.PrecisionAtK(k=2)
@@ -70,25 +70,25 @@ class PrecisionAtK(WeightedMean):
         ranked = "int" in keras.backend.standardize_dtype(y_pred.dtype)
         if ranked:
             ids = ops.cast(y_pred[:, : self.k], "int32")
-            known = ops.ones_like(ids, dtype="bool")
+            valid_score = ops.ones_like(ids, dtype="bool")
         else:
-            size, unknown = y_pred.shape[1], ops.isnan(y_pred)
-            ids = ops.top_k(ops.where(unknown, -float("inf"), y_pred), self.k)[1]
-            known = ops.logical_not(ops.take_along_axis(unknown, ids, axis=1))
+            size, is_nan = y_pred.shape[1], ops.isnan(y_pred)
+            ids = ops.top_k(ops.where(is_nan, -float("inf"), y_pred), self.k)[1]
+            valid_score = ops.logical_not(ops.take_along_axis(is_nan, ids, axis=1))
         if self.dense_labels:
             labels, valid = _dense_labels(y_true, size), ops.ones_like(ids[:, 0], dtype="bool")
             hits = ops.not_equal(ops.take_along_axis(labels, ids, axis=1), 0)
         else:
             labels, valid = _label_ids(y_true, size, sample_weight)
             hits = ops.any(ops.equal(labels[:, None, :], ids[:, :, None]), axis=-1)
-        return labels, ids, ops.logical_and(hits, known), valid
+        return labels, ids, ops.logical_and(hits, valid_score), valid
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         _, _, hits, valid = self._labels_and_hits(y_true, y_pred, sample_weight)
-        found = ops.mean(ops.cast(hits, self.dtype), axis=-1)
-        self._update_mean(ops.where(valid, found, float("nan")), sample_weight)
+        precision = ops.mean(ops.cast(hits, self.dtype), axis=-1)
+        self._update_mean(ops.where(valid, precision, float("nan")), sample_weight)
 
     def get_config(self) -> dict:
         return {**super().get_config(), "k": self.k, "dense_labels": self.dense_labels}
@@ -128,10 +128,10 @@ class PropensityScoredPrecisionAtK(PrecisionAtK):
         weight = ops.cast(ops.convert_to_tensor(self.inverse_propensity), self.dtype)
         gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)
         if self.dense_labels:
-            own = ops.where(ops.not_equal(labels, 0), weight[None, :], 0.0)
+            label_weights = ops.where(ops.not_equal(labels, 0), weight[None, :], 0.0)
         else:
-            own = ops.where(labels >= 0, ops.take(weight, ops.maximum(labels, 0)), 0.0)
-        best = ops.sum(ops.top_k(own, min(self.k, own.shape[-1]))[0], axis=-1)
+            label_weights = ops.where(labels >= 0, ops.take(weight, ops.maximum(labels, 0)), 0.0)
+        best = ops.sum(ops.top_k(label_weights, min(self.k, label_weights.shape[-1]))[0], axis=-1)
         gain = ops.where(valid, gain, float("nan"))
         if sample_weight is not None:
             check_weights(sample_weight)

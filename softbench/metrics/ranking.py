@@ -60,8 +60,8 @@ def precision_at_k(
     Raises:
         ValueError: for a depth below 1, or ids of the wrong shape or range.
     """
-    found = hits(top_ids, labels, ks)
-    return {int(k): float(found[:, :k].mean()) for k in ks}
+    is_hit = hits(top_ids, labels, ks)
+    return {int(k): float(is_hit[:, :k].mean()) for k in ks}
 
 
 def ndcg_at_k(
@@ -72,9 +72,9 @@ def ndcg_at_k(
     DCG@k = sum over ranks r <= k that hold a label of 1 / log2(r + 1); an example without labels
     counts 0.
     """
-    found = hits(top_ids, labels, ks)
+    is_hit = hits(top_ids, labels, ks)
     sizes = np.bincount(labels.nonzero()[0], minlength=labels.shape[0])
-    return {int(k): float(_ndcg(found, sizes, k).mean()) for k in ks}
+    return {int(k): float(_ndcg(is_hit, sizes, k).mean()) for k in ks}
 
 
 def propensity_scored_precision_at_k(
@@ -97,8 +97,8 @@ def propensity_scored_precision_at_k(
             f"`inverse_propensity` must have shape ({labels.shape[1]},). "
             f"Received: shape={weight.shape}"
         )
-    found = hits(top_ids, labels, ks)
-    gain, best = _propensity_gains(found, np.asarray(top_ids), labels, weight, ks)
+    is_hit = hits(top_ids, labels, ks)
+    gain, best = _propensity_gains(is_hit, np.asarray(top_ids), labels, weight, ks)
     return {int(k): _ratio(g, b) for k, g, b in zip(ks, gain, best, strict=True)}
 
 
@@ -123,28 +123,28 @@ def inverse_propensities(
     return 1.0 + scale * (np.asarray(counts, np.float64) + b) ** -a
 
 
-def _ndcg(found: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
+def _ndcg(is_hit: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
     """nDCG@k of each row `(N,)`, from `hits` and the number of labels of each row `(N,)`."""
     discount = 1.0 / np.log2(np.arange(2, k + 2))
     ideal = np.append(0.0, np.cumsum(discount))[np.minimum(sizes, k)]
-    gain = found[:, :k] @ discount
-    return np.divide(gain, ideal, out=np.zeros(len(found)), where=ideal > 0)
+    gain = is_hit[:, :k] @ discount
+    return np.divide(gain, ideal, out=np.zeros(len(is_hit)), where=ideal > 0)
 
 
 def _propensity_gains(
-    found: np.ndarray,
+    is_hit: np.ndarray,
     top_ids: np.ndarray,
     labels: sp.csr_matrix,
     weight: np.ndarray,
     ks: Sequence[int],
 ) -> np.ndarray:
     """Weighted `hits`, and the most that was possible, at each depth, summed: `(2, len(ks))`."""
-    gain = found * weight[top_ids]
+    gain = is_hit * weight[top_ids]
     rows, ids = labels.nonzero()
-    own = weight[ids]
-    order = np.lexsort((-own, rows))
+    label_weight = weight[ids]
+    order = np.lexsort((-label_weight, rows))
     rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(labels.shape[0]))[rows]
-    sums = [(gain[:, :k].sum(), own[order][rank < k].sum()) for k in ks]
+    sums = [(gain[:, :k].sum(), label_weight[order][rank < k].sum()) for k in ks]
     return np.array(sums).T.reshape(2, len(ks))
 
 
@@ -177,9 +177,9 @@ class RankingTotals:
     Memory grows by two numbers a row if confidences are given, and else not. The likelihood of an
     example is the mean over its labels, as training draws one uniformly; `nll` is the mean over the
     examples with labels. By bucket of the class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean
-    over all labels of the bucket, and `recall_at_k_<bucket>`, the part of them that are among the
+    over all labels of the bucket, and `recall_at_k_<bucket>`, the share of them that are among the
     first k. `ece` is the `expected_calibration_error` of the first class, over the examples with
-    labels: where these are several, it is right to the part 1 / their number if it is among them.
+    labels: where these are several, it is right to the share 1 / their number if it is among them.
 
     Args:
         ks: depths.
@@ -221,35 +221,39 @@ class RankingTotals:
             confidence: `(N,)`, the probability of the first of the ranked ids; None leaves the
                 calibration out.
         """
-        found = hits(top_ids, labels, self.ks)
+        is_hit = hits(top_ids, labels, self.ks)
         self._rows += labels.shape[0]
         sizes = np.diff(labels.indptr)
         if confidence is not None:
             kept = sizes > 0
             self._confidence.append(np.asarray(confidence)[kept])
-            self._correct.append(found[kept, 0] / sizes[kept])
-        self._sums[0] += [found[:, :k].sum() / k for k in self.ks]
-        self._sums[1] += [_ndcg(found, sizes, k).sum() for k in self.ks]
+            self._correct.append(is_hit[kept, 0] / sizes[kept])
+        self._sums[0] += [is_hit[:, :k].sum() / k for k in self.ks]
+        self._sums[1] += [_ndcg(is_hit, sizes, k).sum() for k in self.ks]
         weight = self.inverse_propensity
         if weight is not None:
-            self._sums[2:] += _propensity_gains(found, top_ids, labels, weight, self.ks)
+            self._sums[2:] += _propensity_gains(is_hit, top_ids, labels, weight, self.ks)
         if nll is not None:
             self._labelled += int((sizes > 0).sum())
             nll = np.asarray(nll, np.float64)
             self._nll += float((nll / np.repeat(sizes, sizes)).sum())
         if self.buckets is not None:
             buckets = self.buckets[top_ids], self.buckets[labels.indices]
-            self._update_buckets(found, *buckets, nll)
+            self._update_buckets(is_hit, *buckets, nll)
 
     def _update_buckets(
-        self, found: np.ndarray, of_ranked: np.ndarray, own: np.ndarray, nll: np.ndarray | None
+        self,
+        is_hit: np.ndarray,
+        of_ranked: np.ndarray,
+        of_labels: np.ndarray,
+        nll: np.ndarray | None,
     ) -> None:
         size = len(BUCKETS)
-        self._of_bucket[0] += np.bincount(own, minlength=size)
+        self._of_bucket[0] += np.bincount(of_labels, minlength=size)
         if nll is not None:
-            self._of_bucket[1] += np.bincount(own, nll, size)
+            self._of_bucket[1] += np.bincount(of_labels, nll, size)
         for i, k in enumerate(self.ks):
-            ranked = of_ranked[:, :k][found[:, :k]]
+            ranked = of_ranked[:, :k][is_hit[:, :k]]
             self._of_bucket[2 + i] += np.bincount(ranked, minlength=size)
 
     def result(self) -> dict[str, float]:
@@ -278,6 +282,6 @@ class RankingTotals:
 
 def medians_by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
     """The median of values (n,) that are numbers in each of `BUCKETS` that has any."""
-    known, buckets = ~np.isnan(values), class_buckets(counts)
-    own = {name: values[known & (buckets == i)] for i, name in enumerate(BUCKETS)}
-    return {name: float(np.median(found)) for name, found in own.items() if len(found)}
+    is_number, buckets = ~np.isnan(values), class_buckets(counts)
+    by_bucket = {name: values[is_number & (buckets == i)] for i, name in enumerate(BUCKETS)}
+    return {name: float(np.median(bucket)) for name, bucket in by_bucket.items() if len(bucket)}

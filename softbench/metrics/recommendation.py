@@ -1,4 +1,4 @@
-"""Recall@k, MRR@k and catalogue coverage@k beside nDCG@k, for rankings of unseen items.
+"""Recall@k, MRR@k and catalogue coverage@k in addition to nDCG@k, for rankings of unseen items.
 
 Shape letters: N users, n items, K ranked ids.
 """
@@ -16,7 +16,7 @@ class RecommendationTotals(RankingTotals):
 
     recall_at_k: mean over users of (labels among the first k) / (labels of the user);
     mrr_at_k: mean over users of 1 / (rank of the first label), 0 if it is beyond k;
-    coverage_at_k: part of the n items that are among the first k of any user.
+    coverage_at_k: share of the n items that are among the first k of any user.
 
     With one label for each user recall@k is the hit rate. Users without labels are not counted.
 
@@ -29,14 +29,14 @@ class RecommendationTotals(RankingTotals):
         >>> labels = sp.csr_matrix([[1, 0, 0, 1], [0, 0, 0, 1]])
         >>> totals = softbench.metrics.RecommendationTotals((2,), np.array([9, 3, 3, 1]))
         >>> totals.update(np.array([[1, 0], [0, 2]]), labels)
-        >>> found = totals.result()
-        >>> [found[name] for name in ("recall_at_2", "mrr_at_2", "coverage_at_2")]
+        >>> scores = totals.result()
+        >>> [scores[name] for name in ("recall_at_2", "mrr_at_2", "coverage_at_2")]
         [0.25, 0.25, 0.75]
     """
 
     def __init__(self, ks: Sequence[int], counts: np.ndarray) -> None:
         super().__init__(ks, counts)
-        self._found = np.zeros((2, len(self.ks)))  # recall, reciprocal rank
+        self._user_sums = np.zeros((2, len(self.ks)))  # recall, reciprocal rank
         self._shown = np.zeros((len(self.ks), len(counts)), bool)
 
     def update(
@@ -53,17 +53,17 @@ class RecommendationTotals(RankingTotals):
         if confidence is not None:
             confidence = np.asarray(confidence)[kept]
         super().update(top_ids, labels, nll, confidence)
-        found, sizes = hits(top_ids, labels, self.ks), np.diff(labels.indptr)
+        is_hit, sizes = hits(top_ids, labels, self.ks), np.diff(labels.indptr)
         for i, k in enumerate(self.ks):
-            first = found[:, :k].argmax(axis=1)
-            self._found[0, i] += (found[:, :k].sum(axis=1) / sizes).sum()
-            self._found[1, i] += (found[:, :k].any(axis=1) / (first + 1.0)).sum()
+            first = is_hit[:, :k].argmax(axis=1)
+            self._user_sums[0, i] += (is_hit[:, :k].sum(axis=1) / sizes).sum()
+            self._user_sums[1, i] += (is_hit[:, :k].any(axis=1) / (first + 1.0)).sum()
             self._shown[i, top_ids[:, :k]] = True
 
     def result(self) -> dict[str, float]:
         """The metrics of all batches."""
         scores, rows = super().result(), max(self._rows, 1)
-        for k, (recall, rank), shown in zip(self.ks, self._found.T, self._shown, strict=True):
+        for k, (recall, rank), shown in zip(self.ks, self._user_sums.T, self._shown, strict=True):
             scores[f"recall_at_{k}"] = float(recall / rows)
             scores[f"mrr_at_{k}"] = float(rank / rows)
             scores[f"coverage_at_{k}"] = float(shown.mean())

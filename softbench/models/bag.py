@@ -88,7 +88,7 @@ def sparse_bag_encoder(
 
     Args:
         num_features, dim, normalize: of `WeightedBag`.
-        row_optimizer: None, or of the `(v, d)` table, with `batch_shape` given.
+        row_optimizer: None, or of the `(v, d)` table, which needs `batch_shape`.
         batch_shape: (B, L), None where it may change.
     """
     ids = keras.Input(batch_shape=batch_shape, dtype="int32", name="ids")

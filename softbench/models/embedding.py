@@ -19,7 +19,7 @@ from softbench.state import add_state
 class RowEmbedding(layers.Layer):
     """Embedding `(v, d)` that a row optimizer owns; it works under plain `fit` with any loss.
 
-    The table is not in `trainable_weights`. In its place there is a variable of the shape of the
+    The table is not in `trainable_weights`. Instead there is a variable of the shape of the
     output, which is added to the output less itself, so that its gradient is that of the gathered
     rows; Keras' optimizers overwrite it with that gradient (`overwrite_with_gradient`, made for
     float8 training). The next call, whether it trains, evaluates or predicts, first updates the
@@ -39,7 +39,7 @@ class RowEmbedding(layers.Layer):
     Call: ids `(B, ...)` of one fixed shape in training -> `(B, ..., d)`.
 
     Raises:
-        ValueError: if the shape of the ids is not fully known when the layer is built, or if it is
+        ValueError: if the shape of the ids is not fully static when the layer is built, or if it is
             trained under mixed_float16, whose loss scale Keras leaves in such a gradient.
     """
 
@@ -149,7 +149,7 @@ def embedding(
     row_optimizer: RowOptimizer | None = None,
     embeddings_initializer: Any = "uniform",
 ) -> layers.Layer:
-    """`keras.layers.Embedding`, or a `RowEmbedding` when given a row optimizer."""
+    """`keras.layers.Embedding`, or a `RowEmbedding` with a row optimizer."""
     if row_optimizer is None:
         return layers.Embedding(num_rows, dim, embeddings_initializer=embeddings_initializer)
     return RowEmbedding(num_rows, dim, row_optimizer, embeddings_initializer)

@@ -95,7 +95,7 @@ class CarriedLSTM(layers.Layer):
     """LSTM whose last state is the initial state of the next call; gradients stop between calls.
 
     The state is a tracked non-trainable weight. (`keras.layers.LSTM(stateful=True)` of Keras 3.15
-    does not track its own, so on JAX `fit`, `evaluate` and `predict` never carry it.) The
+    does not track its state, so on JAX `fit`, `evaluate` and `predict` never carry it.) The
     steps run in Keras' loop: at B = T = 20, 200 units on CPU, unrolling it was slower on JAX, with
     28 s of compilation, and gained nothing on TensorFlow.
 
@@ -202,9 +202,9 @@ def lstm_language_model(
     Raises:
         ValueError: for an unknown preset, a size below 1 or `keep_prob` outside (0, 1].
     """
-    given = dict(batch_size=batch_size, num_steps=num_steps, units=units, num_layers=num_layers)
-    given.update(keep_prob=keep_prob, init_scale=init_scale)
-    size = get_preset(preset)._replace(**{k: v for k, v in given.items() if v is not None})
+    overrides = dict(batch_size=batch_size, num_steps=num_steps, units=units, num_layers=num_layers)
+    overrides.update(keep_prob=keep_prob, init_scale=init_scale)
+    size = get_preset(preset)._replace(**{k: v for k, v in overrides.items() if v is not None})
     check_positive(num_classes=num_classes, batch_size=size.batch_size, num_steps=size.num_steps)
     check_positive(units=size.units, num_layers=size.num_layers)
     if not 0.0 < size.keep_prob <= 1.0:

@@ -21,7 +21,7 @@ def matrix_factorisation(
     Args:
         num_users: rows of U.
         dim: d.
-        row_optimizer: None, or what updates the touched rows of U, with `batch_size` given.
+        row_optimizer: None, or what updates the touched rows of U, which needs `batch_size`.
         batch_size: B, or None where it may change.
 
     Raises:

@@ -30,7 +30,7 @@ def pair_encoder(
         dim: d, of both tables and of the output.
         hidden_units: width of the hidden layer; None adds the two embeddings up.
         dropout: rate on the result.
-        row_optimizer: None, or what updates the touched rows of E, with `batch_size` given.
+        row_optimizer: None, or what updates the touched rows of E, which needs `batch_size`.
         batch_size: B, or None where it may change.
 
     Raises:

@@ -17,7 +17,7 @@ _STDDEV = 0.02  # of initial embeddings
 class HistoryMask(layers.Layer):
     """positions (B, T) -> bool (B, T, T): whether a step may look at another.
 
-    It may look at itself and at what stands before it in the same history. Positions go up by one
+    It may look at itself and at what comes before it in the same history. Positions go up by one
     within a history; where they do not, another begins, so that a row can hold several.
     """
 
@@ -47,7 +47,7 @@ def sasrec(
 
     x = sqrt(d) E[item] + P[position], then blocks of x += attention(norm(x)) and
     x += W2 relu(W1 norm(x) + b1) + b2, and a last norm; dropout after the embedding, in the
-    attention and after each part of a block. Step t knows the items up to t of its own history,
+    attention and after each sublayer. Step t knows the items up to t of its history,
     see `HistoryMask`: train it on all steps at once, with the item that follows as the label. The
     paper's positions are counted from the end: a history ends at T - 1.
 
@@ -58,7 +58,7 @@ def sasrec(
         num_blocks, num_heads: of the attention; d is a multiple of the heads.
         dropout: rate.
         hidden_units: rows of W1; None takes d, as the paper does.
-        item_embedding: None, a table E of the model's own; or a layer, ids (B, T) -> (B, T, d), to
+        item_embedding: None, a new table E; or a layer, ids (B, T) -> (B, T, d), to
             tie it to the rows of a head, say.
         batch_size: B, or None where it may change.
 
@@ -70,7 +70,7 @@ def sasrec(
     Example:
         >>> model = softbench.models.sasrec(100, dim=8, length=4)
         >>> items, positions = np.array([[5, 7, 7, 3]]), np.array([[1, 2, 3, 3]])
-        >>> tuple(model([items, positions]).shape)  # 3 is a history of its own
+        >>> tuple(model([items, positions]).shape)  # 3 is a separate history
         (1, 4, 8)
     """
     check_positive(num_items=num_items, dim=dim, length=length, num_blocks=num_blocks)
@@ -82,9 +82,11 @@ def sasrec(
         raise ValueError(f"`num_heads` must divide dim={dim}. Received: {num_heads}")
     shape = {"batch_shape": (batch_size, length), "dtype": "int32"}
     items, positions = keras.Input(name="items", **shape), keras.Input(name="positions", **shape)
-    own = item_embedding or layers.Embedding(num_items, dim, _normal(), name="item_embedding")
-    places = layers.Embedding(length, dim, _normal(), name="position_embedding")(positions)
-    x = layers.Rescaling(dim**0.5)(own(items)) + places
+    embed = item_embedding or layers.Embedding(num_items, dim, _normal(), name="item_embedding")
+    position_vectors = layers.Embedding(length, dim, _normal(), name="position_embedding")(
+        positions
+    )
+    x = layers.Rescaling(dim**0.5)(embed(items)) + position_vectors
     x, mask = layers.Dropout(dropout)(x), HistoryMask()(positions)
     for _ in range(num_blocks):
         x = _block(x, mask, num_heads, dropout, hidden_units or dim)

@@ -41,7 +41,7 @@ def session_encoder(
         dim: d, of the embedding and of the output.
         pooling: "mean" of the items' embeddings, or "gru": the state after the last item. A
             session without items is the zero vector.
-        row_optimizer: None, or of the item table, with `batch_shape` given.
+        row_optimizer: None, or of the item table, which needs `batch_shape`.
         batch_shape: (B, T), None where it may change.
         seed: of the GRU's weights.
 

@@ -35,11 +35,11 @@ def _is_current(path: Path, content: str | tuple) -> bool:
 
 
 def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
-    """Returns tables and plots beside the pages that are none of theirs (any more)."""
+    """Returns tables and plots next to the pages that none of these shows (any more)."""
     endings = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
     folders = sorted({(results / name).parent for name in files})
-    found = [path for folder in folders for path in sorted(folder.iterdir())]
-    names = [path.relative_to(results).as_posix() for path in found if path.suffix in endings]
+    paths = [path for folder in folders for path in sorted(folder.iterdir())]
+    names = [path.relative_to(results).as_posix() for path in paths if path.suffix in endings]
     return [name for name in names if name not in files]
 
 
@@ -49,21 +49,21 @@ def _notes(
     """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
     from softbench.report import numbers
 
-    texts, found = {}, []
+    texts, unmarked = {}, []
     path = results / NOTES
     if front and path.is_file():
         texts[NOTES] = numbers.filled(path.read_text(), results, verdicts=verdicts)
         records = [record for page in pages for record in page.records]
         unknown = numbers.unmarked(texts[NOTES], records, {})
-        found += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
+        unmarked += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
     for page in filter(lambda page: page.plan["notes"], pages):
         folder = results if front else results.resolve().parent
         page.plan["notes"] = numbers.filled(page.plan["notes"], folder, page.name)
         path = f"{page.name}/{NOTES}" if front else NOTES
         texts[path] = page.plan["notes"] + "\n"
         unknown = numbers.unmarked(page.plan["notes"], page.records, page.plan["paper"])
-        found += [f"{path} ({', '.join(unknown)})"] if unknown else []
-    return texts, found
+        unmarked += [f"{path} ({', '.join(unknown)})"] if unknown else []
+    return texts, unmarked
 
 
 def _damaged(results: Path, pages: list, front: bool) -> int:
@@ -103,7 +103,7 @@ def _define() -> flags.FlagValues:
         "html", None, "Writes the report to this one file, and nothing else.", flag_values=values
     )
     flags.DEFINE_bool(
-        "readme", False, "Writes the numbers of the README.md beside it too.", flag_values=values
+        "readme", False, "Writes the numbers of the README.md next to it too.", flag_values=values
     )
     return values
 
@@ -120,28 +120,28 @@ def main(argv: list[str]) -> int:
 
         from softbench.report import evidence, numbers
         from softbench.report import front as front_page
-    # With pyarrow, pandas has strings of its own, and Markdown in them would be taken literally.
+    # With pyarrow, pandas has another string type, and Markdown in it would be taken literally.
     pd.set_option("mode.string_storage", "python")
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)
-    found = front_page.verdicts(pages) if front else {}
-    verdicts = {name: str(verdict) for name, verdict in found.items()}
+    decided = front_page.verdicts(pages) if front else {}
+    verdicts = {name: str(verdict) for name, verdict in decided.items()}
     notes, unmarked = _notes(results, pages, front, verdicts)
-    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""), found)
+    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""), decided)
     readme = results.resolve().parent / "README.md"
     if front and readme.is_file():
         text = numbers.filled(readme.read_text(), results, verdicts=verdicts)
         texts |= {"../README.md": text} if options.readme or options.check else {}
-    summary = evidence.path_beside(results) if front and not options.html else None
+    summary = evidence.checkout_path(results) if front and not options.html else None
     if summary:
         texts |= {f"../{evidence.PATH}": evidence.text(pages)}
     if options.html:
         schema = results / "RECORDS.md"
         texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
         target = Path(options.html)
-        place = os.path.relpath(results, target.parent)
-        _write_html(target, html.document(texts, plots, Path(place).as_posix()))
+        relative = os.path.relpath(results, target.parent)
+        _write_html(target, html.document(texts, plots, Path(relative).as_posix()))
         print(f"Wrote {options.html}")
         return 0
     texts |= notes

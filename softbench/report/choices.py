@@ -84,7 +84,7 @@ class Comparison(NamedTuple):
 
 
 def comparisons(page: Page) -> list[Comparison]:
-    """Returns the comparisons of a page: none where no method stands beside the reference.
+    """Returns the comparisons of a page: none where nothing can be compared with the reference.
 
     Data with fewer than `FEWEST` classes are left out: there is nothing to save.
     """
@@ -98,13 +98,13 @@ def comparisons(page: Page) -> list[Comparison]:
     runs = runs[runs["num_classes"] >= FEWEST]
     if metric not in points:
         return []
-    found = []
-    for _, own in points[points["record"].isin(runs["record"])].groupby("setting"):
-        methods = set(own["method"])
+    compared = []
+    for _, curves in points[points["record"].isin(runs["record"])].groupby("setting"):
+        methods = set(curves["method"])
         base = REFERENCE if REFERENCE in methods else reach.get("method")
         if base in methods:
-            found.append(_comparison(page, metric, own, runs.set_index("record"), base))
-    return [comparison for comparison in found if comparison and len(comparison.rows) > 1]
+            compared.append(_comparison(page, metric, curves, runs.set_index("record"), base))
+    return [comparison for comparison in compared if comparison and len(comparison.rows) > 1]
 
 
 def _comparison(
@@ -156,12 +156,12 @@ def _rows(runs: pd.DataFrame, of_base: pd.DataFrame, lower: bool) -> pd.DataFram
     machine = runs["machine"].isin(of_base.loc[alone, "machine"].head(1))
     runs[times.columns] = times.where(alone & machine & times.notna().all(axis=1))
     groups = runs.groupby("method")
-    found = groups[[*times]].mean().assign(value=groups["value"].agg(_mean))
-    found["same_model"] = groups["scores"].first() == of_base["scores"].iloc[0]
-    found["exact"] = groups["sampler_kind"].first() == "exact"
-    found["seeds"] = {name: own.set_index("seed")["value"].to_dict() for name, own in groups}
-    found = found.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
-    return found.reset_index()
+    means = groups[[*times]].mean().assign(value=groups["value"].agg(_mean))
+    means["same_model"] = groups["scores"].first() == of_base["scores"].iloc[0]
+    means["exact"] = groups["sampler_kind"].first() == "exact"
+    means["seeds"] = {name: rows.set_index("seed")["value"].to_dict() for name, rows in groups}
+    means = means.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
+    return means.reset_index()
 
 
 def _mean(values: pd.Series) -> float:
@@ -183,15 +183,15 @@ def _timing(rows: list[tuple], reference: tuple) -> str:
     return "step"
 
 
-def choices(found: list[Comparison]) -> Section:
+def choices(compared: list[Comparison]) -> Section:
     """The best row of each comparison, the next ones, and the fastest that is as good."""
     rows, nearest = [], []
-    for item in found:
-        own = [row for row in item.rows if row.same_model and not row.exact]
-        if len(own) < 2:
+    for item in compared:
+        comparable = [row for row in item.rows if row.same_model and not row.exact]
+        if len(comparable) < 2:
             continue
-        rows.append(_line(item, own))
-        first = next(row for row in own if row is not item.reference)
+        rows.append(_line(item, comparable))
+        first = next(row for row in comparable if row is not item.reference)
         if item.reference.method == REFERENCE and item.learned:
             words = f"{code(first.method)} with {item.measure} {_change(first, item.reference)}"
             words += ", single seed" * (len(first.seeds) == 1)
@@ -200,10 +200,10 @@ def choices(found: list[Comparison]) -> Section:
     return section("Quality after the same training", _WORDS, rows, answer)
 
 
-def _line(item: Comparison, own: list[tuple]) -> dict:
-    best, *others = own
+def _line(item: Comparison, rows: list[tuple]) -> dict:
+    best, *others = rows
     fastest = item.timing
-    timed = [row for row in own if not pd.isna(row.step_ms)]
+    timed = [row for row in rows if not pd.isna(row.step_ms)]
     near = [row for row in timed if item.behind(row, best) <= WITHIN]
     if item.timing == "step" and near:
         fast = min(near, key=lambda row: row.step_ms)
@@ -216,7 +216,7 @@ def _line(item: Comparison, own: list[tuple]) -> dict:
         "I, nats": item.information,
         "measure": item.measure,
         "after": item.after,
-        "seeds": intervals.seeds(min(len(row.seeds) for row in own)),
+        "seeds": intervals.seeds(min(len(row.seeds) for row in rows)),
         "best": Markdown(f"{code(best.method)} {intervals.interval(best.seeds.values())}"),
         "next": Markdown(
             ", ".join(f"{code(row.method)} {_change(row, best)}" for row in others[:2])
@@ -230,11 +230,11 @@ def _change(row: tuple, base: tuple) -> str:
     return intervals.change(row.seeds, base.seeds).percent()
 
 
-def frontiers(found: list[Comparison]) -> dict[str, tuple[str, dict]]:
+def frontiers(compared: list[Comparison]) -> dict[str, tuple[str, dict]]:
     """Returns {file name without ending: (caption, data)}, where times can be compared."""
     return {
         file_name(f"frontier-{item.page.name}-{item.group}-{item.backend}"): _frontier(item)
-        for item in found
+        for item in compared
         if item.timing == "step"
     }
 

@@ -1,7 +1,7 @@
 """How the line of a method looks: the same on all pages. Needs no Keras.
 
-A family of methods has one colour (Okabe and Ito 2008, which the colour-blind tell apart), a method
-a marker of its own within it. Filled markers go with solid lines, open ones with dashed lines.
+A family of methods has one colour (Okabe and Ito 2008, which the colour-blind tell apart), each
+method in it another marker. Filled markers go with solid lines, open ones with dashed lines.
 """
 
 import itertools
@@ -36,11 +36,11 @@ _FAMILIES = {
     ),
 }
 _FIXED = {
-    name: (colour, place)
+    name: (colour, marker)
     for colour, names in _FAMILIES.values()
-    for place, name in enumerate(names.split())
+    for marker, name in enumerate(names.split())
 }
-_PLACES = 2 * len(SHAPES)
+_NUM_MARKERS = 2 * len(SHAPES)
 
 
 def styles(labels: Iterable[str], of: Mapping[str, str] | None = None) -> dict[str, dict]:
@@ -54,39 +54,39 @@ def styles(labels: Iterable[str], of: Mapping[str, str] | None = None) -> dict[s
     labels = list(labels)
     names = {label: (of or {}).get(label, re.split(r"[, ]", label)[0]) for label in labels}
     taken: set[tuple[str, int]] = set()
-    found = {}
+    chosen = {}
     # Methods that the table names come first, then rows of them that say more, then all others.
-    order = sorted(labels, key=lambda own: (names[own] not in _FIXED, own != names[own]))
+    order = sorted(labels, key=lambda label: (names[label] not in _FIXED, label != names[label]))
     for label in order:
-        wanted = _wanted(names[label], len(found))
-        places = [(wanted[1] + step) % _PLACES for step in range(_PLACES)]
+        wanted = _wanted(names[label], len(chosen))
+        markers = [(wanted[1] + step) % _NUM_MARKERS for step in range(_NUM_MARKERS)]
         # A family with more lines than there are markers borrows the others' colours.
-        tries = itertools.product((wanted[0], *COLOURS), places)
-        found[label] = next((pair for pair in tries if pair not in taken), wanted)
-        taken.add(found[label])
-    return {label: style(*found[label]) for label in labels}
+        tries = itertools.product((wanted[0], *COLOURS), markers)
+        chosen[label] = next((pair for pair in tries if pair not in taken), wanted)
+        taken.add(chosen[label])
+    return {label: style(*chosen[label]) for label in labels}
 
 
 def _wanted(name: str, index: int) -> tuple[str, int]:
-    """Colour and place of a method, or of a line that is none, by its index."""
+    """Colour and marker of a method, or of a line that is none, by its index."""
     if name in _FIXED:
         return _FIXED[name]
     family = colour(name)
     if family is None:
         return COLOURS[index % len(COLOURS)], index % len(SHAPES)
-    return family, zlib.crc32(name.encode()) % _PLACES
+    return family, zlib.crc32(name.encode()) % _NUM_MARKERS
 
 
 def colour(name: str) -> str | None:
     """Returns the colour of a method's family; None of a name that is no method's."""
     name = name.removeprefix("rows_")
-    known = [base for base in _FIXED if name == base or name.startswith(f"{base}_")]
-    return _FIXED[max(known, key=len)][0] if known else None
+    bases = [base for base in _FIXED if name == base or name.startswith(f"{base}_")]
+    return _FIXED[max(bases, key=len)][0] if bases else None
 
 
-def style(colour: str, place: int) -> dict:
-    """Returns Matplotlib's arguments of a line with the marker of a place."""
-    is_open, shape = divmod(place, len(SHAPES))
+def style(colour: str, marker: int) -> dict:
+    """Returns Matplotlib's arguments of a line; `marker` counts filled `SHAPES`, then open ones."""
+    is_open, shape = divmod(marker, len(SHAPES))
     return {
         "color": colour,
         "marker": SHAPES[shape],

@@ -1,6 +1,6 @@
 """What the records say of each kind of method, small enough to ship with the package. No Keras.
 
-`softbench-advise` reads it where there are no records. `softbench-report` writes it beside the
+`softbench-advise` reads it where there are no records. `softbench-report` writes it with the
 front page.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from softbench.bench import records as records_lib
 
-PATH = "softbench/advise/evidence.json"  # beside the folder of results
+PATH = "softbench/advise/evidence.json"  # next to the folder of results
 FEWEST = 1_000  # classes
 FEWEST_STEPS = 500  # of a run whose epochs are cut short: fewer measure a cost
 INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "sasrec": "items"}
@@ -34,8 +34,8 @@ def text(pages: Iterable) -> str:
     set, each record at its best point. Where records have it, `calibration` {kind: the expected
     calibration error at the point of the least log-loss of all of the kind's records}.
     """
-    found = [entry for page in pages for entry in _entries(page.name, page.records)]
-    return json.dumps(found, indent=1) + "\n"
+    entries = [entry for page in pages for entry in _entries(page.name, page.records)]
+    return json.dumps(entries, indent=1) + "\n"
 
 
 def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
@@ -51,7 +51,7 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
             apart += [] if config.get("max_train_seconds") else ["environment"]
             same = {k: v for k, v in config.items() if k not in apart}
             groups.setdefault(json.dumps(same, sort_keys=True), []).append(record)
-    return [entry for own in groups.values() if (entry := _entry(page, own))]
+    return [entry for group in groups.values() if (entry := _entry(page, group))]
 
 
 def _entry(page: str, records: list[Mapping]) -> dict | None:
@@ -65,12 +65,12 @@ def _entry(page: str, records: list[Mapping]) -> dict | None:
             of_kind[name] = min(value, of_kind.get(name, value))
     if len(best) < 2:
         return None
-    config, behind = records[0]["config"], {own: {} for own in best}
+    config, behind = records[0]["config"], {kind_name: {} for kind_name in best}
     for name in _MEASURES:
-        values = {own: losses[name] for own, losses in best.items() if name in losses}
+        values = {kind_name: losses[name] for kind_name, losses in best.items() if name in losses}
         least = min(values.values(), default=0.0)
-        for own, value in values.items():
-            behind[own][name] = round(value - least, 4)
+        for kind_name, value in values.items():
+            behind[kind_name][name] = round(value - least, 4)
     entry = {
         "page": page,
         "data": config["dataset"]["name"],
@@ -79,9 +79,9 @@ def _entry(page: str, records: list[Mapping]) -> dict | None:
         "seconds": config.get("max_train_seconds", 0),
         "behind": behind,
     }
-    errors = {own: _calibration(curve) for own, curve in points.items()}
-    known = {own: error for own, error in errors.items() if error is not None}
-    return entry | ({"calibration": known} if known else {})
+    errors = {kind_name: _calibration(curve) for kind_name, curve in points.items()}
+    measured = {kind_name: error for kind_name, error in errors.items() if error is not None}
+    return entry | ({"calibration": measured} if measured else {})
 
 
 def _calibration(curve: Iterable[Mapping]) -> float | None:
@@ -93,15 +93,15 @@ def _calibration(curve: Iterable[Mapping]) -> float | None:
 
 def _losses(curve: Iterable[Mapping]) -> dict[str, float]:
     """Returns the least of each measure, as early stopping keeps it; precision as what it lacks."""
-    found = {}
+    losses = {}
     for name, (key, sign) in _MEASURES.items():
         values = [sign * point[key] for point in curve if point.get(key) is not None]
         if values:
-            found[name] = min(values)
-    return found
+            losses[name] = min(values)
+    return losses
 
 
-def path_beside(results: Path) -> Path | None:
+def checkout_path(results: Path) -> Path | None:
     """Returns the file in a checkout, None where there is none."""
     path = results.resolve().parent / PATH
     return path if path.is_file() else None

@@ -1,6 +1,6 @@
-"""Records as pandas DataFrames: the one place that opens them. Needs no Keras.
+"""Records as pandas DataFrames: the one module that opens them. Needs no Keras.
 
-A page that shows what only its own records have names it to `long`.
+A page that shows what only its records have names it to `long`.
 """
 
 import json
@@ -17,18 +17,18 @@ from softbench.report import measures
 _SCORES = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
 
 
-def label(part: Mapping) -> str:
+def label(entry: Mapping) -> str:
     """Returns the readable name of a data set or model."""
-    name = part.get("label") or part.get("name", "none").rsplit(":", 1)[-1]
+    name = entry.get("label") or entry.get("name", "none").rsplit(":", 1)[-1]
     name = name.replace("/", "_")
-    return f"{name}_{part['preset']}" if "preset" in part else name
+    return f"{name}_{entry['preset']}" if "preset" in entry else name
 
 
 def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> pd.DataFrame:
     """Returns a row for each that `rows` takes from a record, with what the record is of.
 
     Columns:
-        record: its place in the list.
+        record: its index in the list.
         cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
         device: its name.
         epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
@@ -38,27 +38,27 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         variant: all that must agree for two records to be seeds of one row.
 
     Where an experiment trained on the same data both for whole epochs and for shorter ones, the
-    latter are a group of their own, named after the steps of their epochs.
+    latter are a separate group, named after the steps of their epochs.
 
     Of training for a number of steps neither `setting` nor `variant` has the machine, but for the
     kind of device: seeds of several count together. Where a seed was run on two, machines are
-    compared, and each is a row of its own.
+    compared, and each is a separate row.
     """
-    sources = [_source(place, record) for place, record in enumerate(records)]
+    sources = [_source(index, record) for index, record in enumerate(records)]
     sources = _by_length(_across_machines(sources))
     pairs = zip(sources, records, strict=True)
-    found = [{**source, **row} for source, record in pairs for row in rows(record)]
+    table = [{**source, **row} for source, record in pairs for row in rows(record)]
     empty = _by_length(_across_machines([_source(0, _EMPTY)]))[0]
-    found = pd.DataFrame(found, columns=None if found else [*empty, "method"])
-    unknown = found.columns[found.isna().all()]
-    return found.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
+    table = pd.DataFrame(table, columns=None if table else [*empty, "method"])
+    unknown = table.columns[table.isna().all()]
+    return table.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
 _WIDE, _LENGTH = "whatever the machine", "steps of an epoch"
 _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 
 
-def _source(place: int, record: Mapping) -> dict:
+def _source(index: int, record: Mapping) -> dict:
     config, device = record["config"], record.get("device") or {}
     dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
     same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
@@ -68,7 +68,7 @@ def _source(place: int, record: Mapping) -> dict:
     wide = [*problem, device.get("kind")]
     by_steps = config["task"] == "train" and not config.get("max_train_seconds")
     return {
-        "record": place,
+        "record": index,
         "cell": record.get("cell"),
         "task": config["task"],
         "group": f"{dataset}-{model}",
@@ -96,8 +96,8 @@ def _limit(record: Mapping) -> int:
     return limit if limit == record.get("steps_per_epoch") else 0
 
 
-def _key(*parts: object) -> str:
-    return json.dumps(parts, sort_keys=True)
+def _key(*values: object) -> str:
+    return json.dumps(values, sort_keys=True)
 
 
 def _across_machines(sources: list[dict]) -> list[dict]:
@@ -105,14 +105,14 @@ def _across_machines(sources: list[dict]) -> list[dict]:
     wide = [source.pop(_WIDE) for source in sources]
     for name in ("setting", "variant"):
         done = Counter(
-            (own[name], own["variant"], source["seed"])
-            for own, source in zip(wide, sources, strict=True)
-            if own and source["status"] == "ok"
+            (keys[name], keys["variant"], source["seed"])
+            for keys, source in zip(wide, sources, strict=True)
+            if keys and source["status"] == "ok"
         )
         twice = {key for (key, *_), count in done.items() if count > 1}
-        for own, source in zip(wide, sources, strict=True):
-            if own and own[name] not in twice:
-                source[name] = own[name]
+        for keys, source in zip(wide, sources, strict=True):
+            if keys and keys[name] not in twice:
+                source[name] = keys[name]
     return sources
 
 
@@ -120,8 +120,8 @@ def _by_length(sources: list[dict]) -> list[dict]:
     """Sources with groups that have either whole epochs or shorter ones."""
     lengths = [source.pop(_LENGTH) for source in sources]
     whole = {(experiment, group) for experiment, group, steps in lengths if not steps}
-    for source, (*place, steps) in zip(sources, lengths, strict=True):
-        if steps and tuple(place) in whole:
+    for source, (*key, steps) in zip(sources, lengths, strict=True):
+        if steps and tuple(key) in whole:
             source["group"] += f"_{steps}_steps"
     return sources
 
@@ -129,15 +129,16 @@ def _by_length(sources: list[dict]) -> list[dict]:
 def cells(records: list[dict]) -> pd.DataFrame:
     """Returns a row for each record and method of its config, so one for a record of training.
 
-    Columns, beside those of `long`:
+    Columns, in addition to those of `long`:
         method, sampler_kind (see `softbench.bench.records.sampler_kinds`).
         scores: how the method's scores come from its table.
         corpus: name of the data set without the folder, or "".
         cut: whether epochs were shorter than the data.
         command, date, hardware, software, commit, error: of the record.
         code, data: digests of softbench's source and of prepared data, None where unknown.
-        shared_clock: whether other programs made the times longer; alone: whether it is known that
-            they did not (records of before processors were looked at tell neither).
+        shared_clock: whether other programs made the times longer; alone: whether the
+            record says that they did not (records from before processors were recorded say
+            neither).
         tree_s: seconds of fitting a tree before training.
         most_frequent.*: what the most frequent classes score; oracle.*: what the true
             distribution of generated data does.
@@ -194,14 +195,14 @@ def _shared_clock(processors: Mapping) -> bool:
 def points(records: list[dict]) -> pd.DataFrame:
     """Returns a row for each point of the learning curves of training.
 
-    Columns, beside those of `long`: method; point, its place from 0; steps_per_epoch, of whole
-    epochs; and what the point holds.
+    Columns, in addition to those of `long`: method; point, its index from 0; steps_per_epoch, of
+    whole epochs; and what the point holds.
     """
 
     def rows(record: Mapping) -> list[dict]:
         method = next(iter(record["config"]["methods"]), None)
         common = {"method": method, "steps_per_epoch": record.get("steps_per_epoch")}
         curve = record.get("curve") or []
-        return [common | {"point": place, **point} for place, point in enumerate(curve)]
+        return [common | {"point": index, **point} for index, point in enumerate(curve)]
 
     return long(records, rows)

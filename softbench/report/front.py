@@ -56,7 +56,7 @@ def contents(
     pages: list[Page],
     front: bool,
     notes: str = "",
-    found: Mapping[str, rule.Verdict] | None = None,
+    decided: Mapping[str, rule.Verdict] | None = None,
 ) -> tuple[dict[str, str], dict[str, tuple[str, dict]]]:
     """Returns the text files and the plots of a report, by path from `results`.
 
@@ -65,18 +65,18 @@ def contents(
         pages: of its experiments.
         front: whether it has a front page.
         notes: of the front page.
-        found: `verdicts` of the pages.
+        decided: `verdicts` of the pages.
     """
     texts, plots = {}, {}
     for page in pages:
         folder = f"{page.name}/" if front else ""
-        own = page_lib.texts(page, hours.remaining(page))
-        texts |= {folder + name: text for name, text in own.items()}
+        files = page_lib.texts(page, hours.remaining(page))
+        texts |= {folder + name: text for name, text in files.items()}
         plots |= {folder + name: plot for name, plot in page.plots.items()}
     if front:
-        texts["README.md"], frontiers = front_page(results, pages, notes, found)
-        if found:
-            texts[_CLAIMS] = rule.page(LIBRARY, found, {page.name for page in pages})
+        texts["README.md"], frontiers = front_page(results, pages, notes, decided)
+        if decided:
+            texts[_CLAIMS] = rule.page(LIBRARY, decided, {page.name for page in pages})
         plots |= frontiers | overviews(pages)
     return texts, plots
 
@@ -85,16 +85,16 @@ def front_page(
     root: Path,
     pages: list[Page],
     notes: str = "",
-    found: Mapping[str, rule.Verdict] | None = None,
+    decided: Mapping[str, rule.Verdict] | None = None,
 ) -> tuple[str, dict[str, tuple[str, dict]]]:
-    """Returns the front page in Markdown, and {file name without ending: plot} of its own plots.
+    """Returns the front page in Markdown, and {file name without ending: plot} of its plots.
 
     Args:
-        root: the folder that holds the experiments' folders; where a folder `configs` stands
-            beside it, its experiments without results are listed too.
+        root: the folder that holds the experiments' folders; where a folder `configs` is
+            next to it, its experiments without results are listed too.
         pages: of the experiments with results, by name.
         notes: what a person writes of them all, in Markdown with markers.
-        found: `verdicts` of the pages.
+        decided: `verdicts` of the pages.
     """
     compared = [item for page in pages for item in choices.comparisons(page)]
     frontiers = choices.frontiers(compared)
@@ -103,9 +103,9 @@ def front_page(
     lines += ["## What the records say of every method", ""]
     sections = [choices.choices(compared)]
     for task in tasks.TASKS:
-        part = tasks.page_module(task)
-        if hasattr(part, "front"):
-            sections.append(part.front([page for page in pages if task in page.tasks]))
+        module = tasks.page_module(task)
+        if hasattr(module, "front"):
+            sections.append(module.front([page for page in pages if task in page.tasks]))
     lines += [f"* {section.answer}" for section in sections if section.answer]
     lines += [""]
     for section in sections:
@@ -120,15 +120,15 @@ def front_page(
         lines += [f"From {page.link}:", "", *_pictures(f"{page.name}/", page.plots)]
     lines += [] if costs else _NOTHING
     lines += ["## Experiments", "", experiments(root, pages).markdown(), ""]
-    lines += _of_papers(pages, found or {})
+    lines += _of_papers(pages, decided or {})
     return "\n".join(lines), frontiers
 
 
-def _of_papers(pages: list[Page], found: Mapping[str, rule.Verdict]) -> list[str]:
+def _of_papers(pages: list[Page], decided: Mapping[str, rule.Verdict]) -> list[str]:
     lines = []
-    if found:
+    if decided:
         lines += ["## The papers' claims", ""]
-        lines += [f"{rule.counts(found)} Each is on [a page of its own]({_CLAIMS}).", ""]
+        lines += [f"{rule.counts(decided)} Each is on [a page of its own]({_CLAIMS}).", ""]
     lines += ["## The papers' tables and figures", "", _STATES, ""]
     for paper in papers.index(pages):
         lines += [f"### {paper.title}", "", paper.markdown(), ""]
@@ -137,47 +137,47 @@ def _of_papers(pages: list[Page], found: Mapping[str, rule.Verdict]) -> list[str
 
 def verdicts(pages: list[Page]) -> dict[str, rule.Verdict]:
     """Returns {name of a claim of a paper: its verdict}; empty where no record is of any claim."""
-    found = rule.verdicts(LIBRARY, Records({page.name: page.records for page in pages}))
-    tested = any(not ratio.missing for own in found.values() for ratio in own.ratios)
-    return found if tested else {}
+    decided = rule.verdicts(LIBRARY, Records({page.name: page.records for page in pages}))
+    tested = any(not ratio.missing for verdict in decided.values() for ratio in verdict.ratios)
+    return decided if tested else {}
 
 
 def overviews(pages: list[Page]) -> dict[str, tuple[str, dict]]:
     """Returns {file name without ending: plot} of pictures for pages that a person writes."""
-    parts = {task: tasks.page_module(task) for task in tasks.TASKS}
-    found: dict[str, tuple[str, dict]] = {}
-    for task, part in parts.items():
-        if hasattr(part, "overview"):
-            found |= part.overview([page for page in pages if task in page.tasks])
-    return found
+    modules = {task: tasks.page_module(task) for task in tasks.TASKS}
+    plots: dict[str, tuple[str, dict]] = {}
+    for task, module in modules.items():
+        if hasattr(module, "overview"):
+            plots |= module.overview([page for page in pages if task in page.tasks])
+    return plots
 
 
-def _left_out(found: list[choices.Comparison]) -> list[str]:
+def _left_out(compared: list[choices.Comparison]) -> list[str]:
     lines = [
         f"* {item.page.link}, {md.code(item.group)}, {md.literal(item.backend)}: "
         f"{_WHY[item.timing]}"
-        for item in found
+        for item in compared
         if item.timing != "step"
     ]
     return ["Left out:", "", *lines, ""] if lines else []
 
 
 def _pictures(folder: str, plots: Mapping) -> list[str]:
-    found = []
+    lines = []
     for name, (caption, _) in plots.items():
-        found += [md.picture(caption, f"{folder}{name}.svg"), ""]
-    return found
+        lines += [md.picture(caption, f"{folder}{name}.svg"), ""]
+    return lines
 
 
 def experiments(root: Path, pages: list[Page]) -> Table:
     """Every experiment: those with results, then configs without."""
-    known = {page.name: page for page in pages}
+    by_name = {page.name: page for page in pages}
     configs = {path.stem: path for path in sorted((root.resolve().parent / "configs").glob("*.py"))}
     rows = []
-    for name in sorted({*known, *configs}, key=lambda name: (name not in known, name)):
+    for name in sorted({*by_name, *configs}, key=lambda name: (name not in by_name, name)):
         command = md.code(f"softbench --config=configs/{name}.py") if name in configs else "-"
-        if name in known:
-            page = known[name]
+        if name in by_name:
+            page = by_name[name]
             ok = sum(record["status"] == "ok" for record in page.records)
             title = md.Markdown(page.title)
             rows.append([page.link, title, f"{ok} of {len(page.records)}", command])

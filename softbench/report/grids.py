@@ -17,15 +17,15 @@ Validation {measure} after a short run with each learning rate, the same for all
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns a table for each data set and model whose records have `rates`: a row per method."""
-    found: dict[str, dict[tuple, dict]] = {}
+    groups: dict[str, dict[tuple, dict]] = {}
     for record in records:
         if record.get("rates"):
             config = record["config"]
-            group = "-".join(frame.label(config[part]) for part in ("dataset", "model"))
+            group = "-".join(frame.label(config[section]) for section in ("dataset", "model"))
             grid = json.dumps(record["rates"], sort_keys=True)  # the same for all seeds
             key = (next(iter(config["methods"])), config["backend"], grid)
-            found.setdefault(group, {}).setdefault(key, record)
-    return [_table(plan, group, rows) for group, rows in found.items()]
+            groups.setdefault(group, {}).setdefault(key, record)
+    return [_table(plan, group, rows) for group, rows in groups.items()]
 
 
 def _table(plan: Mapping, group: str, rows: Mapping[tuple, dict]) -> Table:

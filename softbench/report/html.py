@@ -1,7 +1,7 @@
 """The report as one HTML file: no network, tables that sort and filter, light and dark.
 
-Texts are escaped, a picture is one of the report's own plots or its words, and the page's policy
-lets a browser run the page's own script alone and load nothing.
+Texts are escaped, a picture is one of the report's plots or its words, and the page's policy
+lets a browser run the page's script alone and load nothing.
 """
 
 import base64
@@ -29,14 +29,14 @@ _FRONT = "results"
 
 
 def document(
-    texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]], place: str = "."
+    texts: Mapping[str, str], plots: Mapping[str, tuple[str, dict]], base: str = "."
 ) -> str:
     """Returns the document.
 
     Args:
         texts: {path: content}; those in Markdown become sections, a front page first.
         plots: {path without ending: (caption, data)}, drawn into the sections that show them.
-        place: path of the report's folder from that of the document; links to records need it.
+        base: path of the report's folder from that of the document; links to records need it.
     """
     pages = [path for path in texts if path.endswith(".md")]
     pages.sort(key=lambda path: (path != "README.md", "/" not in path, path))
@@ -44,7 +44,7 @@ def document(
     nav, sections = [], []
     for path in pages:
         name, folder = names[path], Path(path).parent
-        links = functools.partial(_link, names=set(names.values()), place=f"{place}/{folder}")
+        links = functools.partial(_link, names=set(names.values()), base=f"{base}/{folder}")
         body = _anchored(_render(texts[path], folder, plots, links, name), name)
         nav.append(f'<a href="#{quote(name)}">{html.escape(name)}</a>')
         sections.append(f'<section id="{html.escape(name)}">\n{body}</section>')
@@ -86,20 +86,20 @@ def _render(text: str, folder: Path, plots: Mapping, links: Callable[[str], str]
         for index, child in enumerate(token.children or []):
             if child.type == "image":
                 plot = plots.get(_path(folder, child.attrs["src"]))
-                place = f"{md.file_name(folder.name)}-{index}-{token.map[0]}"
+                prefix = f"{md.file_name(folder.name)}-{index}-{token.map[0]}"
                 kind, content = "text", f"{child.content} ({child.attrs['src']})"
                 if plot is not None:
-                    own = md.file_name(f"{name}--{Path(_path(folder, child.attrs['src'])).name}")
-                    content = f'<span class="figure" id="{own}">{_svg(*plot, place)}'
-                    kind, content = "html_inline", f"{content}{_anchor(own, 'figure')}</span>"
+                    slug = md.file_name(f"{name}--{Path(_path(folder, child.attrs['src'])).name}")
+                    content = f'<span class="figure" id="{slug}">{_svg(*plot, prefix)}'
+                    kind, content = "html_inline", f"{content}{_anchor(slug, 'figure')}</span>"
                 token.children[index] = Token(kind, "", 0, content=content)
             elif child.type == "link_open":
                 child.attrs["href"] = links(child.attrs["href"])
     return parser.renderer.render(tokens, parser.options, {}).replace("</table>", "</table></div>")
 
 
-def _anchor(place: str, what: str) -> str:
-    return f'<a class="anchor" href="#{quote(place)}" aria-label="Link to this {what}">#</a>'
+def _anchor(slug: str, what: str) -> str:
+    return f'<a class="anchor" href="#{quote(slug)}" aria-label="Link to this {what}">#</a>'
 
 
 def _anchored(body: str, name: str) -> str:
@@ -123,21 +123,21 @@ def _anchored(body: str, name: str) -> str:
     return re.sub("<table>", table, body)
 
 
-def _link(target: str, names: set[str], place: str = "") -> str:
-    """A link to another page becomes one to its section, one to a record is from `place`."""
-    name = _name("/".join(part for part in Path(unquote(target)).parts if part != ".."))
+def _link(target: str, names: set[str], base: str = "") -> str:
+    """A link to another page becomes one to its section, one to a record is from `base`."""
+    name = _name("/".join(piece for piece in Path(unquote(target)).parts if piece != ".."))
     if target.endswith(".md") and name in names:
         return f"#{quote(name)}"
-    is_record = place and target.startswith("runs/")
-    return os.path.normpath(f"{quote(place)}/{target}") if is_record else target
+    is_record = base and target.startswith("runs/")
+    return os.path.normpath(f"{quote(base)}/{target}") if is_record else target
 
 
-def _svg(caption: str, data: Mapping, place: str) -> str:
-    """A plot as an SVG element in the colours of the page, with ids of its own."""
+def _svg(caption: str, data: Mapping, prefix: str) -> str:
+    """A plot as an SVG element in the colours of the page, with unique ids."""
     picture = plots_lib.pictures(caption, data)["svg"].decode()
     picture = _titled(picture[picture.index("<svg") :], data)
     picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.S)
-    picture = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{place}-", picture)
+    picture = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", picture)
     picture = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", picture, count=1)
     picture = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", picture, count=1)
     for ink, variable in _INKS.items():
@@ -148,14 +148,17 @@ def _svg(caption: str, data: Mapping, place: str) -> str:
 
 def _titled(picture: str, data: Mapping) -> str:
     """Gives lines and points what a browser shows when the pointer is over them."""
-    for place, name, points in _lines(data):
-        start = picture.index(f'<g id="{place}">') + len(f'<g id="{place}">')
+    for line_id, name, points in _lines(data):
+        start = picture.index(f'<g id="{line_id}">') + len(f'<g id="{line_id}">')
         end = picture.index('<g id="', start)
         group = picture[start:end]
         if group.count("<use ") == len(points):  # a point off the axes has no mark
-            parts = re.split(r"<use ([^>]*)/>", group)
-            parts[1::2] = [_use(own, name, p) for own, p in zip(parts[1::2], points, strict=True)]
-            group = "".join(parts)
+            pieces = re.split(r"<use ([^>]*)/>", group)
+            pieces[1::2] = [
+                _use(attributes, name, p)
+                for attributes, p in zip(pieces[1::2], points, strict=True)
+            ]
+            group = "".join(pieces)
         picture = f"{picture[:start]}<title>{html.escape(name)}</title>{group}{picture[end:]}"
     return picture
 
@@ -172,9 +175,9 @@ def _use(attributes: str, name: str, point: list[float]) -> str:
 def _lines(data: Mapping) -> Iterator[tuple[str, str, list]]:
     """(id in the picture, name, points) of all lines of a plot."""
     if "panels" in data:
-        for index, part in enumerate(data["panels"]):
-            for line, (name, own) in enumerate(part["lines"].items()):
-                yield f"line-{index}-{line}", name, own["points"]
+        for index, panel in enumerate(data["panels"]):
+            for line, (name, values) in enumerate(panel["lines"].items()):
+                yield f"line-{index}-{line}", name, values["points"]
     else:
         for index, (name, points) in enumerate(data["lines"].items()):
             yield f"line-{index}", name, points

@@ -50,9 +50,9 @@ def _rounded(half: float) -> str:
 
 def interval(values: Iterable[float]) -> Interval:
     """Returns the mean and its interval of the values that are there."""
-    found = pd.Series(values, dtype=float).dropna()
-    half = half_interval(found) if len(found) > 1 else np.nan
-    return Interval(found.mean(), half, len(found))
+    sample = pd.Series(values, dtype=float).dropna()
+    half = half_interval(sample) if len(sample) > 1 else np.nan
+    return Interval(sample.mean(), half, len(sample))
 
 
 def marked(values: Sequence[Interval], lower: bool) -> list[str]:
@@ -66,11 +66,11 @@ def marked(values: Sequence[Interval], lower: bool) -> list[str]:
     """
     texts = list(map(str, values))
     several = any(value.count > 1 for value in values)
-    known = [i for i, value in enumerate(values) if value.count > several]
-    if len(known) < 2:
+    compared = [i for i, value in enumerate(values) if value.count > several]
+    if len(compared) < 2:
         return texts
-    best = min(known, key=lambda i: values[i].mean if lower else -values[i].mean)
-    for i in known:
+    best = min(compared, key=lambda i: values[i].mean if lower else -values[i].mean)
+    for i in compared:
         apart = abs(values[i].mean - values[best].mean)
         if i != best and several and apart <= values[i].half + values[best].half:
             texts[i] += " tied"
@@ -101,8 +101,8 @@ def averaged(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
     """
     if len(curves) == 1:
         return [list(point) for point in curves[0]]
-    found = []
+    averages = []
     for points in zip(*curves, strict=False):
         x, y = (interval(values) for values in zip(*points, strict=True))
-        found.append([x.mean, y.mean, y.half])
-    return found
+        averages.append([x.mean, y.mean, y.half])
+    return averages

@@ -22,27 +22,27 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     cells, points = frame.cells(records), frame.points(records)
     names = _line_names(cells)
     sizes = points["record"].value_counts()
-    found = sweeps.plots(plan, records)
+    by_name = sweeps.plots(plan, records)
     for key, measure in measures.drawn().items():
         if not _is_shown(plan, key) or key not in points:
             continue
-        for group, own in points.dropna(subset=key).groupby("group", sort=False):
+        for group, rows in points.dropna(subset=key).groupby("group", sort=False):
             lines: dict[str, list] = {}
-            several_machines = own.groupby(ROW)["machine"].nunique().max() > 1
+            several_machines = rows.groupby(ROW)["machine"].nunique().max() > 1
             axis = "step" if several_machines else plan.get("curves_against", "seconds")
             label, against = _AXES[axis]
-            for record, line in own.groupby("record", sort=False):
+            for record, line in rows.groupby("record", sort=False):
                 line = sorted(line[[axis, key]].to_numpy().tolist())
                 lines.setdefault(names[record], []).append(line)
             shown = {name: intervals.averaged(seeds) for name, seeds in lines.items()}
-            several = {names[record] for record in own["record"] if sizes[record] > 1}
+            several = {names[record] for record in rows["record"] if sizes[record] > 1}
             if not _says_more_than_the_table(shown, several):
                 continue
             words = f"validation {measure.words}"
             data = {"x": label, "y": words, "log": _log(shown) * measure.log, "lines": shown}
             data["levels"] = _levels(cells[cells["group"] == group], key)
-            found[f"{group}-{key}"] = (f"{group}: {words} against {against}", data)
-    return found
+            by_name[f"{group}-{key}"] = (f"{group}: {words} against {against}", data)
+    return by_name
 
 
 def _says_more_than_the_table(lines: Mapping[str, list], several: set[str]) -> bool:
@@ -65,12 +65,12 @@ def _is_shown(plan: Mapping, key: str) -> bool:
 
 def _levels(cells: pd.DataFrame, key: str) -> dict[str, float]:
     """What needs no training, where records have it of the validation set and agree on it."""
-    found = {}
+    levels = {}
     for field, name in _LEVELS.items():
-        known = cells.get(f"{field}.{key}", pd.Series(dtype=float)).dropna().unique()
-        if len(known) == 1:
-            found[name] = float(known[0])
-    return found
+        values = cells.get(f"{field}.{key}", pd.Series(dtype=float)).dropna().unique()
+        if len(values) == 1:
+            levels[name] = float(values[0])
+    return levels
 
 
 def _line_names(cells: pd.DataFrame) -> dict[int, str]:

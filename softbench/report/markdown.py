@@ -30,8 +30,8 @@ def literal(text: str) -> Markdown:
 
 def message(text: str) -> Markdown:
     """Returns the text of an error, literally but for names that it has in single backticks."""
-    parts = _NAMES.split(one_line(text))
-    return Markdown("".join(part if i % 2 else literal(part) for i, part in enumerate(parts)))
+    pieces = _NAMES.split(one_line(text))
+    return Markdown("".join(piece if i % 2 else literal(piece) for i, piece in enumerate(pieces)))
 
 
 def code(text: str) -> Markdown:

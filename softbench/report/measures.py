@@ -1,4 +1,4 @@
-"""The quantities that columns show, each said once: its words, its direction, where it is found.
+"""The quantities that columns show, each defined once: label, direction, source in a record.
 
 A column of a config is the name of a measure, of quality with `test_` or `valid_` before it. Tables
 and CSV files, plots of learning curves, and the front page's choice of a measure read `MEASURES`.
@@ -39,7 +39,7 @@ class Measure(NamedTuple):
 
 def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
     """Returns the columns of a measured time {"median", "p20", "p80"}; None where it is missing."""
-    return {f"{name}_{part}": (summary or {}).get(key) for part, key in _QUANTILES.items()}
+    return {f"{name}_{suffix}": (summary or {}).get(key) for suffix, key in _QUANTILES.items()}
 
 
 def _time(name: str) -> Measure:
@@ -103,7 +103,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def name(column: str) -> str:
-    """Returns a column's name without the part of the data, and the weights, that it is of."""
+    """Returns a column's name without its prefixes: the split of the data, and the weights."""
     return column.removeprefix("best.").removeprefix("test_").removeprefix("valid_")
 
 
@@ -115,11 +115,11 @@ def columns(column: str) -> list[str]:
 
 def values(record: Mapping) -> dict[str, float | None]:
     """Returns {column of a DataFrame: number} of all measures of a record, `best.*` among them."""
-    found = dict(record.get("final") or {})
-    found |= {f"best.{key}": value for key, value in (record.get("best") or {}).items()}
+    numbers = dict(record.get("final") or {})
+    numbers |= {f"best.{key}": value for key, value in (record.get("best") or {}).items()}
     for measure in MEASURES.values():
-        found |= measure.of(record) if measure.of else {}
-    return found
+        numbers |= measure.of(record) if measure.of else {}
+    return numbers
 
 
 def on_curve(column: str) -> str | None:
@@ -143,5 +143,5 @@ def of_machine(column: str) -> bool:
 
 def drawn() -> dict[str, Measure]:
     """Returns {name on the learning curve: measure} of those that plots of them show."""
-    shown = {known: measure for known, measure in MEASURES.items() if measure.drawn}
-    return {key: measure for known, measure in shown.items() if (key := on_curve(known))}
+    shown = {column: measure for column, measure in MEASURES.items() if measure.drawn}
+    return {key: measure for column, measure in shown.items() if (key := on_curve(column))}

@@ -1,11 +1,11 @@
-"""Numbers in a page that a person writes: each stands between markers that say where it is from.
+"""Numbers in a page that a person writes: each is between markers that say where it is from.
 
     <!--= scaling n=1000000,backend=jax steps.full.step_ms.median as ,.0f -->15,050<!--/-->
 
-names an experiment (`.` in its own notes), one record of it, a place in the record and a format.
+names an experiment (`.` in its notes), one record of it, a path in the record and a format.
 Two such addresses with ` / ` between them are a ratio, with ` % ` the change from the second to the
 first as a fraction; a format that ends in ` %` shows a fraction in percent, and the format `change`
-that of each seed with its interval, or says that there is one seed. In a place, a whole
+that of each seed with its interval, or says that there is one seed. In a path, a whole
 number is an index of a list, and `min`, `max` and `len` are taken over a list:
 `curve.min.valid_perplexity`; `argmin=valid_perplexity` is the point of the list where that is
 least. A record is named by fields of it, see `_fields`; `among=rff` is of several methods, with
@@ -37,7 +37,7 @@ from softbench.report import page as page_lib
 from softbench.report.markdown import MARKED as MARKED
 
 _NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\d|th\b)")
-# Code, targets of links, the level of all intervals, and places in a paper.
+# Code, targets of links, the level of all intervals, and references to a paper.
 _NO_NUMBERS = re.compile(
     r"`[^`]*`|\]\([^)]*\)|\b95 %|\b(?:Figures?|Fig\.|Tables?|Theorems?|Lemma|Corollary|Assumption"
     r"|[Ss]ections?|eq\.|et al\.) \(?[\d.]+(?: (?:and|to) \d+(?:\.\d+)?)?"
@@ -53,11 +53,11 @@ def unmarked(text: str, records: Iterable[Mapping], paper: Mapping) -> list[str]
         records: of the experiment: numbers of their configs are settings.
         paper: the paper's numbers.
     """
-    known = set(_numbers(paper))
+    allowed = set(_numbers(paper))
     for record in records:
-        known |= {*_numbers(record["config"]), *_numbers(record.get("num_classes"))}
-    found = _NUMBER.findall(_NO_NUMBERS.sub("", MARKED.sub("", text)))
-    return [number for number in found if float(number.replace(",", "")) not in known]
+        allowed |= {*_numbers(record["config"]), *_numbers(record.get("num_classes"))}
+    numbers = _NUMBER.findall(_NO_NUMBERS.sub("", MARKED.sub("", text)))
+    return [number for number in numbers if float(number.replace(",", "")) not in allowed]
 
 
 def _numbers(value: object) -> Iterator[float]:
@@ -74,26 +74,26 @@ def _numbers(value: object) -> Iterator[float]:
 
 
 def filled(
-    text: str, results: Path, own: str = "", verdicts: Mapping[str, str] | None = None
+    text: str, results: Path, current: str = "", verdicts: Mapping[str, str] | None = None
 ) -> str:
-    """Returns the text with the number that each marker asks for.
+    """Returns the text with the number that each marker names.
 
     Args:
         text: a page with markers.
         results: folder of the experiments' folders.
-        own: name of the experiment whose notes it is.
+        current: name of the experiment whose notes it is.
         verdicts: {name of a claim: what the records say of it}, for the front page and its notes.
 
     Raises:
         ConfigError: for a marker that names no record, or no number in it.
     """
-    known: dict[str, list[dict]] = {}
+    cache: dict[str, list[dict]] = {}
 
     def read(experiment: str) -> list[dict]:
-        experiment = own if experiment == "." else experiment
-        if experiment not in known:
-            known[experiment] = records_lib.read_all(results / experiment)
-        return known[experiment]
+        experiment = current if experiment == "." else experiment
+        if experiment not in cache:
+            cache[experiment] = records_lib.read_all(results / experiment)
+        return cache[experiment]
 
     def shown(what: str) -> str:
         if what.startswith("table "):
@@ -102,14 +102,14 @@ def filled(
             return (verdicts or {})[what.removeprefix("verdict ")]
         addresses, _, form = what.partition(" as ")
         first, sign, second = re.fullmatch(r"(.*?)(?: ([/%]) (.*))?", addresses).groups()
-        found_values = values(first, read)
-        others = values(second, read) if sign else {}
+        numerators = values(first, read)
+        denominators = values(second, read) if sign else {}
         if form.strip() == "change":
-            found = intervals.change(found_values, others)
-            return found.percent() + (", single seed" if found.count == 1 else "")
-        value = _mean(found_values, first)
+            change = intervals.change(numerators, denominators)
+            return change.percent() + (", single seed" if change.count == 1 else "")
+        value = _mean(numerators, first)
         if sign:
-            value = value / _mean(others, second) - (sign == "%")
+            value = value / _mean(denominators, second) - (sign == "%")
         if form.endswith(" %"):
             return f"{100 * value:{form[:-2].strip()}} %"
         return format(value, form.strip())
@@ -145,24 +145,24 @@ def values(address: str, read: Callable[[str], list[dict]]) -> dict[int, float]:
     """Returns {seed: number} of an address.
 
     Args:
-        address: experiment, fields of its records, place in them.
+        address: experiment, fields of its records, path in them.
         read: experiment -> its records.
 
     Raises:
-        LookupError: where no record, or several of one seed, are meant, or they lack the place.
+        LookupError: where no record, or several of one seed, are meant, or they lack the path.
         TypeError: where it holds no number.
     """
-    experiment, wanted, place = address.split()
-    filters = dict(part.split("=") for part in wanted.split(",") if part != "seed=mean")
+    experiment, wanted, path = address.split()
+    filters = dict(field.split("=") for field in wanted.split(",") if field != "seed=mean")
     among = filters.pop("among", None)
-    found = [r for r in read(experiment) if filters.items() <= _fields(r).items()]
-    found = [r for r in found if among is None or among in r["config"]["methods"]]
-    found = [r for r in found if r["status"] == "ok"]
-    numbers = {record["config"]["seed"]: _at(record, place) for record in found}
-    if not found or len(numbers) < len(found):
-        raise LookupError(f"{len(found)} records are {wanted}")
+    records = [r for r in read(experiment) if filters.items() <= _fields(r).items()]
+    records = [r for r in records if among is None or among in r["config"]["methods"]]
+    records = [r for r in records if r["status"] == "ok"]
+    numbers = {record["config"]["seed"]: _at(record, path) for record in records}
+    if not records or len(numbers) < len(records):
+        raise LookupError(f"{len(records)} records are {wanted}")
     if not all(isinstance(value, (int, float)) for value in numbers.values()):
-        raise TypeError(f"{place} is {next(iter(numbers.values()))!r}")
+        raise TypeError(f"{path} is {next(iter(numbers.values()))!r}")
     return numbers
 
 
@@ -171,20 +171,20 @@ def _fields(record: Mapping) -> dict[str, str]:
     config = record["config"]
     fields = {"cell": record["cell"], "backend": config["backend"], "seed": config["seed"]}
     fields |= {"n": record.get("num_classes"), "method": "+".join(config["methods"])}
-    fields |= {part: _label(config[part]) for part in ("dataset", "model")}
+    fields |= {section: _label(config[section]) for section in ("dataset", "model")}
     fields |= {"budget": config.get("max_train_seconds", 0), "epochs": config.get("epochs")}
     fields["preset"] = config["model"].get("preset", "")
     return {name: str(value) for name, value in fields.items()}
 
 
-def _label(part: Mapping) -> str:
-    return part.get("label") or part.get("name", "")
+def _label(entry: Mapping) -> str:
+    return entry.get("label") or entry.get("name", "")
 
 
-def _at(value: object, place: str) -> float:
-    if not place:
+def _at(value: object, path: str) -> float:
+    if not path:
         return value
-    key, _, rest = place.partition(".")
+    key, _, rest = path.partition(".")
     if isinstance(value, list):
         if key == "len":
             return len(value)
@@ -192,12 +192,12 @@ def _at(value: object, place: str) -> float:
             return _OF_LIST[key](_at(item, rest) for item in value)
         if key.startswith("argmin="):
             name = key.removeprefix("argmin=")
-            known = [item for item in value if item.get(name) is not None]
-            return _at(min(known, key=lambda item: item[name]), rest)
+            measured = [item for item in value if item.get(name) is not None]
+            return _at(min(measured, key=lambda item: item[name]), rest)
         return _at(value[int(key)], rest)
     # A key may hold dots itself.
-    names = [name for name in value if place == name or place.startswith(f"{name}.")]
+    names = [name for name in value if path == name or path.startswith(f"{name}.")]
     if not names:
         raise LookupError(f"no {key!r}")
     name = max(names, key=len)
-    return _at(value[name], place[len(name) + 1 :])
+    return _at(value[name], path[len(name) + 1 :])

@@ -21,14 +21,14 @@ def tables(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
     """
     columns = [name for name in plan["columns"] if measures.on_curve(name) and name in cells]
     cells = cells[cells["status"] == "ok"]
-    found = []
-    for group, own in in_order(plan, cells).groupby("group", sort=False):
-        for base in dict.fromkeys([REFERENCE, *_best(own, columns)]):
-            lines = _differences(own, base, columns)
+    differences = []
+    for group, rows in in_order(plan, cells).groupby("group", sort=False):
+        for base in dict.fromkeys([REFERENCE, *_best(rows, columns)]):
+            lines = _differences(rows, base, columns)
             if lines:
                 page, words = pd.DataFrame(lines).astype(object).map(str), _WORDS.format(base)
-                found.append(Table(f"{group}: difference to {base}", page, words=words))
-    return found
+                differences.append(Table(f"{group}: difference to {base}", page, words=words))
+    return differences
 
 
 def _best(cells: pd.DataFrame, columns: list[str]) -> list[str]:
@@ -45,17 +45,17 @@ def _best(cells: pd.DataFrame, columns: list[str]) -> list[str]:
 def _differences(cells: pd.DataFrame, method: str, columns: list[str]) -> list[dict]:
     """Lines of the methods that share more than one seed with `method`."""
     lines = []
-    for _, alike in cells.groupby(["setting", "epochs"], dropna=False, sort=False):
-        base = alike[alike["method"] == method]
-        rows = alike[alike["method"] != method].groupby(_ROW, sort=False)
+    for _, comparable in cells.groupby(["setting", "epochs"], dropna=False, sort=False):
+        base = comparable[comparable["method"] == method]
+        rows = comparable[comparable["method"] != method].groupby(_ROW, sort=False)
         lines += [_difference(row, base, columns) for _, row in rows]
     return [line for line in lines if line["seeds"] > 1]
 
 
 def _difference(row: pd.DataFrame, base: pd.DataFrame, columns: list[str]) -> dict:
-    own, other = row.set_index("seed"), base.set_index("seed")
-    found = {"method": own["method"].iloc[0], "backend": own["backend"].iloc[0]}
-    found["seeds"] = len(own.index.intersection(other.index))
-    return found | {
-        name: intervals.difference(own[name].to_dict(), other[name].to_dict()) for name in columns
+    left, right = row.set_index("seed"), base.set_index("seed")
+    line = {"method": left["method"].iloc[0], "backend": left["backend"].iloc[0]}
+    line["seeds"] = len(left.index.intersection(right.index))
+    return line | {
+        name: intervals.difference(left[name].to_dict(), right[name].to_dict()) for name in columns
     }

@@ -1,4 +1,4 @@
-"""The papers' tables and figures, and the experiment that stands for each."""
+"""The papers' tables and figures, and the experiment that reproduces each."""
 
 import collections
 from collections.abc import Mapping
@@ -99,13 +99,13 @@ PAPERS: dict[str, tuple[Item, ...]] = {
 
 def index(pages: list[Page]) -> list[Table]:
     """Returns a table for each paper: the page of each table and figure, or how to run it."""
-    known = {page.name: page for page in pages}
+    by_name = {page.name: page for page in pages}
     header = ["in the paper", "what", "page", "state", "command"]
     return [
         Table(
             paper,
             pd.DataFrame(
-                [_row(item, known.get(item.experiment)) for item in items],
+                [_row(item, by_name.get(item.experiment)) for item in items],
                 columns=header,
                 dtype=object,
             ),
@@ -123,8 +123,10 @@ def _row(item: Item, page: Page | None) -> list[str]:
 
 
 def items(experiment: str) -> list[Item]:
-    """Returns the tables and figures that an experiment stands for."""
-    return [item for own in PAPERS.values() for item in own if item.experiment == experiment]
+    """Returns the tables and figures that an experiment reproduces."""
+    return [
+        item for of_paper in PAPERS.values() for item in of_paper if item.experiment == experiment
+    ]
 
 
 def _not_run(item: Item) -> str:
@@ -148,7 +150,7 @@ def _state(item: Item, page: Page) -> str:
         return _not_run(item)
     if item.methods:
         runs = _as_long(runs)
-    rows = [_row_state(page, own, paper) for _, own in runs.groupby("name", sort=False)]
+    rows = [_row_state(page, row_runs, paper) for _, row_runs in runs.groupby("name", sort=False)]
     state = f"{len(rows)} of {len(wanted)} rows" if wanted else "run"
     lengths = collections.Counter(length for length, _ in rows if length and wanted)
     shown = [f"{length} ({n})" if len(lengths) > 1 else length for length, n in lengths.items()]
@@ -161,8 +163,8 @@ def _state(item: Item, page: Page) -> str:
 
 def _as_long(runs: pd.DataFrame) -> pd.DataFrame:
     """Those of the group with most rows, of these of one with whole epochs."""
-    groups = [own for _, own in runs.groupby("group", sort=False)]
-    return max(groups, key=lambda own: (own["name"].nunique(), not own["cut"].all()))
+    groups = [group for _, group in runs.groupby("group", sort=False)]
+    return max(groups, key=lambda group: (group["name"].nunique(), not group["cut"].all()))
 
 
 def _row_state(page: Page, runs: pd.DataFrame, paper: Mapping) -> tuple[str, int]:
@@ -171,8 +173,8 @@ def _row_state(page: Page, runs: pd.DataFrame, paper: Mapping) -> tuple[str, int
     if train.empty:
         return "", runs["seed"].nunique()
     lengths = []
-    for place in train["record"]:
-        config = page.records[place]["config"]
+    for position in train["record"]:
+        config = page.records[position]["config"]
         steps = config.get("steps_per_epoch") or 0
         lengths.append((not steps, config["epochs"] * max(1, steps)))
     whole, count = longest = max(lengths)

@@ -59,7 +59,7 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    found = {}
+    images = {}
     with matplotlib.rc_context(_RC):
         for kind in FORMATS:
             figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
@@ -70,8 +70,8 @@ def pictures(caption: str, data: Mapping) -> dict[str, bytes]:
             metadata = dict.fromkeys(unset) | {"Description": digest(caption, data)}
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=metadata)
-            found[kind] = buffer.getvalue()
-    return found
+            images[kind] = buffer.getvalue()
+    return images
 
 
 def _plain(text: str) -> str:
@@ -175,7 +175,7 @@ def panel(
     """Returns the data of one panel.
 
     Args:
-        title, x, y: what stands above and beside it.
+        title, x, y: its title and the labels of its axes.
         log: "x", "y", "xy" or "".
         lines: {label: {"points": [[x, y, half of the interval], ...], "kind"}}; `kind` "measured"
             (the default), "reference" (black, dashed) or "theory" (no markers, the colour of
@@ -183,8 +183,8 @@ def panel(
         ticks: values marked on the x axis.
         legend: where the legend is, in Matplotlib's words.
     """
-    found = {"title": title, "x": x, "y": y, "log": log, "lines": dict(lines)}
-    return found | {"ticks": ticks, "legend": legend}
+    axes = {"title": title, "x": x, "y": y, "log": log}
+    return axes | {"lines": dict(lines), "ticks": ticks, "legend": legend}
 
 
 def _draw_panels(figure: object, caption: str, data: Mapping) -> None:
@@ -194,17 +194,17 @@ def _draw_panels(figure: object, caption: str, data: Mapping) -> None:
     rows = -(-count // columns)
     figure.set_size_inches(5.2 * columns, 4.3 * rows)
     figure.suptitle(_plain(caption), fontsize=13)
-    for index, part in enumerate(data["panels"]):
-        _draw_panel(figure.add_subplot(rows, columns, index + 1), part, f"line-{index}")
+    for index, panel in enumerate(data["panels"]):
+        _draw_panel(figure.add_subplot(rows, columns, index + 1), panel, f"line-{index}")
 
 
-def _draw_panel(axes: object, part: Mapping, ids: str) -> None:
+def _draw_panel(axes: object, panel: Mapping, ids: str) -> None:
     from matplotlib.ticker import NullLocator
 
-    kinds = {name: line.get("kind", "measured") for name, line in part["lines"].items()}
+    kinds = {name: line.get("kind", "measured") for name, line in panel["lines"].items()}
     styles = colours.styles(name for name, kind in kinds.items() if kind == "measured")
     guides = 0
-    for index, (name, line) in enumerate(part["lines"].items()):
+    for index, (name, line) in enumerate(panel["lines"].items()):
         x, y, half = zip(*line["points"], strict=True)
         style = {"color": INK, "linestyle": "--"}
         if kinds[name] == "theory":
@@ -217,13 +217,13 @@ def _draw_panel(axes: object, part: Mapping, ids: str) -> None:
         axes.plot(x, y, label=_plain(name), gid=f"{ids}-{index}", **style)
         if any(half):
             axes.errorbar(x, y, half, fmt="none", ecolor=style["color"], capsize=2.5)
-    axes.set_title(_plain(part["title"]), fontsize=12)
-    axes.set_xlabel(_plain(part["x"]), fontsize=11)
-    axes.set_ylabel(_plain(part["y"]), fontsize=11)
-    for axis in part["log"]:
+    axes.set_title(_plain(panel["title"]), fontsize=12)
+    axes.set_xlabel(_plain(panel["x"]), fontsize=11)
+    axes.set_ylabel(_plain(panel["y"]), fontsize=11)
+    for axis in panel["log"]:
         getattr(axes, f"set_{axis}scale")("log")
         _label_log(getattr(axes, f"{axis}axis"))
-    axes.set_xticks(part["ticks"], [f"{tick:,}" for tick in part["ticks"]])
+    axes.set_xticks(panel["ticks"], [f"{tick:,}" for tick in panel["ticks"]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.7)
-    axes.legend(fontsize=9, loc=part["legend"], ncols=2 if len(part["lines"]) > 6 else 1)
+    axes.legend(fontsize=9, loc=panel["legend"], ncols=2 if len(panel["lines"]) > 6 else 1)

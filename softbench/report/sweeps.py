@@ -24,55 +24,61 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     records = [record for record in records if record["status"] == "ok"]
     points = frame.points(records)
     key = next(filter(None, map(measures.on_curve, plan["columns"])), None)
-    found: dict[str, tuple[str, dict]] = {}
+    by_name: dict[str, tuple[str, dict]] = {}
     if key not in points:
-        return found
+        return by_name
     sizes: dict[str, int] = {}
-    for (group, _), own in points.dropna(subset=key).groupby(["group", "problem"]):
-        methods = _methods(records[place] for place in own["record"].unique())
+    for (group, _), group_points in points.dropna(subset=key).groupby(["group", "problem"]):
+        methods = _methods(records[i] for i in group_points["record"].unique())
         for argument, words in _NUMBERS.items():
-            rows, place = _rows(methods, argument), f"{group}-{argument}"
+            rows, file_name = _rows(methods, argument), f"{group}-{argument}"
             names = [name for line in rows.values() for name in line]
-            steps = [own.loc[own["method"] == name, "step"] for name in names]
+            steps = [group_points.loc[group_points["method"] == name, "step"] for name in names]
             common = set.intersection(*map(set, steps)) if steps else set()
-            if len(names) < max(_FEWEST, sizes.get(place, 0) + 1) or not common:
+            if len(names) < max(_FEWEST, sizes.get(file_name, 0) + 1) or not common:
                 continue
-            sizes[place] = len(names)
-            there = own[own["step"] == max(common)].groupby("method")[key].agg(list)
+            sizes[file_name] = len(names)
+            there = (
+                group_points[group_points["step"] == max(common)].groupby("method")[key].agg(list)
+            )
             data = _data(rows, there, words, measures.drawn()[key].words)
             caption = f"{group}: {data['y']} after {max(common):,} steps against {words}"
-            found[place] = (caption, data)
-    return found
+            by_name[file_name] = (caption, data)
+    return by_name
 
 
 def _methods(records: Iterable[Mapping]) -> dict[str, dict]:
-    """Returns {name: method}; a name that stands for several methods is left out."""
-    found: dict[str, list[dict]] = {}
+    """Returns {name: method}; a name of several methods is left out."""
+    by_name: dict[str, list[dict]] = {}
     for record in records:
         for name, method in record["config"]["methods"].items():
-            found.setdefault(name, []).append(method)
-    return {name: own[0] for name, own in found.items() if all(one == own[0] for one in own)}
+            by_name.setdefault(name, []).append(method)
+    return {
+        name: variants[0]
+        for name, variants in by_name.items()
+        if all(one == variants[0] for one in variants)
+    }
 
 
 def _rows(methods: Mapping[str, dict], argument: str) -> dict[str, dict[str, float]]:
-    """Returns {what the names begin with: {method: number}} of rows alike but for the argument."""
-    alike: dict[str, dict[str, float]] = {}
+    """Returns {what the names begin with: {method: number}} of rows equal but for the argument."""
+    groups: dict[str, dict[str, float]] = {}
     for name, method in methods.items():
         kwargs = method.get("kwargs", {})
         sampler = kwargs.get("sampler")
         config = sampler.get("config", {}) if isinstance(sampler, dict) else {}
         number = {**config, **kwargs}.get(argument)
         if isinstance(number, int | float):
-            own = _without(kwargs, argument)
-            own["sampler"] = sampler["class_name"] if config else sampler
-            rest = {**method, "kwargs": own, "config": _without(config, argument)}
-            alike.setdefault(json.dumps(rest, sort_keys=True), {})[name] = number
-    found: dict[str, dict[str, float]] = {}
-    for line in alike.values():
+            others = _without(kwargs, argument)
+            others["sampler"] = sampler["class_name"] if config else sampler
+            rest = {**method, "kwargs": others, "config": _without(config, argument)}
+            groups.setdefault(json.dumps(rest, sort_keys=True), {})[name] = number
+    lines: dict[str, dict[str, float]] = {}
+    for line in groups.values():
         if len(set(line.values())) > 1:
             name = _in_common(list(line))
-            found[name if name and name not in found else ", ".join(line)] = line
-    return found
+            lines[name if name and name not in lines else ", ".join(line)] = line
+    return lines
 
 
 def _without(values: Mapping, name: str) -> dict:
@@ -82,17 +88,18 @@ def _without(values: Mapping, name: str) -> dict:
 def _in_common(names: list[str]) -> str:
     """The words that names begin with, as `rff` of `rff` and `rff_nu1`."""
     words = itertools.takewhile(
-        lambda own: len(set(own)) == 1, zip(*(name.split("_") for name in names), strict=False)
+        lambda column: len(set(column)) == 1,
+        zip(*(name.split("_") for name in names), strict=False),
     )
-    return "_".join(own[0] for own in words)
+    return "_".join(column[0] for column in words)
 
 
 def _data(rows: Mapping, there: pd.Series, words: str, quality: str) -> dict:
     lines = {}
     for name, line in rows.items():
-        found = [(number, intervals.interval(there[method])) for method, number in line.items()]
-        several = all(own.count > 1 for _, own in found)
-        lines[name] = [[x, own.mean, own.half][: 2 + several] for x, own in sorted(found)]
+        points = [(number, intervals.interval(there[method])) for method, number in line.items()]
+        several = all(mean.count > 1 for _, mean in points)
+        lines[name] = [[x, mean.mean, mean.half][: 2 + several] for x, mean in sorted(points)]
     data = {"x": words, "y": f"validation {quality}", "log": "x", "lines": lines}
-    known = [REFERENCE] if REFERENCE in there else []
-    return data | {"levels": {name: intervals.interval(there[name]).mean for name in known}}
+    levels = [REFERENCE] if REFERENCE in there else []
+    return data | {"levels": {name: intervals.interval(there[name]).mean for name in levels}}

@@ -17,10 +17,10 @@ class Table(NamedTuple):
     """A titled table.
 
     Attributes:
-        title: what stands above it.
+        title: its heading.
         page: its texts, which are shown literally but for those that are `Markdown`.
         data: its numbers, one column for each quantity; None without a CSV file.
-        words: what stands between title and table, in Markdown.
+        words: text between title and table, in Markdown.
         records: links to the records of each row, in Markdown; none where rows share records.
     """
 
@@ -68,7 +68,7 @@ def _is_number(text: str) -> bool:
 
 
 class Section(NamedTuple):
-    """A part of the front page's decision table.
+    """A section of the front page's decision table.
 
     Attributes:
         answer: one sentence that its rows bear out; empty without rows.
@@ -96,16 +96,16 @@ def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
             which shows "-" where a number is missing, or a function of the columns' values. A
             column that `frame` lacks is missing in every row.
     """
-    found = {}
+    texts = {}
     for heading, what in columns.items():
         form, names = _split(what)
         rows = frame.reindex(columns=names).itertuples(index=False, name=None)
-        found[heading] = [_fill(form, row) for row in rows]
-    return pd.DataFrame(found, dtype=object)
+        texts[heading] = [_fill(form, row) for row in rows]
+    return pd.DataFrame(texts, dtype=object)
 
 
 def section(title: str, words: str, rows: list[dict], answer: str) -> Section:
-    """Returns a part of the front page: `rows` are {heading: number or text}."""
+    """Returns a section of the front page: `rows` are {heading: number or text}."""
     page = pd.DataFrame(rows, dtype=object).map(text)
     return Section(answer, words, Table(title, page))
 
@@ -181,8 +181,8 @@ def half_interval(values: Sequence[float]) -> float:
 def ordered(plan: Mapping, names: Iterable[str]) -> list[str]:
     """Returns names in the order of the config's methods, then others by name."""
     names = set(names)
-    known = [name for name in plan["methods"] if name in names]
-    return [*known, *sorted(names - set(known))]
+    listed = [name for name in plan["methods"] if name in names]
+    return [*listed, *sorted(names - set(listed))]
 
 
 def in_order(plan: Mapping, frame: pd.DataFrame, column: str = "method") -> pd.DataFrame:
@@ -201,11 +201,11 @@ def answer_from(rows: list[dict], ratios: Mapping[int, list[float]], what: str) 
     """
     if not ratios:
         return ""
-    place = ", ".join(dict.fromkeys(row["page"] for row in rows))
+    pages = ", ".join(dict.fromkeys(row["page"] for row in rows))
     below = [n for n, values in ratios.items() if min(values) <= 1]
     above = [n for n in sorted(ratios) if n > max(below, default=0)]
     if not above:
-        return f"At no n that was measured is every ratio above 1 ({place})."
+        return f"At no n that was measured is every ratio above 1 ({pages})."
     values = [value for n in above for value in ratios[n]]
     span = f"{number(min(values))} to {number(max(values))}"
-    return f"From n = {above[0]:,} on, {what.format(span)} ({place})."
+    return f"From n = {above[0]:,} on, {what.format(span)} ({pages})."

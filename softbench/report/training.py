@@ -29,13 +29,17 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
         records: records of the task, those of failed cells too.
     """
     cells, points = frame.cells(records), frame.points(records)
-    found = [*results(plan, cells), *grids.tables(plan, records)]
-    found += [*paired.tables(plan, cells), *curves(plan, points)]
-    return [*found, *reach(plan, cells, points)]
+    return [
+        *results(plan, cells),
+        *grids.tables(plan, records),
+        *paired.tables(plan, cells),
+        *curves(plan, points),
+        *reach(plan, cells, points),
+    ]
 
 
 def results(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
-    """Returns one table per data set and model: a row per method, the paper's numbers beside ours.
+    """Returns one table per data set and model: a row per method, the paper's numbers next to ours.
 
     Args:
         plan: the content of `experiment.json`.
@@ -43,32 +47,34 @@ def results(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
     """
     paper = [[*name.rsplit("-", 1), numbers] for name, numbers in plan["paper"].items()]
     return [
-        _results(plan, own, cells[cells["group"] == own], {m: n for g, m, n in paper if g == own})
-        for own in dict.fromkeys([*cells["group"], *(group for group, *_ in paper)])
+        _results(
+            plan, group, cells[cells["group"] == group], {m: n for g, m, n in paper if g == group}
+        )
+        for group in dict.fromkeys([*cells["group"], *(group for group, *_ in paper)])
     ]
 
 
 def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> Table:
     columns = {name: measures.columns(name) for name in plan["columns"]}
-    measured = list(dict.fromkeys(part for parts in columns.values() for part in parts))
+    measured = list(dict.fromkeys(column for names in columns.values() for column in names))
     missing = [{"method": name} for name in paper if name not in set(cells["method"])]
     data = pd.concat([cells.sort_values("cell", kind="stable"), pd.DataFrame(missing)])
     data = data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"])))
     data = in_order(plan, data.fillna({"status": "not run", "backend": "-", "variant": ""}))
     data[measured] = data[measured].where(data["status"] == "ok")
     elsewhere, machines = _elsewhere(data)
-    costs = [part for name in columns if measures.of_machine(name) for part in columns[name]]
+    costs = [column for name in columns if measures.of_machine(name) for column in columns[name]]
     data[costs] = data[costs].mask(elsewhere)
     shown = {}  # {heading: column}
     for name, (first, *_) in columns.items():
         shown[name] = first
-        known = data["method"].map(lambda method, name=name: paper.get(method, {}).get(name))
-        if known.notna().any():
+        published = data["method"].map(lambda method, name=name: paper.get(method, {}).get(name))
+        if published.notna().any():
             shown[f"{name} (paper)"] = f"{name}_paper"
-            data[f"{name}_paper"] = known
+            data[f"{name}_paper"] = published
             if name != "epochs":
                 shown[f"{name} / paper"] = f"{name}_over_paper"
-                data[f"{name}_over_paper"] = (data[first] / known).where(_as_long(data, paper))
+                data[f"{name}_over_paper"] = (data[first] / published).where(_as_long(data, paper))
     data = pd.concat([data, *(_bound(cells, shown, *row) for row in _BOUNDS.items())])
     groups = [rows for _, rows in data.groupby(_ROW, sort=False)]
     equal = cells.loc[cells["status"] == "ok", ["epochs", "budget", "cut"]]
@@ -78,9 +84,9 @@ def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> 
     several = max(counts, default=0) > 1
     page |= {"seeds": list(map(intervals.seeds, counts))} if several else {}
     for name, column in shown.items():
-        found = _column(groups, name, column, equal)
+        values = _column(groups, name, column, equal)
         states = map(_state, groups) if name in columns else [""] * len(groups)
-        page[name] = [state or value for state, value in zip(states, found, strict=True)]
+        page[name] = [state or value for state, value in zip(states, values, strict=True)]
     kept = ["method", "backend", "seed", "status", *measured, *shown.values()]
     data = data[list(dict.fromkeys([*kept, "cell", "variant"]))]
     data = (_with_intervals(data, measured) if several else data).drop(columns="variant")
@@ -94,22 +100,22 @@ def _elsewhere(data: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     """Which records' times and memory a table leaves out, and sentences that say so.
 
     Where seeds of one row are of several machines, these columns are of the one that ran
-    most rows without other programs beside them, else of the one with most rows, then records.
+    most rows without other programs running, else of the one with most rows, then records.
     """
-    found, words = pd.Series(False, data.index), []
+    left_out, words = pd.Series(False, data.index), []
     done = data[data["status"] == "ok"]
     kind = done["machine"].map(lambda machine: json.loads(machine)[0].get("kind"))
-    for _, own in done.groupby([done["backend"], kind], dropna=False):
-        if own.groupby(_ROW)["machine"].nunique().max() > 1:
-            rows = own.groupby("machine")["variant"].nunique()
-            alone = own[own["alone"].astype(bool)].groupby("machine")["variant"].nunique()
+    for _, runs in done.groupby([done["backend"], kind], dropna=False):
+        if runs.groupby(_ROW)["machine"].nunique().max() > 1:
+            rows = runs.groupby("machine")["variant"].nunique()
+            alone = runs[runs["alone"].astype(bool)].groupby("machine")["variant"].nunique()
             most = pd.DataFrame(
-                {"alone": alone, "rows": rows, "records": own["machine"].value_counts()}
+                {"alone": alone, "rows": rows, "records": runs["machine"].value_counts()}
             )
             machine = most.fillna(0).sort_values([*most], kind="stable").index[-1]
-            found |= data.index.isin(own.index[own["machine"] != machine])
+            left_out |= data.index.isin(runs.index[runs["machine"] != machine])
             words.append(_MACHINE.format(_described(machine)))
-    return found, words
+    return left_out, words
 
 
 def _described(machine: str) -> str:
@@ -132,14 +138,16 @@ def _column(groups: list, name: str, column: str, equal: bool) -> list[str]:
     """The texts of one column; of quality the best is marked, where all rows trained as long."""
     if name == "epochs" or name.endswith("(paper)"):  # the same for all seeds of a row
         return [text(rows[column].max()) for rows in groups]
-    found = [interval(rows[column]) for rows in groups]
+    values = [interval(rows[column]) for rows in groups]
     if not equal or name != column or measures.on_curve(name) is None:
-        return list(map(str, found))
+        return list(map(str, values))
     nothing = interval([])
     ours = [rows["method"].iloc[0] not in _BOUNDS.values() for rows in groups]
-    kept = [value if own else nothing for value, own in zip(found, ours, strict=True)]
+    kept = [value if is_ours else nothing for value, is_ours in zip(values, ours, strict=True)]
     shown = intervals.marked(kept, measures.lower_is_better(name))
-    return [best if own else str(v) for best, own, v in zip(shown, ours, found, strict=True)]
+    return [
+        best if is_ours else str(v) for best, is_ours, v in zip(shown, ours, values, strict=True)
+    ]
 
 
 def _state(rows: pd.DataFrame) -> str:
@@ -148,7 +156,7 @@ def _state(rows: pd.DataFrame) -> str:
 
 
 def _words(several: bool, counts: Iterable[int]) -> str:
-    """What stands above a table about its seeds."""
+    """The text above a table about its seeds."""
     if several:
         return intervals.SEVERAL
     return intervals.ALONE if any(counts) else ""
@@ -178,8 +186,8 @@ def _bound(cells: pd.DataFrame, shown: Mapping, field: str, row: str) -> pd.Data
     The most frequent classes as the answer to every input; the distribution that generated data
     were drawn from.
     """
-    known = {f"{field}.{name}": name for name in shown}
-    scores = cells.filter(known, axis="columns").dropna(how="all").head(1).rename(columns=known)
+    renamed = {f"{field}.{name}": name for name in shown}
+    scores = cells.filter(renamed, axis="columns").dropna(how="all").head(1).rename(columns=renamed)
     return scores.assign(**dict.fromkeys(_ROW, row), backend="-", status="ok")
 
 
@@ -188,22 +196,22 @@ def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
 
     One table per data set and model with more than one point and whose page shows the validation
     perplexity: after each epoch, so that equal epochs can be compared, and at the end of a budget
-    of seconds; or, where a budget was cut into equal parts, after each of these. With a budget, the
-    lowest value and the seconds until it beside it.
+    of seconds; or, where a budget was cut into equal intervals, after each of these. With a budget,
+    also the lowest value and the seconds until it.
     """
     score = "valid_perplexity"
     if score not in plan["columns"] or score not in points:
         return []
-    found = []
-    for group, own in points[points["method"].isin(plan["methods"])].groupby("group", sort=False):
-        own = in_order(plan, own)
-        marks = _marks(own)
+    tables = []
+    for group, runs in points[points["method"].isin(plan["methods"])].groupby("group", sort=False):
+        runs = in_order(plan, runs)
+        marks = _marks(runs)
         heads = sorted(set(zip(marks["unit"], marks["at"], strict=True)))
         if len(heads) < 2:
             continue
-        rows = own.drop_duplicates(_ROW).set_index(_ROW)["backend"]
+        rows = runs.drop_duplicates(_ROW).set_index(_ROW)["backend"]
         page = rows.to_frame()
-        counts = own.groupby(_ROW)["seed"].nunique().reindex(page.index)
+        counts = runs.groupby(_ROW)["seed"].nunique().reindex(page.index)
         if several := counts.max() > 1:
             page["seeds"] = counts.map(intervals.seeds)
         for unit, n in heads:
@@ -211,36 +219,36 @@ def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
             name = f"epoch {n:.0f}" if unit == "epoch" else f"{n:,.0f} s"
             page[name] = intervals.marked(_by_row(at, score, page.index), lower=True)
         if heads[-1][0] == "seconds":
-            lowest = own.loc[own.dropna(subset=score).groupby("record")[score].idxmin()]
+            lowest = runs.loc[runs.dropna(subset=score).groupby("record")[score].idxmin()]
             page["lowest"] = intervals.marked(_by_row(lowest, score, page.index), lower=True)
             page["after, s"] = list(map(str, _by_row(lowest, "seconds", page.index)))
         page = page.droplevel("variant").reset_index()
         when = "epoch" if heads[0][0] == "epoch" else "part of the time"
-        data = own[["method", "backend", "seed", "epoch", "step", "seconds", score]]
+        data = runs[["method", "backend", "seed", "epoch", "step", "seconds", score]]
         title = f"{group}: validation perplexity after each {when}"
-        found.append(Table(title, page, data, _words(several, counts)))
-    return found
+        tables.append(Table(title, page, data, _words(several, counts)))
+    return tables
 
 
 def _by_row(data: pd.DataFrame, column: str, rows: pd.Index) -> list[Interval]:
-    found = data.groupby(_ROW)[column].agg(list).reindex(rows)
-    return [interval(values if isinstance(values, list) else []) for values in found]
+    per_row = data.groupby(_ROW)[column].agg(list).reindex(rows)
+    return [interval(values if isinstance(values, list) else []) for values in per_row]
 
 
 def _marks(points: pd.DataFrame) -> pd.DataFrame:
-    """The points at the ends of epochs or of parts of a budget: `at` this number or second."""
-    budget, parts = points["budget"], points["epochs"]
+    """The points at the ends of epochs or of intervals of a budget: `at` this number or second."""
+    budget, epochs = points["budget"], points["epochs"]
     count = points["point"] + 1
     whole = points["step"] == count * points["steps_per_epoch"]
     last = ~points["record"].duplicated(keep="last") & (points["seconds"] >= budget)
-    open_end = (budget > 0) & (parts == 0)
+    open_end = (budget > 0) & (epochs == 0)
     after_epoch = points.assign(unit="epoch", at=count)
-    after_part = points.assign(unit="seconds", at=(budget * points["epoch"] / parts).round())
+    after_interval = points.assign(unit="seconds", at=(budget * points["epoch"] / epochs).round())
     at_the_end = points.assign(unit="seconds", at=budget.round())
     return pd.concat(
         [
             after_epoch[(budget == 0) | (open_end & whole)],
-            after_part[(budget > 0) & (parts > 0)],
+            after_interval[(budget > 0) & (epochs > 0)],
             at_the_end[open_end & last],
         ]
     )
@@ -254,18 +262,18 @@ def reach(plan: Mapping, cells: pd.DataFrame, points: pd.DataFrame) -> list[Tabl
             value of a measure of learning curves that a method ends with.
         cells, points: of all records.
     """
-    goal, found = plan.get("reach") or {}, []
+    goal, tables = plan.get("reach") or {}, []
     if not goal:
         return []
     name = measures.name(goal["metric"])
     tree = cells.set_index("record")["tree_s"]
     points = points[points["status"] == "ok"]
-    for place, own in points.groupby(["group", "backend", "budget", "seed"]):
-        end = own[own["method"] == goal["method"]].tail(1)
+    for key, runs in points.groupby(["group", "backend", "budget", "seed"]):
+        end = runs[runs["method"] == goal["method"]].tail(1)
         if end.empty:
             continue
         target, seconds = end[goal["metric"]].item(), end["seconds"].item()
-        curves = in_order(plan, own).groupby("record", sort=False)
+        curves = in_order(plan, runs).groupby("record", sort=False)
         data = pd.DataFrame([_way(curve, goal["metric"], target) for _, curve in curves])
         data["tree_s"] = data["record"].map(tree)
         data["share"] = data["reached_s"] / seconds
@@ -279,11 +287,11 @@ def reach(plan: Mapping, cells: pd.DataFrame, points: pd.DataFrame) -> list[Tabl
             f"s to {number(target)}": (lambda s: "not" if pd.isna(s) else number(s), "reached_s"),
             f"of {number(seconds)} s": ("{:.2f}", "share"),
         }
-        group, backend, _, seed = place
+        group, backend, _, seed = key
         title = f"{group}: seconds to the validation {name} that {goal['method']} ends with"
         title += f", {backend}" + (f", seed {seed}" if seed else "")
-        found.append(table(title, data, columns))
-    return found
+        tables.append(table(title, data, columns))
+    return tables
 
 
 def _way(curve: pd.DataFrame, metric: str, target: float) -> dict:

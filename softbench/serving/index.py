@@ -21,7 +21,7 @@ ABOVE = 2.0  # standard deviations of a cell's scores, by which its best class m
 class Index(keras.layers.Layer):
     """Cells of similar classes, by k-means of the vectors of `head.index_vectors()`.
 
-    Cells are small where rows are far apart and large where they are alike (rows that were hardly
+    Cells are small where rows are far apart and large where they are similar (rows that were hardly
     trained), so that every mean tells about as much of its classes. Cells are ranked by the score
     of their mean, biases included, and two standard deviations of their classes' scores for a query
     in no particular direction: one (B, d) x (d, C) product. The classes of the best cells are the
@@ -72,33 +72,33 @@ class Index(keras.layers.Layer):
         scale = np.ones(vectors.shape[1], "float32")
         if self.has_bias:
             scale[-1] = _bias_scale(head.table, vectors.shape[1] - 1)
-        found = cells(vectors * scale, num_cells or math.ceil(self.units / CLASSES), seed)
-        means = found.means / scale
+        clusters = cells(vectors * scale, num_cells or math.ceil(self.units / CLASSES), seed)
+        means = clusters.means / scale
         self.means = add_constant(self, "means", means)
-        self.spread = add_constant(self, "spread", _spread(vectors, means, found))
-        self.edges = add_constant(self, "edges", found.edges)
-        self.order = add_constant(self, "order", found.order)
-        self.usual = max(1, int(np.median(np.diff(found.edges))))
+        self.spread = add_constant(self, "spread", _spread(vectors, means, clusters))
+        self.edges = add_constant(self, "edges", clusters.edges)
+        self.order = add_constant(self, "order", clusters.order)
+        self.usual = max(1, int(np.median(np.diff(clusters.edges))))
         self.built = True
 
     def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
-        """M = `size` classes of the best cells for hidden (B, d), k of them known for certain."""
+        """M = `size` classes of the best cells for hidden (B, d), k of them for certain."""
         query = retrieval.queries(table, hidden, self.has_bias)
         length = ops.sqrt(ops.sum(ops.square(query), axis=-1, keepdims=True))
         scores = matmul_transposed(query, read(self.means)) + ABOVE * length * read(self.spread)
         return search.candidates(scores, read(self.edges), read(self.order), size, k, self.usual)
 
 
-def _spread(vectors: np.ndarray, means: np.ndarray, found: Cells) -> np.ndarray:
+def _spread(vectors: np.ndarray, means: np.ndarray, clusters: Cells) -> np.ndarray:
     """The standard deviation of an entry of the vectors (n, d) of each cell: float32 (C,)."""
-    sizes = np.diff(found.edges)
-    own = np.repeat(np.arange(len(sizes)), sizes)
-    away = np.square(vectors[found.order] - means[own]).mean(-1)
-    return np.sqrt(np.bincount(own, away) / sizes).astype("float32")
+    sizes = np.diff(clusters.edges)
+    cell = np.repeat(np.arange(len(sizes)), sizes)
+    away = np.square(vectors[clusters.order] - means[cell]).mean(-1)
+    return np.sqrt(np.bincount(cell, away) / sizes).astype("float32")
 
 
 def _bias_scale(table: Any, width: int) -> float:
-    """What biases are multiplied with in the k-means of [row, bias]: it weighs all entries alike.
+    """What biases are multiplied with in the k-means of [row, bias]: it weighs all entries equally.
 
     An error of the bias is one of the score; an error of another entry is multiplied with one of
     the query, of 1 / (sqrt(d) temperature) if vectors are normalised, else about 1 / temperature.

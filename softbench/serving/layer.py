@@ -11,7 +11,7 @@ from softbench.heads import retrieval
 class TopK(keras.layers.Layer):
     """The k best classes as a layer: hidden (..., d) -> {"scores": (..., k), "ids": (..., k)}.
 
-    For the model that is exported; see `softbench.serving`. It has no config of its own (a `.keras`
+    For the model that is exported; see `softbench.serving`. It has no config (a `.keras`
     file holds the model it is made from), and no weights but those of the head and of the index.
 
     Args:

@@ -10,9 +10,9 @@ SIZES = tuple(("ptb_nce", f"ptb-lstm_{size}") for size in ("small", "medium", "l
 
 def _kl(left: str, right: str, n: int = 64_000) -> Numbers:
     """KL(truth || estimate) with 200 inputs; a side is `method.K`."""
-    place = f"nce_simulation dataset=n_and_k inputs.200.kl.{n}"
+    prefix = f"nce_simulation dataset=n_and_k inputs.200.kl.{n}"
     words = f"KL of {left.replace('.', ', K = ')} / {_plain(right)}, n = {n:,}"
-    return Numbers(words, f"{place}.{left}", f"{place}.{right}")
+    return Numbers(words, f"{prefix}.{left}", f"{prefix}.{right}")
 
 
 def _plain(side: str) -> str:
@@ -21,23 +21,23 @@ def _plain(side: str) -> str:
 
 def _inputs(what: str, words: str) -> Numbers:
     """A KL with 400 inputs over that with 100, n = 16,000, K = 32."""
-    place = "nce_simulation dataset=inputs inputs"
-    return Numbers(f"{words}, 400 / 100 inputs", f"{place}.400.{what}", f"{place}.100.{what}")
+    prefix = "nce_simulation dataset=inputs inputs"
+    return Numbers(f"{words}, 400 / 100 inputs", f"{prefix}.400.{what}", f"{prefix}.100.{what}")
 
 
 def _without(inputs: int) -> Numbers:
-    place = f"nce_simulation dataset=inputs inputs.{inputs}.kl.16000"
+    prefix = f"nce_simulation dataset=inputs inputs.{inputs}.kl.16000"
     return Numbers(
         f"KL of binary NCE without / with b_x, {inputs} inputs",
-        f"{place}.binary_without_b_x.32",
-        f"{place}.binary.32",
+        f"{prefix}.binary_without_b_x.32",
+        f"{prefix}.binary.32",
     )
 
 
 def _counterexample(method: str, truth: float, words: str) -> tuple[Part, ...]:
-    place = "nce_efficiency dataset=counterexample ratios.100000"
+    prefix = "nce_efficiency dataset=counterexample ratios.100000"
     return tuple(
-        Part(Numbers(f"{method}, K = {K} / ({words})", f"{place}.{method}.{K}", truth), 0.97, 1.03)
+        Part(Numbers(f"{method}, K = {K} / ({words})", f"{prefix}.{method}.{K}", truth), 0.97, 1.03)
         for K in (1, 5, 25)
     )
 
@@ -82,16 +82,16 @@ def _as_k_grows(method: str) -> tuple[Claim, ...]:
 
 
 def _more_data() -> Numbers:
-    place = "nce_simulation dataset=n_and_k inputs.200.kl"
-    few, many = (f"{place}.{n}.ranking.4 / {place}.{n}.ranking.32" for n in (4_000, 64_000))
+    prefix = "nce_simulation dataset=n_and_k inputs.200.kl"
+    few, many = (f"{prefix}.{n}.ranking.4 / {prefix}.{n}.ranking.32" for n in (4_000, 64_000))
     words = "KL of ranking, K = 4 over K = 32, at n = 64,000 / at n = 4,000"
     return Numbers(words, many, few)
 
 
 def _distance(model: str) -> Numbers:
-    place = f"nce_efficiency dataset={model} measured.ranking"
+    prefix = f"nce_efficiency dataset={model} measured.ranking"
     words = f"n (estimate - mle)^2 / d of ranking, K = 64 / 1, {model}"
-    return Numbers(words, f"{place}.64.distance", f"{place}.1.distance")
+    return Numbers(words, f"{prefix}.64.distance", f"{prefix}.1.distance")
 
 
 def _over_fisher(model: str) -> Numbers:

@@ -1,4 +1,4 @@
-"""Claims of Bamler & Mandt 2020 and of Stratos, and our own beside them."""
+"""Claims of Bamler & Mandt 2020 and of Stratos, and ours."""
 
 import math
 
@@ -31,11 +31,11 @@ BY_TIME = {
 
 def _signal(problem: str, noise: str) -> Numbers:
     """1 / SNR with noise like the data over that with another, by the formula."""
-    place = f"signal_to_noise dataset={problem} noise"
+    prefix = f"signal_to_noise dataset={problem} noise"
     return Numbers(
         f"noise over signal, the data / {noise}, {problem}",
-        f"{place}.data.negatives.1.closed_form",
-        f"{place}.{noise}.negatives.1.closed_form",
+        f"{prefix}.data.negatives.1.closed_form",
+        f"{prefix}.{noise}.negatives.1.closed_form",
         exact=True,
     )
 
@@ -187,17 +187,17 @@ def _codebook_bias(other: str) -> Numbers:
 
 
 def _codebook_time(other: str, backend: str) -> Times:
-    place = f"wall_time dataset=random500000codebook,model=b10_m10,backend={backend} wall_time"
+    prefix = f"wall_time dataset=random500000codebook,model=b10_m10,backend={backend} wall_time"
     words = f"`codebook` / `{other}`, {backend}"
-    return Times(words, f"{place}.codebook.loss.step_ms", f"{place}.{other}.loss.step_ms")
+    return Times(words, f"{prefix}.codebook.loss.step_ms", f"{prefix}.{other}.loss.step_ms")
 
 
-def _trained_beside(data: str, model: str) -> Numbers:
-    place = f"what_ranks dataset={data},model={model} samplers"
+def _codebook_perplexity(data: str, model: str) -> Numbers:
+    prefix = f"what_ranks dataset={data},model={model} samplers"
     return Numbers(
         f"perplexity of `codebook_16x64` / `unigram_16x64`, {model}",
-        f"{place}.codebook_16x64.valid_perplexity",
-        f"{place}.unigram_16x64.valid_perplexity",
+        f"{prefix}.codebook_16x64.valid_perplexity",
+        f"{prefix}.unigram_16x64.valid_perplexity",
     )
 
 
@@ -221,7 +221,7 @@ OURS = (
         "ours",
         "Codebook draws train better than as many unigram draws for each of 16 groups.",
         tuple(
-            Part(_trained_beside(data, f"{model}-{optimizer}"), high=1)
+            Part(_codebook_perplexity(data, f"{model}-{optimizer}"), high=1)
             for data, model in (("language", "lstm"), ("xmc", "bag"))
             for optimizer in ("adagrad", "adam", "sgd")
         ),

@@ -1,4 +1,4 @@
-"""Ratios of numbers of records, with what is known of their error. Needs no Keras."""
+"""Ratios of numbers of records, with their errors. Needs no Keras."""
 
 import functools
 import math
@@ -15,13 +15,13 @@ from softbench.report.tables import number
 class Records:
     """Records of experiments by the name of their folders, none where there is no such folder."""
 
-    def __init__(self, known: Mapping[str, list[dict]]) -> None:
-        self._known = known
+    def __init__(self, by_experiment: Mapping[str, list[dict]]) -> None:
+        self._by_experiment = by_experiment
         self.points = functools.cache(self._points)
 
     def of(self, experiment: str) -> list[dict]:
         """Returns the records of an experiment."""
-        return self._known.get(experiment, [])
+        return self._by_experiment.get(experiment, [])
 
     def _points(self, experiment: str) -> pd.DataFrame:
         points = frame.points(self.of(experiment))
@@ -57,8 +57,8 @@ class Ratio(NamedTuple):
             return self.missing
         low, high = self.ends()
         half = number(float(f"{(high - low) / 2:.2g}"))
-        known = f" ± {half}" if 0 < self.error < math.inf else ""
-        return f"{number(self.value)}{known}, {self.of}"
+        margin = f" ± {half}" if 0 < self.error < math.inf else ""
+        return f"{number(self.value)}{margin}, {self.of}"
 
 
 class Source(Protocol):
@@ -88,23 +88,23 @@ def over_seeds(values: Iterable[float], after: str = "") -> Ratio:
         return none("no seed in common")
     if any(map(pd.isna, values)):
         return none("a value is missing (NaN)")
-    found, where = intervals.interval(values), f", {after}" if after else ""
-    if found.count < 2:
-        return Ratio(found.mean, of=f"single seed{where}")
-    freedom = found.count - 1
-    error = found.half / float(stats.t.ppf(0.975, freedom))
-    return Ratio(found.mean, error, freedom, f"{found.count} seeds{where}")
+    interval, where = intervals.interval(values), f", {after}" if after else ""
+    if interval.count < 2:
+        return Ratio(interval.mean, of=f"single seed{where}")
+    freedom = interval.count - 1
+    error = interval.half / float(stats.t.ppf(0.975, freedom))
+    return Ratio(interval.mean, error, freedom, f"{interval.count} seeds{where}")
 
 
 class Numbers(NamedTuple):
-    """Numbers at places in records, as `softbench.report.numbers` names them.
+    """Numbers at paths in records, as `softbench.report.numbers` names them.
 
     Attributes:
         words: what is divided by what.
         left: an address, or `address / address`.
         right: the same, or a constant.
-        error: key of the standard error beside the numbers, for records of a single seed. Those
-            whose own key is not that of the left are taken for calculated.
+        error: key of the standard error next to the numbers, for records of a single seed. Those
+            whose last key is not that of the left are taken for calculated.
         exact: whether they are calculated, and not measured or drawn.
     """
 
@@ -130,15 +130,15 @@ class Numbers(NamedTuple):
             right = dict.fromkeys(left, self.right)
             if isinstance(self.right, str):
                 right = self._values(self.right, records)
-            found = over_seeds(left[seed] / right[seed] for seed in left if seed in right)
-            if found.missing or found.freedom < math.inf:
-                return found
+            ratio = over_seeds(left[seed] / right[seed] for seed in left if seed in right)
+            if ratio.missing or ratio.freedom < math.inf:
+                return ratio
             if self.exact:
-                return Ratio(found.value, 0.0, of="exact")
+                return Ratio(ratio.value, 0.0, of="exact")
             if self.error:
-                error = abs(found.value) * self._relative(records)
-                return Ratio(found.value, error, of="by the standard error of the record")
-            return found
+                error = abs(ratio.value) * self._relative(records)
+                return Ratio(ratio.value, error, of="by the standard error of the record")
+            return ratio
         except (LookupError, TypeError, ZeroDivisionError) as error:
             return none(f"no such number ({error})")
 
@@ -152,11 +152,11 @@ class Numbers(NamedTuple):
         """The standard error of the ratio, as a fraction of it."""
         total, key = 0.0, self.left.rpartition(".")[2]
         for address in self._addresses():
-            place, _, own = address.rpartition(".")
-            if own != key:
+            prefix, _, last = address.rpartition(".")
+            if last != key:
                 continue  # calculated
             (value,) = numbers.values(address, records.of).values()
-            (error,) = numbers.values(f"{place}.{self.error}", records.of).values()
+            (error,) = numbers.values(f"{prefix}.{self.error}", records.of).values()
             total += (error / value) ** 2
         return math.sqrt(total)
 
@@ -184,8 +184,8 @@ class Times(NamedTuple):
             value, relative = 1.0, 0.0
             for side, power in ((self.left, 1), (self.right, -1)):
                 median, low, high = (
-                    next(iter(numbers.values(f"{side}.{part}", records.of).values()))
-                    for part in ("median", "p20", "p80")
+                    next(iter(numbers.values(f"{side}.{key}", records.of).values()))
+                    for key in ("median", "p20", "p80")
                 )
                 value *= median**power
                 relative += ((high - low) / 2 / median) ** 2

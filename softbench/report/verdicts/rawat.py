@@ -12,12 +12,12 @@ BACKENDS = ("jax", "tensorflow")
 
 def _error(features: int, tau: str, target: str) -> Numbers:
     """The error of RFF over that of the best quadratic, which is fitted to exp(tau o)."""
-    place = "kernel_mse backend=tensorflow errors"
+    prefix = "kernel_mse backend=tensorflow errors"
     scored = "on the Gaussian kernel" if target == "gaussian" else "on the same target"
     return Numbers(
         f"error of RFF, D = {features:,}, {scored} / of the best quadratic, tau = {tau}",
-        f"{place}.rff_D{features}.{tau}.{target}",
-        f"{place}.quadratic.{tau}.mse",
+        f"{prefix}.rff_D{features}.{tau}.{target}",
+        f"{prefix}.quadratic.{tau}.mse",
     )
 
 

@@ -44,7 +44,7 @@ class Trained(NamedTuple):
 
 
 class Sooner(NamedTuple):
-    """Seconds until a row has the best value of another one, over the other one's own.
+    """Seconds until a row has the best value of another one, over those of the other one.
 
     Not the value that the other one ends with: a row that overfits passes that long before its best
     one. A row that does not come to the value counts with all its seconds.
@@ -84,24 +84,24 @@ def _longest(source: Trained | Sooner, records: Records, compare: Callable) -> R
     if lacking or source.metric not in points:
         what = ", ".join(f"`{name}`" for name in lacking) or source.metric
         return none(f"no result of {what} on {source.experiment}")
-    found = []
-    for _, own in points.groupby("problem", sort=False):
-        timed = compare is _seconds or own["budget"].iloc[0] > 0
-        left, right = (_curves(own, name, timed) for name in (source.left, source.right))
+    candidates = []
+    for _, curves in points.groupby("problem", sort=False):
+        timed = compare is _seconds or curves["budget"].iloc[0] > 0
+        left, right = (_curves(curves, name, timed) for name in (source.left, source.right))
         pairs = {key[0]: (left[key], right[key]) for key in left if key in right}
         if pairs:
             steps, values, after = compare(list(pairs.values()), source.metric)
-            found.append((len(pairs), steps, values, after))
-    if not found:
+            candidates.append((len(pairs), steps, values, after))
+    if not candidates:
         return none(f"`{source.left}` and `{source.right}` have no setting and seed in common")
-    _, _, values, after = max(found, key=lambda item: item[:2])
+    _, _, values, after = max(candidates, key=lambda item: item[:2])
     return over_seeds(values, after)
 
 
 def _curves(points: pd.DataFrame, method: str, timed: bool) -> dict[tuple, pd.DataFrame]:
     """{(seed, machine if timed): the longest learning curve} of a method, the longest last."""
-    own = points[points["method"] == method]
-    curves = sorted((curve for _, curve in own.groupby("record")), key=len)
+    rows = points[points["method"] == method]
+    curves = sorted((curve for _, curve in rows.groupby("record")), key=len)
     return {(c["seed"].iloc[0], c["machine"].iloc[0] if timed else ""): c for c in curves}
 
 
@@ -112,9 +112,9 @@ def _at_common_point(pairs: list, metric: str) -> tuple[int, list[float], str]:
         best = "min" if measures.lower_is_better(metric) else "max"
         ratios = [left[metric].agg(best) / right[metric].agg(best) for left, right in pairs]
         return int(budget), ratios, f"best within {budget:,.0f} s"
-    place = min(len(curve) for pair in pairs for curve in pair) - 1
-    steps = int(pairs[0][0]["step"].iloc[place])
-    ratios = [left[metric].iloc[place] / right[metric].iloc[place] for left, right in pairs]
+    index = min(len(curve) for pair in pairs for curve in pair) - 1
+    steps = int(pairs[0][0]["step"].iloc[index])
+    ratios = [left[metric].iloc[index] / right[metric].iloc[index] for left, right in pairs]
     return steps, ratios, f"after {steps:,} steps"
 
 
@@ -125,6 +125,6 @@ def _seconds(pairs: list, metric: str) -> tuple[int, list[float], str]:
         goal = right[metric].max()
         reached = left["seconds"][left[metric] >= goal]
         missed += reached.empty
-        own = left["seconds"].iloc[-1] if reached.empty else reached.iloc[0]
-        ratios.append(own / right["seconds"][right[metric] >= goal].min())
+        elapsed = left["seconds"].iloc[-1] if reached.empty else reached.iloc[0]
+        ratios.append(elapsed / right["seconds"][right[metric] >= goal].min())
     return 0, ratios, f"not reached by {missed} of {len(pairs)}" if missed else ""
