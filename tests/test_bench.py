@@ -385,6 +385,7 @@ def test_rounds_are_in_random_order():
     assert len(rounds) > 3 and all(sorted(order) == list("abc") for order in rounds)
 
 
+@pytest.mark.thorough
 def test_step_time_task_measures_every_method_on_one_process(tmp_path):
     methods = "--config.methods=rows_uniform_shared,full,peer_tf"
     (record,) = smoke("scaling", tmp_path, methods)

@@ -6,7 +6,14 @@ import math
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, assert_drawn_from, codebook_reference, compiled, to_numpy
+from conftest import (
+    BACKEND,
+    assert_drawn_from,
+    codebook_reference,
+    compiled,
+    thorough_but,
+    to_numpy,
+)
 from keras import ops
 
 from softbench import ClassTable, RowAdagrad, SampledSoftmax, samplers
@@ -67,7 +74,7 @@ def assert_conforms(sampler, table, scale=1.0, rtol=2e-4):
             assert not np.any(ids == labels[:, None])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thorough_but(CASES, "product, normalised", "single, exact"))
 def test_distribution(case):
     sampler, table = make(*CASES[case])
     assert_conforms(sampler, table)
@@ -75,7 +82,7 @@ def test_distribution(case):
         assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
 
 
-@pytest.mark.parametrize("rows", ["zero", "equal", "three"])
+@pytest.mark.parametrize("rows", thorough_but(["zero", "equal", "three"], "three"))
 def test_classes_that_are_alike(rows):
     """Fewer distinct rows than codewords."""
     rng = np.random.default_rng(0)
@@ -83,7 +90,7 @@ def test_classes_that_are_alike(rows):
     assert_conforms(*make({}, {"normalize": rows == "zero"}, few[rng.integers(len(few), size=N)]))
 
 
-@pytest.mark.parametrize("scale", [1e2, 1e4])
+@pytest.mark.parametrize("scale", thorough_but([1e2, 1e4], 1e4))
 def test_extreme_scores(scale):
     """The best of either codebook may meet in an empty cell: masses are kept above zero."""
     sampler, table = make({"num_codewords": 30}, {})
@@ -280,7 +287,7 @@ def test_all_classes_have_their_turn_in_refresh_every_steps():
         assert not np.array_equal(to_numpy(sampler.cells.cell), before)
 
 
-@pytest.mark.parametrize("touched", [3, 4, 10])
+@pytest.mark.parametrize("touched", thorough_but([3, 4, 10], 4))
 def test_followed_rows_stand_for_all_touched_ones(monkeypatch, touched):
     """Each by its weight, on average over the steps; the heaviest in every step."""
     monkeypatch.setattr(follow, "FOLLOWED", 4)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import BACKEND, compiled, set_small_top, to_numpy
+from conftest import BACKEND, compiled, set_small_top, thorough_but, to_numpy
 from test_samplers import CASES, D, batch, make
 
 from softbench import RowAdagrad, SampledSoftmax
@@ -28,6 +28,8 @@ N, M = 33, 5
 TOLERANCE = 1e-3
 # The first variant of each sampler, and one of each other way of drawing.
 OTHERS = ("unigram-shared", "unigram-unique", "rff-shared", "exp-shared", "adversarial-shared")
+QUICK = ("adversarial-per_example", "codebook-per_example", "exp-per_example", "in_batch-counts")
+QUICK += ("rff-per_example", "unigram-unique", "unigram-per_example")
 STREAMS = [*(f"{name}-{next(iter(CASES.get(name, {'': 0})))}" for name in REGISTRY), *OTHERS]
 
 
@@ -57,7 +59,7 @@ def known():
 
 
 @pytest.mark.usefixtures("small_top")
-@pytest.mark.parametrize("case", STREAMS)
+@pytest.mark.parametrize("case", thorough_but(STREAMS, *QUICK))
 def test_random_streams_stay(case):
     assert case in known()[BACKEND], f"no fingerprint of {case}: make it with {COMMAND}"
     expected, found = known()[BACKEND][case], fingerprint(case)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, to_numpy
+from conftest import BACKEND, compiled, thorough_but, to_numpy
 from head_zoo import D, N, built, data, models, tables
 from keras import ops
 
@@ -53,7 +53,7 @@ def warm(name):
     return head
 
 
-@pytest.mark.parametrize("name", list(ROW_HEADS))
+@pytest.mark.parametrize("name", thorough_but(ROW_HEADS, "per example", "hierarchical"))
 def test_a_label_out_of_range_updates_no_row_in_a_compiled_step(name):
     """A batch of one good example and three bad: what moves is what the good one alone moves."""
     heads = [warm(name) for _ in range(2)]

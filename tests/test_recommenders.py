@@ -122,7 +122,9 @@ def fitted(problem, **options):
     return model
 
 
-@pytest.mark.parametrize("model", [SASREC, FACTORS])
+@pytest.mark.parametrize(
+    "model", [pytest.param(SASREC, marks=pytest.mark.thorough), FACTORS], ids=["sasrec", "factors"]
+)
 def test_evaluation_equals_brute_force(model, monkeypatch):
     monkeypatch.setattr(recommenders, "USERS", 16)
     rows = {"name": "adagrad", "learning_rate": 0.1}

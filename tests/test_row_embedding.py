@@ -126,7 +126,9 @@ def train_steps(encoder, inputs, head):
     return history, model
 
 
-ENCODERS = slow_but(["bag", "pair", "mlp", "mean", "gru", "lstm"], "pair", "mean", "lstm")
+ENCODERS = slow_but(
+    ["bag", "pair", "mlp", "mean", "gru", "lstm"], "pair", thorough=["mean", "lstm"]
+)
 
 
 @pytest.mark.parametrize("name", ENCODERS)

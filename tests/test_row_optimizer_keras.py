@@ -65,7 +65,7 @@ def assert_frozen(model, head, **fit):
     return np.abs(to_numpy(model.get_layer("encoder").kernel) - encoder).max()
 
 
-@pytest.mark.parametrize("name", slow_but(HEADS, "rff", "in_batch", "examples"))
+@pytest.mark.parametrize("name", slow_but(HEADS, "rff", thorough=["in_batch", "examples"]))
 def test_a_frozen_head_stays_as_it_is(name):
     """Rows, slots, counters, and what the sampler keeps; hidden gets its gradient."""
     head = HEADS[name]()

@@ -102,10 +102,11 @@ def sizes(case):
 
 
 def sized(cases):
-    """Every case with one or two of its sizes, and with more; slow are some between others."""
+    """Every case with each of its sizes: one or two of those of `WHOLE`, and some are slow."""
     pairs = [(case, n) for case in cases for n in sizes(case)]
-    quick = [(case, n) for case, n in pairs if n == 3 or n == sizes(case)[-1]]
-    return slow_but(pairs, *quick, thorough=[p for p in pairs if p[1] in (1, 8, 33)])
+    quick = [(case, n) for case, n in pairs if case in WHOLE and n in (3, sizes(case)[-1])]
+    thorough = [p for p in pairs if p[1] in (1, 3, 8, 33, sizes(p[0])[-1])]
+    return slow_but(pairs, *quick, thorough=thorough)
 
 
 # Two kernel samplers stand for all (they differ by their map) where more than log q is compiled.

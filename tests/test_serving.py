@@ -261,6 +261,7 @@ def test_top_k_layer():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are TensorFlow's")
 @pytest.mark.parametrize("approximate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_export(tmp_path, approximate):
