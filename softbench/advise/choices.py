@@ -16,6 +16,9 @@ _PREDICTION = {
     "NegativeSampling": "Probabilities: the softmax of its scores plus log p_n, which it adds",
 }
 _RANKS = "No probabilities, and no correction makes them so: the order of its scores"
+# Arguments of a head that are its table's, and those that only a `ClassTable` takes.
+_RARE = {"absolute", "kernel_initializer", "bias_initializer", "table_dtype"}
+_OF_TABLE = ("use_bias", "normalize", "temperature", "row_optimizer", *sorted(_RARE))
 _UNIGRAM = {"counts": "train", "power": 0.75, "share_draws": True}
 
 
@@ -120,13 +123,20 @@ def lines(problem: Problem, method: dict) -> list[str]:
     if problem.positives > 1:
         arguments["multi_label"] = "mean"
         what += f", (rows, {problem.positives}), padded with -1"
-    shown = [f"{problem.classes}", *(f"{key}={_shown(v)}" for key, v in arguments.items())]
+    first = f"{problem.classes}"
+    if _RARE & set(arguments):
+        options = {key: arguments.pop(key) for key in _OF_TABLE if key in arguments}
+        first = f"table=softbench.ClassTable({', '.join([first, *_named(options)])})"
     return [
-        f"head = softbench.{method['head']}({', '.join(shown)})",
+        f"head = softbench.{method['head']}({', '.join([first, *_named(arguments)])})",
         "model = softbench.Classifier(encoder, head)",
         'model.compile("adam")',
         f"model.fit(x, y)  # y: {what}",
     ]
+
+
+def _named(arguments: dict) -> list[str]:
+    return [f"{name}={_shown(value)}" for name, value in arguments.items()]
 
 
 def _shown(value: object) -> str:
