@@ -134,13 +134,13 @@ def test_an_unknown_measure_is_named():
     best.check({}, {"nll": 1.0})
 
 
-@pytest.mark.parametrize(("measure", "place"), [("ece", 1), ("nll_tail", 1), ("ndcg_at_10", 0)])
-def test_which_way_a_measure_is_better(measure, place):
+@pytest.mark.parametrize(("measure", "index"), [("ece", 1), ("nll_tail", 1), ("ndcg_at_10", 0)])
+def test_which_way_a_measure_is_better(measure, index):
     kept = best.Best({"patience": 5, "keep_by": measure}, None)
     curve = [{f"valid_{measure}": value} for value in (0.3, 0.2)]
     for end in (1, 2):
         kept.add(curve[:end])
-    assert kept.place == place
+    assert kept.index == index
 
 
 def cell(**fields):

@@ -54,7 +54,7 @@ def test_positive_features_err_by_their_variance():
 @pytest.mark.thorough
 def test_features_in_parts_are_one_map(monkeypatch):
     """Twice the features, half the error, however they are held."""
-    monkeypatch.setattr(kernel_mse, "_PART", 64)
+    monkeypatch.setattr(kernel_mse, "_CHUNK", 64)
     small = measure({"map": "rff", "num_features": 64}, 1.0)["mse"]
     large = measure({"map": "rff", "num_features": 1024}, 1.0, 8192)["mse"]
     assert small / large == pytest.approx(16, rel=0.35)

@@ -19,7 +19,7 @@ JOINTS = {"table": joints.Table(5, 4, 2.0, 0.05, 0), "gaussian": joints.Gaussian
 
 def small_table():
     """p(y|x) of the small table, and p(y), x uniform."""
-    given = JOINTS["table"].given
+    given = JOINTS["table"].conditional
     return given, given.mean(0)
 
 

@@ -67,8 +67,8 @@ def main(argv: list[str]) -> int:
         left = (end - time.monotonic()) / 60
         left = left if left > values.minutes / 10 else 0.0  # in which no cell would get far
         print(f"--- {name}, {left:.1f} minutes left", flush=True)
-        own = _run([*line, f"--workdir={folders[-1]}", f"--minutes={max(left, 1e-6)}"])
-        status = max(status, own)
+        code = _run([*line, f"--workdir={folders[-1]}", f"--minutes={max(left, 1e-6)}"])
+        status = max(status, code)
         if values.out:
             pack(folders, Path(values.out) / PACK)
     return status
@@ -87,8 +87,8 @@ def _define() -> flags.FlagValues:
 def _names(text: str | None) -> list[str]:
     names = text.split(",") if text else list(EXPERIMENTS)
     if unknown := sorted(set(names) - set(EXPERIMENTS)):
-        known = ", ".join(EXPERIMENTS)
-        raise ConfigError(f"--experiments must be among: {known}. Received: {unknown}")
+        allowed = ", ".join(EXPERIMENTS)
+        raise ConfigError(f"--experiments must be among: {allowed}. Received: {unknown}")
     return names
 
 

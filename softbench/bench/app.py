@@ -35,8 +35,8 @@ Runs every cell of an experiment that has no result yet and prints the tables. T
 path of a config, or the bare name of one that softbench ships; --config= lists these."""
 
 
-# Names of shipped configs that, with a data set of the user's own, stand for another.
-OWN = {"xmc": "own_xmc", "sequences": "interactions"}
+# {name of a shipped config: that which reads user data}.
+USER_CONFIGS = {"xmc": "own_xmc", "sequences": "interactions"}
 # The same where the path is a pattern, "folder/*.parquet".
 STREAMED = {"interactions": "interaction_shards", "xmc": "xmc_shards", "own_xmc": "xmc_shards"}
 OUT_OF_TIME = 3  # exit status when `--minutes` are over and cells are left
@@ -84,16 +84,16 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    With `--config.dataset.path`, the names in `OWN` are the configs for data of the user's own,
-    and those in `STREAMED` those for files that the path is a pattern of.
+    With `--config.dataset.path`, the names in `USER_CONFIGS` mean the configs that
+    read user data, and those in `STREAMED` the configs for a path that is a pattern of files.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
     """
     result, arguments = argv[:1], iter(argv[1:])
-    places = ("--config.dataset.path", "--config.dataset.name=tfds:")
-    own = [argument for argument in argv if argument.startswith(places)]
-    stands = (OWN if own else {}) | (STREAMED if "*" in "".join(own) else {})
+    prefixes = ("--config.dataset.path", "--config.dataset.name=tfds:")
+    sources = [argument for argument in argv if argument.startswith(prefixes)]
+    substitutes = (USER_CONFIGS if sources else {}) | (STREAMED if "*" in "".join(sources) else {})
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
@@ -103,7 +103,7 @@ def resolved(argv: list[str]) -> list[str]:
                 result.append(argument)
                 break
         if flag == "config":
-            value = _config_path(stands.get(value, value))
+            value = _config_path(substitutes.get(value, value))
         result.append(f"{name}={value}" if equals or value else name)
     return result
 
@@ -112,11 +112,11 @@ def _config_path(value: str) -> str:
     name, colon, choice = value.partition(":")
     if not re.fullmatch(r"[\w-]+", name) or Path(name).is_file():
         return value
-    known = shipped()
-    if name not in known:
-        names = ", ".join(known)
+    configs = shipped()
+    if name not in configs:
+        names = ", ".join(configs)
         raise ConfigError(f"--config must be a path or one of: {names}. Received: {name!r}")
-    return f"{known[name]}{colon}{choice}"
+    return f"{configs[name]}{colon}{choice}"
 
 
 def parse(argv: list[str]) -> flags.FlagValues:
@@ -148,15 +148,15 @@ def _unknown_key(argv: list[str], error: str) -> str:
     only = [*argv[:1], *(a for a in argv if a.startswith("--config="))]
     config_flags.DEFINE_config_file("config", None, flag_values=plain, sys_argv=only)
     plain(only)
-    place = config_lib.plain(plain.config)
-    for part in path[:-1]:
-        place = place.get(part, {}) if isinstance(place, dict) else {}
-    known = sorted(place) if isinstance(place, dict) else []
+    node = config_lib.plain(plain.config)
+    for key in path[:-1]:
+        node = node.get(key, {}) if isinstance(node, dict) else {}
+    fields = sorted(node) if isinstance(node, dict) else []
     where = ".".join(["--config", *path[:-1]])
-    near = difflib.get_close_matches(path[-1], known, 1)
+    near = difflib.get_close_matches(path[-1], fields, 1)
     if near:
         return f"Unknown config key; did you mean {where}.{near[0]}? Received: {wrong}"
-    return f"Unknown config key. {where} has: {', '.join(known) or 'none'}. Received: {wrong}"
+    return f"Unknown config key. {where} has: {', '.join(fields) or 'none'}. Received: {wrong}"
 
 
 def read_config(values: flags.FlagValues) -> dict:
@@ -168,8 +168,8 @@ def read_config(values: flags.FlagValues) -> dict:
 
 def default_workdir(config: Mapping) -> Path:
     """Returns where results go without `--workdir`; those of smoke runs are not kept."""
-    smoke, own = config["preset"] == "smoke", config["preset"] == "accelerator"
-    name = config["experiment"] + "_accelerator" * own
+    smoke, accelerator = config["preset"] == "smoke", config["preset"] == "accelerator"
+    name = config["experiment"] + "_accelerator" * accelerator
     return Path("smoke_results" if smoke else "results") / name
 
 
@@ -219,15 +219,15 @@ def _with_rates(
             "start the same command several times, they share the cells. "
             f"Received: {call.values.shard!r}"
         )
-    trials, place = rates.trials(cells), workdir / rates.FOLDER
+    trials, folder = rates.trials(cells), workdir / rates.FOLDER
     if call.values.list:
-        listing.show(trials, place)
+        listing.show(trials, folder)
         return 0
-    if _run(call, trials, place, lambda folder: None) == OUT_OF_TIME:
+    if _run(call, trials, folder, lambda folder: None) == OUT_OF_TIME:
         return OUT_OF_TIME
     best, failed = rates.chosen(cells, workdir, config_lib.judge(call.config))
     for name in failed:
-        print(f"softbench: {place}: no rate of {name} has a result; it is left out", flush=True)
+        print(f"softbench: {folder}: no rate of {name} has a result; it is left out", flush=True)
     status = _run(call, best, workdir, show) if best else 1
     return max(bool(failed), status)
 
@@ -265,10 +265,10 @@ def _data_dir(value: str | None) -> str | None:
 
 
 def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
-    """Raises a ConfigError unless the data of every cell that trains can be found."""
+    """Raises a ConfigError if the data of a cell that trains are missing."""
     for cell in cells:
         if not TASKS[cell.config["task"]].reads_data or "digest" in cell.config["dataset"]:
-            continue  # of the user's own: found already
+            continue  # of the user: `own_data.named` has read them
         try:
             options = datasets.arguments(cell.config["dataset"])
             datasets.check(**options, data_dir=data_dir)
@@ -277,7 +277,7 @@ def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
 
 
 def _command(argv: list[str]) -> str:
-    """Returns a `resolved` command line without what names a place on this machine."""
+    """Returns a `resolved` command line without what names a path on this machine."""
     hidden = ("workdir", "data_dir", "shard", "retry_failed", "noretry_failed")
     hidden += ("checkpoint_minutes", "launcher", "minutes")
     kept = []

@@ -4,7 +4,7 @@ The file holds {"cell": {id, config, timeout_s}, "workdir", "data_dir", "command
 "checkpoint_minutes", "check": configs of all cells that are to run} and, where drafts lie elsewhere
 than in the work directory, "partial", their folder. The process chooses the Keras
 backend before it imports Keras, runs the task and writes the record. It ends with the driver that
-started it, however that one ends, and holds its own timeout.
+started it, however that one ends, and enforces its timeout.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint = partial / f"{cell['id']}.checkpoint"
     try:
         progress = functools.partial(records.append_line, curve_path)
-        places = (partial, checkpoint, job["checkpoint_minutes"])
-        _run_task(Job(cell["config"], job["data_dir"], result, progress, *places))
+        drafts = (partial, checkpoint, job["checkpoint_minutes"])
+        _run_task(Job(cell["config"], job["data_dir"], result, progress, *drafts))
         record["status"] = "ok"
     except NotFinite as error:
         record |= {"status": "nan", "error": str(error)}
@@ -84,7 +84,7 @@ def _end_with_driver(claim: Path) -> None:
 
 
 def new_record(job: dict) -> dict:
-    """Returns a record with the fields that are known before the cell of a job file runs."""
+    """Returns the fields of a record that do not depend on how the cell of a job file runs."""
     cell, config = job["cell"], job["cell"]["config"]
     encoder = provenance.encoder(config, job["data_dir"])
     return {

@@ -16,7 +16,7 @@ def write(path: Path, head: dict, arrays: Iterable[np.ndarray]) -> None:
     """Writes a checkpoint so that a reader sees the file before, this one, or none.
 
     Args:
-        path: of the file. The one beside it that is written first has always the same name, so
+        path: of the file. The temporary file next to it, written first, has always one name, so
             that a process that is killed again and again leaves one such file.
         head: plain JSON data.
         arrays: one after the other; no two need to be held at once.
@@ -48,7 +48,7 @@ def read_head(path: Path) -> dict:
     try:
         with zipfile.ZipFile(path) as archive:
             head = json.loads(archive.read(_HEAD))
-            names = [*(f"{place}.npy" for place in range(1, head["count"] + 1)), _HEAD]
+            names = [*(f"{index}.npy" for index in range(1, head["count"] + 1)), _HEAD]
             whole = archive.namelist() == names and archive.testzip() is None
     except FileNotFoundError:
         raise

@@ -1,4 +1,4 @@
-"""Claims: which driver runs a cell, as files beside its drafts. Needs no Keras.
+"""Claims: which driver runs a cell, as files next to its drafts. Needs no Keras.
 
 Drivers that share a work directory, on one machine or on several, run no cell twice.
 """

@@ -26,7 +26,7 @@ _DEFAULTS = {
     "methods": "",
     "method_table": {},
     # {problem: {field: value}}: each problem overrides the fields below. Empty: one problem. Of the
-    # chosen methods it runs those in its own `methods` (empty: all), and, if methods were chosen by
+    # chosen methods it runs those in its `methods` (empty: all), and, if methods were chosen by
     # name, those in its `on_request`.
     "problems": {},
     "dataset": {},
@@ -38,7 +38,7 @@ _DEFAULTS = {
     # 0 means whole epochs.
     "steps_per_epoch": 0,
     # If not 0: training takes this many seconds, compilation included and evaluation left out. Its
-    # `epochs` are equal parts of them; if that is 0, the curve has a point after every whole epoch
+    # `epochs` are equal shares of them; if that is 0, the curve has a point after every whole epoch
     # and one when the time is over.
     "max_train_seconds": 0.0,
     # "best": the weights of the best validation point are tested too, as the record's `best`.
@@ -49,7 +49,7 @@ _DEFAULTS = {
     # the page's columns that is one.
     "keep_by": "",
     "timing": {"warmup_steps": 5, "head_repetitions": 30},
-    # What a task that times nothing is asked for; it has no `timing`.
+    # What a task that times nothing is to do; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
     # Learning rates that each method is tried with, in a run of `rate_budget` with the first seed;
@@ -66,7 +66,7 @@ _DEFAULTS = {
     # Keras callbacks of training: "module:Class", or {"class_name": ..., "config": {...}}.
     "callbacks": (),
     "backend": "tensorflow",
-    # The paper's numbers: {row: {column: number}} beside ours in the report.
+    # The paper's numbers: {row: {column: number}} next to ours in the report.
     "paper": {},
     # {"method", "metric"}: the report adds the seconds until each method has reached the value of
     # `metric` (a key of the learning curve, larger is better) that `method` ends with.
@@ -79,7 +79,7 @@ _DEFAULTS = {
     # Name of one of `presets`; empty: the fields as they are, which fit the machine at hand.
     "preset": "",
     # {preset: {field: value}}: the preset overrides the fields above. `smoke` runs the same code in
-    # seconds on generated data; `paper` has the paper's own sizes, and overrides nothing where the
+    # seconds on generated data; `paper` has the paper's sizes, and overrides nothing where the
     # config already has them or follows no paper; `accelerator` has sizes for one GPU of 80 GB.
     "presets": {},
 }
@@ -114,17 +114,17 @@ def experiment(name: str, **fields: object) -> ConfigDict:
     """
     _check_names("Unknown config key. Known:", fields, _DEFAULTS)
     presets = fields.get("presets", {})
-    for given, known in ((presets, PRESETS), *((p, _PRESET_FIELDS) for p in presets.values())):
-        _check_names("`presets` may have", given, known)
+    for names, allowed in ((presets, PRESETS), *((p, _PRESET_FIELDS) for p in presets.values())):
+        _check_names("`presets` may have", names, allowed)
     config = {**_DEFAULTS, **fields, "experiment": name}
     # ConfigDict sorts its keys; the report keeps the order in which the methods were written.
     return ConfigDict(config | {"method_order": tuple(config["method_table"])})
 
 
-def _check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    unknown = sorted(set(given) - set(known))
+def _check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    unknown = sorted(set(names) - set(allowed))
     if unknown:
-        raise ConfigError(f"{what} {', '.join(known) or 'none'}. Received: {unknown}")
+        raise ConfigError(f"{what} {', '.join(allowed) or 'none'}. Received: {unknown}")
 
 
 def plain(value: object) -> object:
@@ -147,8 +147,8 @@ def method_names(methods: str, table: Mapping) -> list[str]:
     names = [name.strip() for name in methods.split(",") if name.strip()]
     unknown = [name for name in names if name not in table]
     if unknown:
-        known = ", ".join(table)
-        raise _wrong(f"--config.methods must name methods of this config: {known}", unknown)
+        allowed = ", ".join(table)
+        raise _wrong(f"--config.methods must name methods of this config: {allowed}", unknown)
     return names or list(table)
 
 
@@ -168,15 +168,15 @@ def problems(config: Mapping) -> list[dict]:
     base |= {key: config[key] for key in _WHERE_USED if config[key]}
     table = config["problems"] or {"": {}}
     for name, override in table.items():
-        known = (*_PROBLEM_FIELDS, *_LIMITS, "on_request")
-        _check_names(f"config.problems.{name} may set", override, known)
-    found = [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
-    for problem in found:
+        allowed = (*_PROBLEM_FIELDS, *_LIMITS, "on_request")
+        _check_names(f"config.problems.{name} may set", override, allowed)
+    merged = [{**base, "methods": "", "on_request": "", **override} for override in table.values()]
+    for problem in merged:
         _check_task(problem)
         _set_best(problem, config)
         # Fields only where they are used, as above.
         del problem["timing" if problem["options"] else "options"]
-    return found
+    return merged
 
 
 def _set_best(problem: dict, config: Mapping) -> None:
@@ -193,24 +193,29 @@ def _set_best(problem: dict, config: Mapping) -> None:
         problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
 
 
-def judge(config: Mapping, own: str = "") -> str:
-    """Returns the measure by which points and rates are compared, `own` of a problem's first."""
+def judge(config: Mapping, keep_by: str = "") -> str:
+    """Returns the measure by which points and rates are compared.
+
+    Args:
+        config: a config.
+        keep_by: of a problem, which comes first.
+    """
     shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
-    return own or config["keep_by"] or next((name[1] for name in shown if name), "perplexity")
+    return keep_by or config["keep_by"] or next((name[1] for name in shown if name), "perplexity")
 
 
 def _check_task(problem: Mapping) -> None:
-    """Checks that a task exists, and is given that of `timing` and `options` which it reads."""
+    """Checks that a task exists, and that `timing` and `options` hold only what it reads."""
     task, timing = problem["task"], problem["timing"]
     if task not in TASKS:
         raise _wrong(f"--config.task must be one of: {', '.join(TASKS)}", task)
-    known = TASKS[task].timing
-    if known:
+    timed = TASKS[task].timing
+    if timed:
         what = f"config.options of task {task!r}, which has config.timing, may set"
         _check_names(what, problem["options"], ())
     if timing != _DEFAULTS["timing"]:
         what = f"config.timing of task {task!r} (config.options says what to measure) may set"
-        _check_names(what, timing, known)
+        _check_names(what, timing, timed)
 
 
 def check(config: Mapping) -> None:
@@ -261,7 +266,7 @@ def _wrong(rule: str, received: object) -> ConfigError:
 
 
 def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
-    """Returns a plain config with the fields of its preset instead of its own.
+    """Returns a plain config whose fields are replaced by those of its preset.
 
     Args:
         config: A plain config, overrides included.
@@ -286,9 +291,9 @@ def with_preset(config: Mapping, overrides: Mapping[str, object]) -> dict:
     return result
 
 
-def _assign(place: dict, path: list[str], value: object, key: str, preset: str) -> None:
+def _assign(config: dict, path: list[str], value: object, key: str, preset: str) -> None:
     try:
-        functools.reduce(operator.getitem, path[:-1], place)[path[-1]] = plain(value)
+        functools.reduce(operator.getitem, path[:-1], config)[path[-1]] = plain(value)
     except (KeyError, TypeError):
         raise ConfigError(
             f"Unknown config key of preset {preset!r}. Received: --config.{key}"

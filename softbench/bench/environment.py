@@ -32,13 +32,13 @@ def check_backends(backends: Iterable[str]) -> None:
 def versions(backend: str) -> dict[str, str]:
     """Returns the versions of the libraries that decide a result."""
     library = {"jax": ("jax", "jaxlib"), "tensorflow": ("tensorflow",)}[backend]
-    found = {"python": platform.python_version(), "softbench": softbench.__version__}
+    installed = {"python": platform.python_version(), "softbench": softbench.__version__}
     for name in ("keras", "numpy", "scipy", *library):
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            installed[name] = "unknown"
+    return installed
 
 
 def device(backend: str) -> dict[str, object]:
@@ -94,28 +94,28 @@ class Processors:
 
     def used(self) -> dict[str, float] | None:
         """Means over the time since then, and how many there are; None where no one counts them."""
-        wall, busy, own = (
+        wall, busy, process = (
             now - then for now, then in zip(self._seconds(), self._start, strict=True)
         )
         if busy <= 0 or wall <= 0:
             return None
-        others = max(busy - own, 0.0)
+        others = max(busy - process, 0.0)
         return {
             "count": os.cpu_count() or 1,
-            "own": round(own / wall, 2),
+            "own": round(process / wall, 2),
             "others": round(others / wall, 2),
         }
 
     def _seconds(self) -> tuple[float, float, float]:
         """The time, that of all busy processors, and that of this process and its children."""
-        parts = os.times()
-        own = parts.user + parts.system + parts.children_user + parts.children_system
+        times = os.times()
+        process = times.user + times.system + times.children_user + times.children_system
         try:
             ticks = [int(x) for x in self._stat.read_text().splitlines()[0].split()[1:9]]
         except (OSError, ValueError, IndexError):
-            return parts.elapsed, 0.0, own
+            return times.elapsed, 0.0, process
         idle = sum(ticks[3:5])  # and waiting for files; what other machines took ("steal") is not
-        return parts.elapsed, (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), own
+        return times.elapsed, (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), process
 
 
 def git_state() -> dict[str, object]:
@@ -142,11 +142,11 @@ def git_state() -> dict[str, object]:
 @functools.cache
 def code() -> str:
     """Returns a digest of the source of softbench: equal where the same code runs."""
-    root, found = Path(softbench.__file__).parent, hashlib.sha256()
+    root, digest = Path(softbench.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        found.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()[:12]
+        digest.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def resident_mb() -> float | None:

@@ -33,5 +33,5 @@ class Job(NamedTuple):
 
     @property
     def options(self) -> dict:
-        """What the task is asked for, beside its data, model and methods."""
+        """What the task is to do, besides its data, model and methods."""
         return self.config["options"]

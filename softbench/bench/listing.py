@@ -20,10 +20,10 @@ def table(cells: list[Cell], workdir: Path) -> str:
     rows = [_HEAD]
     for number, cell in enumerate(cells, 1):
         config = cell.config
-        names = [matrix.name(config[part]) for part in ("dataset", "model")]
+        names = [matrix.name(config[field]) for field in ("dataset", "model")]
         status = records.status(workdir / "runs" / f"{cell.id}.json") or "-"
-        own = [", ".join(config["methods"]), str(config["seed"]), config["backend"], status]
-        rows.append((str(number), *names, *own, cell.id))
+        columns = [", ".join(config["methods"]), str(config["seed"]), config["backend"], status]
+        rows.append((str(number), *names, *columns, cell.id))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ([text.ljust(width) for text, width in zip(r, widths, strict=True)] for r in rows)
     return "\n".join("  ".join(row).rstrip() for row in padded)

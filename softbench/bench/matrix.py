@@ -17,9 +17,9 @@ class Cell(NamedTuple):
     Attributes:
         id: Readable name and a hash of `config`: another configuration is another cell.
         config: Everything that decides the result, as plain data.
-        timeout_s: Wall-clock limit; not part of the id.
-        data_dir: Where the data of the user's own are, instead of `--data_dir`; not part of the id.
-        grid: What came of the rates that the cell's one was chosen among; not part of the id.
+        timeout_s: Wall-clock limit; not in the id.
+        data_dir: Where the data of the user are, instead of `--data_dir`; not in the id.
+        grid: What came of the rates that the cell's one was chosen among; not in the id.
     """
 
     id: str
@@ -33,27 +33,27 @@ def cells(config: Mapping) -> list[Cell]:
     """Returns the cells of a checked, plain config, in the order in which they run.
 
     A `train` problem gives a cell per method and seed. A problem of another task gives one per
-    seed: its methods take turns inside one process, so that noise of the machine hits all alike. A
-    problem without any of the chosen methods gives none.
+    seed: its methods take turns inside one process, so that noise of the machine hits all equally.
+    A     problem without any of the chosen methods gives none.
 
     Raises:
         ConfigError: For a chosen method that no problem has, or a name that can be no file's.
     """
     table = config_lib.method_table(config)
     chosen = config_lib.method_names(config["methods"], table)
-    result, found = [], set()
+    result, used = [], set()
     for problem in config_lib.problems(config):
         allowed = config_lib.method_names(problem["methods"], table)
         if config["methods"] and problem["on_request"]:
             allowed += config_lib.method_names(problem["on_request"], table)
         names = [name for name in chosen if name in allowed]
-        found.update(names)
+        used.update(names)
         for seed in config["seeds"] if names else ():
             if problem["task"] != "train":
                 result.append(_cell(config, problem, names, seed))
             else:
                 result.extend(_cell(config, problem, [name], seed) for name in names)
-    missing = [name for name in chosen if config["methods"] and name not in found]
+    missing = [name for name in chosen if config["methods"] and name not in used]
     if missing:
         raise config_lib.ConfigError(
             "--config.methods must name methods of the chosen problems. "
@@ -70,15 +70,16 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     if config["rates"]:
         budget = {**config["rate_budget"], "seed": config["seeds"][0]}
         cell |= {"rates": list(config["rates"]), "rate_budget": budget}
-    place = cell["dataset"].get("path") or None
+    path = cell["dataset"].get("path") or None
     cell["dataset"] = {key: value for key, value in cell["dataset"].items() if key != "path"}
-    own = cell_id(cell)
-    if re.search(r"^\.|[/\x00-\x1f]", own) or len(own.encode()) > _LONGEST:
+    identifier = cell_id(cell)
+    if re.search(r"^\.|[/\x00-\x1f]", identifier) or len(identifier.encode()) > _LONGEST:
         raise config_lib.ConfigError(
             "Names of data sets, models and methods together must be the name of a file: without "
-            f"/ or control characters, no dot at first, at most {_LONGEST} bytes. Received: {own!r}"
+            f"/ or control characters, no dot at first, at most {_LONGEST} bytes. "
+            f"Received: {identifier!r}"
         )
-    return Cell(own, cell, float(config["cell_timeout_s"]), place)
+    return Cell(identifier, cell, float(config["cell_timeout_s"]), path)
 
 
 def shard(cells: list[Cell], text: str | None) -> list[Cell]:
@@ -89,8 +90,8 @@ def shard(cells: list[Cell], text: str | None) -> list[Cell]:
     """
     if text is None:
         return cells
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    first, step = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    first, step = map(int, match.groups()) if match else (0, 0)
     if not 1 <= first <= step:
         rule = "--shard must be i/k with whole numbers 1 <= i <= k"
         raise config_lib.ConfigError(f"{rule}. Received: {text!r}")
@@ -100,7 +101,7 @@ def shard(cells: list[Cell], text: str | None) -> list[Cell]:
 def cell_id(config: Mapping) -> str:
     """Returns the id of a cell: readable names, and a hash of all that decides its result.
 
-    Records are found by their ids, so nothing here may change: `tests/test_matrix.py` compares
+    Records are looked up by their ids, so nothing here may change: `tests/test_matrix.py` compares
     those of all committed records. (`options` are hashed as the `timing` that they once were.)
 
     Args:
@@ -112,12 +113,12 @@ def cell_id(config: Mapping) -> str:
     digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:8]
     methods = list(config["methods"])
     label = methods[0] if len(methods) == 1 else "steps"
-    parts = [name(config["dataset"]), name(config["model"]), label, f"s{config['seed']}"]
-    return "-".join([*parts, config["backend"], digest])
+    words = [name(config["dataset"]), name(config["model"]), label, f"s{config['seed']}"]
+    return "-".join([*words, config["backend"], digest])
 
 
-def name(part: Mapping) -> str:
-    """The part of an id that names a data set or a model."""
-    text = part.get("label") or part.get("name", "none").rsplit(":", 1)[-1]
+def name(spec: Mapping) -> str:
+    """The name of a data set or a model in an id."""
+    text = spec.get("label") or spec.get("name", "none").rsplit(":", 1)[-1]
     text = text.replace("/", "_")
-    return f"{text}_{part['preset']}" if "preset" in part else text
+    return f"{text}_{spec['preset']}" if "preset" in spec else text

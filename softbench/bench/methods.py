@@ -1,7 +1,7 @@
 """What configs have in common: rows of a method table, and sizes of smoke runs. Needs no Keras.
 
 A row is {"head": class of softbench, "kwargs": its arguments}; `training.build.head` makes the head
-and says what "train", "log frequencies" and the like stand for in it.
+and says what "train", "log frequencies" and the like mean there.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ SMALL_HISTORIES = {"name": "synthetic_interactions", "num_classes": 300, "num_us
 def ranking_columns(k: int) -> tuple[str, ...]:
     """Columns of recommenders: how the first k of the items that a user has not had are."""
     whole = [f"test_{metric}_at_{k}" for metric in ("recall", "ndcg", "mrr", "coverage")]
-    return (*whole, *(f"test_recall_at_{k}_{part}" for part in ("head", "torso", "tail")))
+    return (*whole, *(f"test_recall_at_{k}_{bucket}" for bucket in ("head", "torso", "tail")))
 
 
 def row(head: str, **kwargs: object) -> dict:
@@ -69,8 +69,8 @@ def sampled(
         kwargs: further arguments of the head.
         **config: arguments of the sampler.
     """
-    own = {"sampler": sampler(name, **config), "num_sampled": num_sampled}
-    return row("SampledSoftmax", **own, **(kwargs or {}))
+    draws = {"sampler": sampler(name, **config), "num_sampled": num_sampled}
+    return row("SampledSoftmax", **draws, **(kwargs or {}))
 
 
 def normalised(name: str, num_sampled: int = 100, absolute: bool = False, **config: object) -> dict:
@@ -85,9 +85,9 @@ def noise(
     **config: object,
 ) -> dict:
     """A `NoiseContrastive` row whose noise are the class frequencies; arguments as `sampled`."""
-    own = {"sampler": sampler("unigram", **{"counts": "train", "power": 1.0, **config})}
-    own |= {"objective": objective, "num_sampled": num_sampled}
-    return row("NoiseContrastive", **own, **(kwargs or {}))
+    draws = {"sampler": sampler("unigram", **{"counts": "train", "power": 1.0, **config})}
+    draws |= {"objective": objective, "num_sampled": num_sampled}
+    return row("NoiseContrastive", **draws, **(kwargs or {}))
 
 
 def one_tail(counts: str = "train") -> dict:

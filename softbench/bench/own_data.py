@@ -1,4 +1,4 @@
-"""Data of the user's own: a config's `dataset.path`, named by its content and read once.
+"""Data of the user: a config's `dataset.path`, named by its content and read once.
 
 A cell's config holds `label`, the name of the file, and `digest`, of what is in it; never the path.
 What the reader makes of it is kept under `<workdir>/data`, for all cells and later runs. A path
@@ -26,13 +26,15 @@ def named(config: Mapping) -> dict:
         ConfigError: for a path that is missing, of no file, or not of a data set that takes one.
     """
     config = {**config, "problems": {k: dict(v) for k, v in config["problems"].items()}}
-    for part in (config, *config["problems"].values()):
-        if part.get("dataset", {}).get("name", "").startswith(tfds_files.PREFIX):
-            part["dataset"] = _of_tfds(part["dataset"], config["experiment"])
-    own = [part for part in config["problems"].values() if "dataset" in part]
-    for part in own if own and len(own) == len(config["problems"]) else [*own, config]:
-        if "path" in part["dataset"]:
-            part["dataset"] = _named(part["dataset"])
+    for section in (config, *config["problems"].values()):
+        if section.get("dataset", {}).get("name", "").startswith(tfds_files.PREFIX):
+            section["dataset"] = _of_tfds(section["dataset"], config["experiment"])
+    sections = [problem for problem in config["problems"].values() if "dataset" in problem]
+    if not sections or len(sections) < len(config["problems"]):  # the config's is read too
+        sections.append(config)
+    for section in sections:
+        if "path" in section["dataset"]:
+            section["dataset"] = _named(section["dataset"])
     return config
 
 
@@ -65,81 +67,81 @@ def _named(dataset: Mapping) -> dict:
         return {**dataset, "label": label, "digest": digest}
     if features:
         raise ConfigError(f"config.dataset.features is for sets of TFDS. Received: {features!r}")
-    place = Path(path).expanduser().resolve()
+    source = Path(path).expanduser().resolve()
     try:
-        found = prepared.find_prepared(name, place)
-        files = {} if found else catalog.find_files(name, place)
-        digest = prepared.fingerprint(found) if found else own_files.digest(files)
+        folder = prepared.find_prepared(name, source)
+        files = {} if folder else catalog.find_files(name, source)
+        digest = prepared.fingerprint(folder) if folder else own_files.digest(files)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    named = place.parent if "*" in place.name else place
-    label = dataset.get("label") or named.name.lstrip(".").split(".")[0] or name
-    return {**dataset, "path": str(place), "label": label, "digest": digest}
+    file = source.parent if "*" in source.name else source
+    label = dataset.get("label") or file.name.lstrip(".").split(".")[0] or name
+    return {**dataset, "path": str(source), "label": label, "digest": digest}
 
 
 def read(cells: list[Cell], workdir: Path) -> list[Cell]:
-    """Reads what the cells' own paths hold, if no run has done it; returns them with that place.
+    """Prepares the user data of the cells, if no run has; returns the cells with its folder.
 
     Raises:
         ConfigError: for a file that breaks its format (naming its line), or holds too little.
     """
-    places: dict[tuple, str] = {}
+    folders: dict[tuple, str] = {}
     result = []
     for cell in cells:
         if cell.data_dir is not None:
             dataset = cell.config["dataset"]
             key = cell.data_dir, json.dumps(dataset, sort_keys=True)
-            if key not in places:
-                places[key] = str(_read(dataset, cell.data_dir, workdir, key[1]))
-            _check_length(cell, places[key])
-            cell = cell._replace(data_dir=places[key])
+            if key not in folders:
+                folders[key] = str(_read(dataset, cell.data_dir, workdir, key[1]))
+            _check_length(cell, folders[key])
+            cell = cell._replace(data_dir=folders[key])
         result.append(cell)
     return result
 
 
 def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
     """The folder that `datasets.load` takes; prints what is in it when it was read now."""
-    name, place = dataset["name"], Path(path)
+    name, source = dataset["name"], Path(path)
     options = {k: v for k, v in datasets.arguments(dataset).items() if k != "name"}
     try:
         load = catalog.split_options(name, options)[1]
-        if prepared.find_prepared(name, place):
-            return place
-        own = hashlib.sha256(key.encode()).hexdigest()[:8]
-        target = workdir.resolve() / "data" / f"{dataset['label'].replace('/', '_')}-{own}"
+        if prepared.find_prepared(name, source):
+            return source
+        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+        target = workdir.resolve() / "data" / f"{dataset['label'].replace('/', '_')}-{digest}"
         if not prepared.find_prepared(name, target):
             options = {k: v for k, v in options.items() if k not in load}
             with tempfile.TemporaryDirectory() as folder:
                 if path.startswith(tfds_files.PREFIX):
-                    place = tfds_files.export(path, name, dataset["features"], Path(folder))
-                _prepare(name, place, target, options)
+                    source = tfds_files.export(path, name, dataset["features"], Path(folder))
+                _prepare(name, source, target, options)
     except (ValueError, OSError, ImportError) as error:
         raise ConfigError(f"{KEY}: {error}") from None
     return target
 
 
-def _prepare(name: str, place: Path, target: Path, options: Mapping) -> None:
+def _prepare(name: str, source: Path, target: Path, options: Mapping) -> None:
     try:
-        facts = datasets.prepare(name, place, target, **options)["facts"]
+        facts = datasets.prepare(name, source, target, **options)["facts"]
     except OSError:
         if not prepared.find_prepared(name, target):  # by another run, at the same time
             raise
         return
     rows = ", ".join(f"{number:,} {split}" for split, number in facts["rows"].items())
     repairs = "".join(f"; {key}: {number:,}" for key, number in facts["repairs"].items())
-    print(f"{place.name}: {facts['num_classes']:,} classes; {rows}{repairs}", flush=True)
+    print(f"{source.name}: {facts['num_classes']:,} classes; {rows}{repairs}", flush=True)
 
 
-def _check_length(cell: Cell, place: str) -> None:
+def _check_length(cell: Cell, folder: str) -> None:
     """Raises a ConfigError if a text does not fill one batch of the model."""
     dataset, model = cell.config["dataset"], cell.config["model"]
     if dataset["name"] != "text" or not {"batch_size", "num_steps"} <= set(model):
         return
-    facts = prepared.read_manifest(prepared.find_prepared("text", Path(place)))["facts"]
+    facts = prepared.read_manifest(prepared.find_prepared("text", Path(folder)))["facts"]
     least = model["batch_size"] * (model["num_steps"] + 1)
     if facts["rows"]["train"] < least:
         raise ConfigError(
-            f"{KEY}: the training part must hold batch_size * (num_steps + 1) = {least} words or "
+            f"{KEY}: the training split must hold batch_size * (num_steps + 1) = {least} words or "
             "more; a smaller --config.model.batch_size or --config.model.num_steps makes that "
             f"less. Received: {facts['rows']['train']} words in {dataset['label']}"
         )

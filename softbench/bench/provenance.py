@@ -11,7 +11,7 @@ from softbench.datasets import prepared
 
 
 def data(config: Mapping, data_dir: str | None) -> str | None:
-    """Returns a digest of the prepared data set of a cell's config; None if none is found."""
+    """Returns a digest of the prepared data set of a cell's config; None if there is none."""
     if "digest" in config["dataset"]:
         return config["dataset"]["digest"]
     folder = _folder(config, data_dir)
@@ -25,7 +25,7 @@ def encoder(config: Mapping, data_dir: str | None) -> dict | None:
 
 
 def _folder(config: Mapping, data_dir: str | None) -> Path | None:
-    """The prepared folder of a cell's data set; None if none is found."""
+    """The prepared folder of a cell's data set; None if there is none."""
     if data_dir is None or not TASKS[config["task"]].reads_data:
         return None
     try:
@@ -52,11 +52,11 @@ def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | Non
         },
         "data": {_name(cell.config): data(cell.config, data_dir) for cell in cells},
     }
-    found = [list(_others(record, here)) for record in records.read_all(workdir)]
-    others = ", ".join(sorted({other for every in found for other in every}))
+    changes = [list(_others(record, here)) for record in records.read_all(workdir)]
+    others = ", ".join(sorted({other for every in changes for other in every}))
     if not others:
         return None
-    return f"{sum(map(bool, found))} of {len(found)} records are of other versions: {others}"
+    return f"{sum(map(bool, changes))} of {len(changes)} records are of other versions: {others}"
 
 
 def _others(record: Mapping, here: Mapping) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _others(record: Mapping, here: Mapping) -> Iterator[str]:
 
 
 def _name(config: Mapping) -> str | None:
-    """The name of a cell's data set; of the user's own it is that of the file."""
+    """The name of a cell's data set; of a user's data, the name of the file."""
     dataset = config["dataset"]
     return dataset["label"] if "digest" in dataset else dataset.get("name")
 

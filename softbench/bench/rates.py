@@ -1,6 +1,6 @@
 """A grid of learning rates: a short run with each, then the cells with the best. Needs no Keras.
 
-The short runs are cells of their own in the folder `rates` of the results, so they resume as all
+The short runs are separate cells in the folder `rates` of the results, so they resume as all
 others do. They have the first seed, and end with the validation set as their judge.
 """
 
@@ -23,8 +23,8 @@ def trials(cells: list[Cell]) -> list[Cell]:
     Raises:
         ConfigError: for a cell whose rate cannot be set.
     """
-    found = (trial for cell in cells for trial in _trials(cell).values())
-    return list({trial.id: trial for trial in found}.values())
+    runs = (trial for cell in cells for trial in _trials(cell).values())
+    return list({trial.id: trial for trial in runs}.values())
 
 
 def _trials(cell: Cell) -> dict[float, Cell]:
@@ -73,19 +73,19 @@ def chosen(cells: list[Cell], workdir: Path, measure: str) -> tuple[list[Cell], 
         workdir: of the cells; that of their short runs is in it.
         measure: the curve's, as "perplexity".
     """
-    found, failed = [], []
+    best, failed = [], []
     for cell in cells:
         grid = [_tried(rate, trial, workdir, measure) for rate, trial in _trials(cell).items()]
-        known = [row for row in grid if row["value"] is not None]
-        if not known:
+        scored = [row for row in grid if row["value"] is not None]
+        if not scored:
             failed += cell.config["methods"]
             continue
         pick = min if measure.startswith(config_lib.LOWER) else max
-        rate = pick(known, key=lambda row: row["value"])["rate"]
+        rate = pick(scored, key=lambda row: row["value"])["rate"]
         config = _with_rate(cell.config, rate)
         grid = {"measure": measure, "chosen": rate, "grid": grid}
-        found.append(cell._replace(id=matrix.cell_id(config), config=config, grid=grid))
-    return found, list(dict.fromkeys(failed))
+        best.append(cell._replace(id=matrix.cell_id(config), config=config, grid=grid))
+    return best, list(dict.fromkeys(failed))
 
 
 def _tried(rate: float, trial: Cell, workdir: Path, measure: str) -> dict:

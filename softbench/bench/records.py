@@ -135,8 +135,8 @@ def read(path: Path) -> dict:
     if isinstance(version, int) and version != SCHEMA_VERSION:
         raise ValueError(f"is of schema {version}; this version reads {SCHEMA_VERSION}")
     config = record.get("config") if version else None
-    parts = [config.get(key) for key in ("methods", "dataset")] if isinstance(config, dict) else []
-    whole = bool(parts) and all(isinstance(part, dict) for part in parts)
+    whole = isinstance(config, dict)
+    whole = whole and all(isinstance(config.get(key), dict) for key in ("methods", "dataset"))
     if not whole or record.get("status") not in STATUSES or config.get("task") not in TASKS:
         raise ValueError("is no record of a cell")
     if record.get("cell") != path.stem:

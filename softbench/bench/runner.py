@@ -1,4 +1,4 @@
-"""Runs cells, each in its own process, and resumes where it stopped."""
+"""Runs cells, each in a separate process, and resumes where it stopped."""
 
 import signal
 import tempfile
@@ -39,8 +39,8 @@ def is_pending(cell: Cell, workdir: Path, retry_failed: bool) -> bool:
 
     A damaged record is left for its owner to look at.
     """
-    found = records.status(_path(cell, workdir))
-    return found is None or (retry_failed and found not in ("ok", records.DAMAGED))
+    status = records.status(_path(cell, workdir))
+    return status is None or (retry_failed and status not in ("ok", records.DAMAGED))
 
 
 def _path(cell: Cell, workdir: Path) -> Path:
@@ -116,10 +116,10 @@ def _what_to_do(path: Path) -> str:
 def _stamp(path: Path) -> tuple | None:
     """What tells one file at `path` from a later one."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _run_if_free(
@@ -162,7 +162,7 @@ def _run_cell(
     """Runs a cell until it has a record; None if it is another driver's now, or time is over."""
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
-    place, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
+    job_file, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
     job = job | {"cell": cell._asdict(), "data_dir": cell.data_dir or job["data_dir"]}
     ended = launcher.run(cell, job, claim)
     code = ended.code
@@ -173,7 +173,7 @@ def _run_cell(
     if code == MISTAKEN:
         mistakes = partial / f"{cell.id}.mistakes"
         text = mistakes.read_text()
-        for left in (place, mistakes):
+        for left in (job_file, mistakes):
             left.unlink(missing_ok=True)
         raise ConfigError(text)
     if not path.exists():
@@ -187,5 +187,5 @@ def _run_cell(
             record |= {"status": "crashed", "error": f"Exit code {code}.\n{text}".strip()}
         curve = records.read_curve(partial / f"{cell.id}.jsonl")
         records.write_json(path, record | ({"curve": curve} if curve else {}))
-    place.unlink(missing_ok=True)
+    job_file.unlink(missing_ok=True)
     return ended

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """Where a task is, and what a config may say to it.
+    """Where a task is, and which settings of a config it takes.
 
     Attributes:
         run: module whose `run(job)` fills a record.
         page: module that makes its tables and plots.
-        timing: keys of the field `timing`. A task that has none times nothing, and is told by
-            `options` what to do.
+        timing: keys of the field `timing`. A task that has none times nothing, and reads
+            `options`.
         reads_data: whether its data set is one of `softbench.datasets`, checked before it runs.
     """
 

@@ -101,7 +101,7 @@ def cycled(call: Callable, batches: list[tuple], wait: Callable[[object], object
 def in_turn(
     steps: dict[str, Steps], rounds: int, block: int, max_seconds: float
 ) -> dict[str, dict]:
-    """Times several steps in turn, so that noise of the machine hits all alike.
+    """Times several steps in turn, so that noise of the machine hits all equally.
 
     Each round gives every step `1 + block` calls, the first of them uncounted: it finds the
     caches full of its neighbour's rows. The order of a round is random (with a fixed seed), so

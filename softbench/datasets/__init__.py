@@ -102,7 +102,7 @@ def load(
             `catalog.ENTRIES`: "ptb", "eltec-hun", "wd50k", "xmc/delicious", "beauty", ...;
             or "states/<name>", see `datasets.states`.
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
-            `prepare`); of "text", "xmc", "triples" and "interactions" your own file or folder;
+            `prepare`); of "text", "xmc", "triples" and "interactions" your file or folder;
             generated ones ignore it.
         seed: of a generated data set; real ones ignore it.
         **options: sizes of a generated set, such as `num_classes` or `num_train`; for the others
@@ -112,11 +112,11 @@ def load(
         ValueError: for an unknown name, or options that the data set does not take.
         FileNotFoundError: if `data_dir` does not hold the data set.
     """
-    found = check(name, data_dir=data_dir, **options)
+    folder = check(name, data_dir=data_dir, **options)
     if name in GENERATED:
         return GENERATED[name](seed=seed, **options)
-    if found is not None:
-        return prepared.load_prepared(name, found, options)
+    if folder is not None:
+        return prepared.load_prepared(name, folder, options)
     if data_dir is None:
         return load_ptb(None, **options)
     write, chosen = catalog.split_options(name, options)
@@ -139,17 +139,17 @@ def check(name: str, *, data_dir: str | Path | None = None, **options: Any) -> P
         As `load`.
     """
     if name in GENERATED:
-        known = [k for k in inspect.signature(GENERATED[name]).parameters if k != "seed"]
-        unknown = sorted(set(options) - set(known))
+        allowed = [k for k in inspect.signature(GENERATED[name]).parameters if k != "seed"]
+        unknown = sorted(set(options) - set(allowed))
         if unknown:
             raise ValueError(
-                f"`sizes` of {name!r} must be among: {', '.join(known)}. Received: {unknown}"
+                f"`sizes` of {name!r} must be among: {', '.join(allowed)}. Received: {unknown}"
             )
         return None
     entry = catalog.find(name)
     if entry is None:
-        known = ", ".join(sorted([*GENERATED, *catalog.ENTRIES]))
-        raise ValueError(f"`name` must be one of: {known}. Received: {name!r}")
+        names = ", ".join(sorted([*GENERATED, *catalog.ENTRIES]))
+        raise ValueError(f"`name` must be one of: {names}. Received: {name!r}")
     catalog.split_options(name, options)
     if data_dir is None:
         if name != "ptb":  # which can be downloaded

@@ -40,8 +40,8 @@ def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, ...]:
     starts = matrix.indptr[rows].astype(np.int64)
     sizes = matrix.indptr[rows + 1] - starts
     first = np.cumsum(sizes) - sizes
-    places = np.repeat(starts - first, sizes) + np.arange(sizes.sum())
-    return sizes, matrix.indices[places], matrix.data[places]
+    indices = np.repeat(starts - first, sizes) + np.arange(sizes.sum())
+    return sizes, matrix.indices[indices], matrix.data[indices]
 
 
 def _largest(
@@ -76,7 +76,7 @@ class BagBatches(ShuffledBatches):
     memory maps.
 
     Args:
-        data: a `MultiLabelData`; features that are an array are given as they are.
+        data: a `MultiLabelData`; features that are an array are passed through.
         max_features: L; None takes the longest row of all three splits, so that they share one
             shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
         seed: of the order and of the targets.
@@ -100,8 +100,8 @@ class BagBatches(ShuffledBatches):
     ) -> None:
         self._features, self._labels = data.split(split)
         if max_features is None:
-            parts = [data.split(name).features for name in SPLITS]
-            max_features = max(int(_sizes(part).max(initial=1)) for part in parts)
+            features = [data.split(name).features for name in SPLITS]
+            max_features = max(int(_sizes(matrix).max(initial=1)) for matrix in features)
         check_positive(max_features=max_features)
         self.max_features, self.dense = max_features, dense
         if isinstance(self._features, np.ndarray) and not dense:

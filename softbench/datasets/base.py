@@ -32,7 +32,7 @@ class LanguageData(NamedTuple):
         vocabulary: the n words, or None where the tokens are only ids.
         counts: int64 `(n,)`, occurrences in `train`.
         truth: see `Truth`; every token of `test` after the first is an example. None where the
-            probabilities are not known.
+            probabilities cannot be computed.
         valid_truth: the same of `valid`.
     """
 
@@ -71,7 +71,7 @@ class MultiLabelData(NamedTuple):
         num_classes: n.
         counts: int64 `(n,)`, occurrences of each label in `train_labels`.
         truth: see `Truth`; p(y | x) is that y is a label drawn uniformly from those of the row.
-            None where it is not known.
+            None where it cannot be computed.
         valid_truth: the same of the validation rows.
         stream: None, or of data that do not fit in memory: (batch_size, seed=) -> the training
             batches, `BagShards`; there are no training rows then.
@@ -124,7 +124,7 @@ class TripleData(NamedTuple):
 
 
 class ItemLists(NamedTuple):
-    """A list of items for each of U users, in the order of time where that is known.
+    """A list of items for each of U users, in the order of time where there is one.
 
     Attributes:
         items: int32 `(N,)`, the list of a user after that of the user before.
@@ -141,15 +141,15 @@ class ItemLists(NamedTuple):
     def last(self, users: np.ndarray, width: int, right: bool = False) -> np.ndarray:
         """The last items of some users, int32 `(B, width)`; -1 after a shorter list.
 
-        With `right`, the items end at the last column instead, and -1 stands before them.
+        With `right`, the items end at the last column instead, and -1 comes before them.
         """
-        found = np.full((len(users), width), -1, np.int32)
+        last = np.full((len(users), width), -1, np.int32)
         sizes = np.minimum(self.sizes()[users], width)
         rows = np.repeat(np.arange(len(users)), sizes)
-        place = _offsets(sizes)
-        column = place + np.repeat(width - sizes, sizes) if right else place
-        found[rows, column] = self.items[np.repeat(self.ends[users + 1] - sizes, sizes) + place]
-        return found
+        offset = _offsets(sizes)
+        column = offset + np.repeat(width - sizes, sizes) if right else offset
+        last[rows, column] = self.items[np.repeat(self.ends[users + 1] - sizes, sizes) + offset]
+        return last
 
     def joined(self, other: "ItemLists") -> "ItemLists":
         """The list of each user, with the user's items of `other` after it."""
@@ -162,7 +162,7 @@ class ItemLists(NamedTuple):
 
 
 def _offsets(sizes: np.ndarray) -> np.ndarray:
-    """0, 1, ... of each part, for parts of some sizes (U,) one after the other."""
+    """0, 1, ... of each list, for lists of some sizes (U,) one after the other."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -174,9 +174,9 @@ class InteractionData(NamedTuple):
         train, valid, test: `ItemLists` of the same users; those of valid come after train, those
             of test after both.
         num_classes: n, the number of items.
-        items: their names; none of streamed data, which know numbers alone.
+        items: their names; none of streamed data, which have numbers alone.
         counts: int64 `(n,)`, occurrences of each item in training.
-        users: names of the U users, if they are known.
+        users: names of the U users, if they have names.
         stream: None, or of data that do not fit in memory: (batch_size, seed=) -> the training
             batches, `InteractionShards`; `train` then has the users of valid and test alone.
     """

@@ -39,8 +39,8 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: name in `KINDS`.
-        files: {role: places under the data folder, the first that exists counts}. Where the name
-            is one of `own_files.ABOUT`, the data folder may be the user's own file or folder.
+        files: {role: paths under the data folder, the first that exists counts}. Where the name
+            is one of `own_files.ABOUT`, the data folder may be the user's file or folder.
         options: of the kind's `write`, instead of its defaults.
         about: where a reader gets the files.
     """
@@ -155,20 +155,20 @@ def find(name: str) -> Entry | None:
 
 
 def split_options(name: str, options: Mapping) -> tuple[dict, dict]:
-    """Returns the options of `write`, the entry's own ones included, and those of `load`.
+    """Returns the options of `write`, the entry's included, and those of `load`.
 
     Raises:
         ValueError: for an option that neither has.
     """
     entry = find(name)
-    known = [_keywords(part) for part in KINDS[entry.kind]]
-    unknown = sorted(set(options) - set(known[0]) - set(known[1]))
+    keywords = [_keywords(function) for function in KINDS[entry.kind]]
+    unknown = sorted(set(options) - set(keywords[0]) - set(keywords[1]))
     if unknown:
-        choice = ", ".join(sorted({*known[0], *known[1]})) or "none"
+        choice = ", ".join(sorted({*keywords[0], *keywords[1]})) or "none"
         raise ValueError(f"`options` of {name!r} must be among: {choice}. Received: {unknown}")
-    write = {**known[0], **entry.options}
-    write |= {key: value for key, value in options.items() if key in known[0]}
-    return write, {key: value for key, value in options.items() if key in known[1]}
+    write = {**keywords[0], **entry.options}
+    write |= {key: value for key, value in options.items() if key in keywords[0]}
+    return write, {key: value for key, value in options.items() if key in keywords[1]}
 
 
 def _keywords(function: Callable) -> dict:
@@ -184,17 +184,17 @@ def find_files(name: str, data_dir: Path) -> dict[str, Path]:
         FileNotFoundError: naming what `data_dir` must hold.
     """
     entry = find(name)
-    found = {}
-    for role, places in entry.files.items():
-        candidates = (data_dir / (place + suffix) for place in places for suffix in _SUFFIXES)
+    files = {}
+    for role, names in entry.files.items():
+        candidates = (data_dir / (file + suffix) for file in names for suffix in _SUFFIXES)
         path = next((path for path in candidates if path.exists()), None)
         if path is None and name in ABOUT:
             return own_files(name, data_dir)
         if path is None:
-            wanted = " or ".join(places)
+            wanted = " or ".join(names)
             raise FileNotFoundError(
                 f"`data_dir` must hold {wanted} (or compressed: .gz, .xz, .bz2) for {name!r}: "
                 f"{entry.about}. Received: {str(data_dir)!r}"
             )
-        found[role] = path
-    return found or own_files(name, data_dir)
+        files[role] = path
+    return files or own_files(name, data_dir)

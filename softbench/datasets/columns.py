@@ -50,7 +50,7 @@ def sparse_rows(table: Any, columns: Sequence[str]) -> Labelled:
         raise ValueError(f"`path`: {columns[1]!r} must be as long as {columns[0]!r}")
     if not np.diff(label_ends).all():
         raise ValueError(f"`path`: every row must have one of {columns[2]!r}")
-    shapes = [(len(table), 1 + int(part.max(initial=0))) for part in (features, labels)]
+    shapes = [(len(table), 1 + int(ids.max(initial=0))) for ids in (features, labels)]
     ones = np.ones(len(labels), np.float32)
     return Labelled(
         sp.csr_matrix((weights, features, ends), shapes[0]),

@@ -30,10 +30,10 @@ def corpus_files(path: Path) -> list[Path]:
     """The files of a corpus: the path itself, or the files of a folder in order of name."""
     if not path.is_dir():
         return [path]
-    found = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    if not found:
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if not files:
         raise ValueError(f"`data_dir`: a corpus folder must hold files. Received: {path}")
-    return found
+    return files
 
 
 def write_corpus(
@@ -124,8 +124,8 @@ def _check_choices(vocabulary_size: int | None, vocabulary_from: str, tokenizer:
     if vocabulary_from not in ("train", "all"):
         raise ValueError(f"`vocabulary_from` must be train or all. Received: {vocabulary_from!r}")
     if tokenizer not in TOKENIZERS:
-        known = ", ".join(TOKENIZERS)
-        raise ValueError(f"`tokenizer` must be one of: {known}. Received: {tokenizer!r}")
+        names = ", ".join(TOKENIZERS)
+        raise ValueError(f"`tokenizer` must be one of: {names}. Received: {tokenizer!r}")
 
 
 def load_corpus(store: Any, facts: Mapping, name: str) -> LanguageData:
@@ -150,19 +150,19 @@ def _text(
 ) -> Text:
     """Yields (split, words) of every line that has a word."""
     for role, path in files.items():
-        block, split, found = -1, role, 0
+        block, split, count = -1, role, 0
         for number, line in enumerate(_lines(path, repairs)):
             words = tokenize(line.lower() if lowercase else line)
             if splits.is_exact and not words:
                 continue
-            place = (found if splits.is_exact else number) // split_lines
-            if role in ("train", "all") and place != block:
-                block = place
+            current = (count if splits.is_exact else number) // split_lines
+            if role in ("train", "all") and current != block:
+                block = current
                 split = SPLITS[int(splits(np.array([block]))[0])]
             if words:
-                found += 1
+                count += 1
                 yield split, [*words, END] if end_of_line else words
-        if not found:
+        if not count:
             fail(path, 1, "the text must hold words.", "none")
 
 
@@ -183,12 +183,12 @@ def _lines(path: Path, repairs: Counter) -> Iterator[str]:
 
 def _vocabulary(frequency: Counter, min_count: int, size: int | None) -> list[str]:
     """The words to keep and `<unk>`, by decreasing frequency; `<unk>` counts what is left out."""
-    own = frequency.pop(UNKNOWN, 0)
+    unknown = frequency.pop(UNKNOWN, 0)
     kept = [word for word in by_frequency(frequency) if frequency[word] >= min_count or word == END]
     if size is not None and len(kept) > size - 1:
         rest = size - 1 - (END in frequency)
         kept = [word for word in kept if word != END][:rest] + [END] * (END in frequency)
-    frequency[UNKNOWN] = own + sum(frequency.values()) - sum(frequency[word] for word in kept)
+    frequency[UNKNOWN] = unknown + sum(frequency.values()) - sum(frequency[word] for word in kept)
     return by_frequency({word: frequency[word] for word in [*kept, UNKNOWN]})
 
 

@@ -1,4 +1,4 @@
-"""Images of digits, 16 x 16: USPS from a folder, or generated ones in its place."""
+"""Images of digits, 16 x 16: USPS from a folder, or generated ones instead."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def generated_digits(num_images: int = 2000, seed: int = 0) -> np.ndarray:
     pixels = np.stack(np.divmod(np.arange(SIDE * SIDE), SIDE), axis=-1)[None, None]
     images = np.empty((num_images, SIDE * SIDE), np.float32)
     for start in range(0, num_images, 100):
-        part = slice(start, start + 100)
-        square = np.square(pen[part] - pixels).sum(-1).min(axis=1)
-        images[part] = np.exp(-0.7 * square)
+        chunk = slice(start, start + 100)
+        square = np.square(pen[chunk] - pixels).sum(-1).min(axis=1)
+        images[chunk] = np.exp(-0.7 * square)
     return images

@@ -44,5 +44,5 @@ def draw_rows(table: np.ndarray, rows: np.ndarray, uniform: np.ndarray) -> np.nd
     # The rows one after the other, row r on [r, r + 1): one search finds an id of any of them.
     line = (steps + np.arange(len(table))[:, None]).ravel()
     rows = rows.reshape(-1, *(1,) * (uniform.ndim - 1))
-    found = np.searchsorted(line, rows + uniform, side="right")
-    return np.minimum(found - rows * table.shape[1], table.shape[1] - 1)
+    index = np.searchsorted(line, rows + uniform, side="right")
+    return np.minimum(index - rows * table.shape[1], table.shape[1] - 1)

@@ -13,20 +13,20 @@ from softbench.datasets.shuffled import ShuffledBatches
 
 
 def pack(sizes: np.ndarray, length: int) -> np.ndarray:
-    """Puts parts into rows of one length, the largest that fits first.
+    """Packs sequences into rows of one length, the largest that fits first.
 
     Args:
         sizes: int `(U,)`, in [1, length].
         length: of a row.
 
     Returns:
-        `(U,)`: where each part begins, row * length + column. Parts do not overlap.
+        `(U,)`: where each sequence begins, row * length + column. No two overlap.
     """
     sizes = np.asarray(sizes)
     order = np.argsort(sizes, kind="stable")
     ends = np.searchsorted(sizes[order], np.arange(length + 1), side="right")
-    left = np.diff(ends, prepend=0)  # how many of each size have no place yet
-    places = np.empty(len(sizes), np.int64)
+    left = np.diff(ends, prepend=0)  # how many of each size are not in a row yet
+    starts = np.empty(len(sizes), np.int64)
     row = room = 0
     for _ in range(len(sizes)):
         fitting = np.flatnonzero(left[: room + 1])
@@ -35,15 +35,15 @@ def pack(sizes: np.ndarray, length: int) -> np.ndarray:
             fitting = np.flatnonzero(left)
         size = fitting[-1]
         left[size] -= 1
-        places[order[ends[size] - 1 - left[size]]] = row * length - room
+        starts[order[ends[size] - 1 - left[size]]] = row * length - room
         room -= size
-    return places
+    return starts
 
 
 class PackedHistories(ShuffledBatches):
     """Training batches of histories, several in one row, every position with a label.
 
-    Item i is `((items, positions), labels, weights)`, all `(B, T)`: the item, its place in the
+    Item i is `((items, positions), labels, weights)`, all `(B, T)`: the item, its position in the
     history (T - 1 at the last one, one less before), the item that follows, and 1 where there is an
     item, else 0. Histories longer than T + 1 keep their last T + 1 items.
     Rows are shuffled every epoch, see `ShuffledBatches`; which histories share a row stays.
@@ -69,18 +69,18 @@ class PackedHistories(ShuffledBatches):
                 "`data` must have a user with two items or more in training, four with those that "
                 "are held out. Received: none"
             )
-        places = pack(sizes, length)
-        rows = np.arange(int(places.max()) // length + 1)
+        starts = pack(sizes, length)
+        rows = np.arange(int(starts.max()) // length + 1)
         first = np.cumsum(sizes) - sizes
         column = np.arange(sizes.sum()) - np.repeat(first, sizes)
-        place = np.repeat(places, sizes) + column
+        cells = np.repeat(starts, sizes) + column
         source = np.repeat(ends - 1 - sizes, sizes) + column
-        self.num_positions = len(place)
+        self.num_positions = len(cells)
         items = np.asarray(data.train.items)
 
         def grid(values: np.ndarray | float, dtype: type, missing: int = 0) -> np.ndarray:
             flat = np.full(len(rows) * length, missing, dtype)
-            flat[place] = values
+            flat[cells] = values
             return flat.reshape(len(rows), length)
 
         from_end = column + length - np.repeat(sizes, sizes)
@@ -159,27 +159,27 @@ class Queries(Batches):
         self._length = -(-len(users) // batch_size)
 
     def _batch(self, index: int) -> tuple:
-        own = self.users[index * self.batch_size : (index + 1) * self.batch_size]
-        users = np.append(own, np.repeat(own[-1:], self.batch_size - len(own)))
+        queried = self.users[index * self.batch_size : (index + 1) * self.batch_size]
+        users = np.append(queried, np.repeat(queried[-1:], self.batch_size - len(queried)))
         width, most = self._widths
         seen, labels = self._before.last(users, width), self._labels.last(users, most)
         first = np.arange(len(users))[:, None] * self._n
         repeated = np.isin(first + seen, (first + labels)[labels >= 0])
-        mask = (np.arange(self.batch_size) < len(own)).astype(np.float32)
+        mask = (np.arange(self.batch_size) < len(queried)).astype(np.float32)
         return self._inputs(users), np.where(repeated, -1, seen), labels, mask
 
 
 def history_inputs(data: InteractionData, split: str, length: int) -> Callable:
-    """Users (B,) -> their last items before the split and the places of these, each int32 `(B, T)`.
+    """Users (B,) -> their last items before the split and the positions of these, int32 `(B, T)`.
 
-    A history ends at the last column; before it stands item 0 at place T - 1, a history of its own:
+    A history ends at the last column; before it comes item 0 at position T - 1, a separate history:
     the inputs of `PackedHistories`.
     """
     before = data.before(split)
 
     def inputs(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         items = before.last(users, length, right=True)
-        places = np.where(items < 0, length - 1, np.arange(length)).astype(np.int32)
-        return np.maximum(items, 0), places
+        positions = np.where(items < 0, length - 1, np.arange(length)).astype(np.int32)
+        return np.maximum(items, 0), positions
 
     return inputs

@@ -66,13 +66,13 @@ def read_lists(path: Path, repairs: Counter) -> Iterator[tuple[int, str, list[st
 def _user_lines(
     path: Path, lines: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, str, list[str]]]:
-    known = set()
+    users = set()
     for line, text in lines:
         user, *items = text.split()
-        if user in known:
+        if user in users:
             rule = "each user must have one line (`layout='columns'` reads `user item` lines)."
             fail(path, line, rule, f"a second line of user {user!r}")
-        known.add(user)
+        users.add(user)
         yield line, user, items
 
 
@@ -88,7 +88,7 @@ def _columns(
                 continue
         if len(fields) <= max(chosen):
             fail(path, line, f"a line must have {max(chosen) + 1} fields or more.", text)
-        user, item, *time = (fields[place] for place in chosen)
+        user, item, *time = (fields[column] for column in chosen)
         if not user or not item:
             fail(path, line, "user and item must not be empty.", text)
         yield user, item, _seconds(path, line, time[0]) if time else None
@@ -96,10 +96,10 @@ def _columns(
 
 def _fields(text: str, separator: str | None) -> list[str]:
     if separator is None or len(separator) > 1:
-        found = text.split(separator)
+        fields = text.split(separator)
     else:
-        found = next(csv.reader([text], delimiter=separator))
-    return [field.strip() for field in found]
+        fields = next(csv.reader([text], delimiter=separator))
+    return [field.strip() for field in fields]
 
 
 def _chosen(path: Path, line: int, fields: list[str], columns: str) -> tuple[list[int], bool]:
@@ -118,8 +118,10 @@ def _chosen(path: Path, line: int, fields: list[str], columns: str) -> tuple[lis
         return [fields.index(name) for name in wanted], True
     if _is_header(fields):
         lower = [field.lower() for field in fields]
-        places = [[i for i, name in enumerate(lower) if name in known] for known in _NAMES]
-        return [found[0] for found in places if found], True
+        columns_by_role = [
+            [i for i, field in enumerate(lower) if field in names] for names in _NAMES
+        ]
+        return [matches[0] for matches in columns_by_role if matches], True
     if not 2 <= len(fields) <= 3:
         rule = "a line without a header must be user, item and maybe time; `columns` says which"
         fail(path, line, f"{rule} fields they are, as in columns='0,1,3'.", f"{fields}")
@@ -134,17 +136,17 @@ def _is_header(fields: list[str]) -> bool:
 def _seconds(path: Path, line: int, text: str) -> float:
     """A time as a number: of what the file counts, or of seconds where it has dates."""
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         try:
             date = datetime.fromisoformat(text)
         except ValueError:
             rule = "a time must be a number or a date as 2024-05-31 or 2024-05-31T12:00:00 (of a "
             fail(path, line, f"{rule}header, `columns` says what is user, item and time).", text)
-        found = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(found):
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
         fail(path, line, "a time must be finite.", text)
-    return found
+    return seconds
 
 
 def _parquet(path: Path, columns: str) -> Iterator[Row]:
@@ -159,7 +161,7 @@ def _parquet(path: Path, columns: str) -> Iterator[Row]:
         ) from None
     names = [str(name) for name in table.columns]
     chosen, _ = _chosen(path, 1, names, columns)
-    parts = [table.iloc[:, place] for place in chosen]
-    for line, (user, item, *time) in enumerate(zip(*parts, strict=True), 1):
+    series = [table.iloc[:, column] for column in chosen]
+    for line, (user, item, *time) in enumerate(zip(*series, strict=True), 1):
         moment = _seconds(path, line, str(time[0])) if time else None
         yield str(user).replace("\n", " "), str(item).replace("\n", " "), moment

@@ -21,7 +21,7 @@ LEAST = 3  # items of a user of whom one is held out for validation and one for 
 
 
 class _Numbers(dict):
-    """Numbers of names, from 0 on in the order in which they are asked for."""
+    """Numbers of names, from 0 on in the order in which they are looked up."""
 
     def __missing__(self, name: str) -> int:
         self[name] = number = len(self)
@@ -78,10 +78,10 @@ def write_histories(
         )
     left = rows[kept]
     left = left[np.lexsort((left["time"], left["user"]))]  # stable: ties stay as they are
-    own, sizes = np.unique(left["user"], return_counts=True)
-    parts = leave_one_out(ItemLists(left["item"], np.append(0, np.cumsum(sizes))))
+    kept_users, sizes = np.unique(left["user"], return_counts=True)
+    splits = leave_one_out(ItemLists(left["item"], np.append(0, np.cumsum(sizes))))
     names = list(users)
-    facts = _write(store, [names[user] for user in own], items, parts, repairs)
+    facts = _write(store, [names[user] for user in kept_users], items, splits, repairs)
     return facts | {"dropped": int((~kept).sum())}
 
 
@@ -110,7 +110,7 @@ def write_interactions(
     Args:
         store: see `softbench.datasets.store`.
         files: {"train", "test"}; every user of the test is one of the training file.
-        valid_fraction: part of the training interactions that `Splits` holds out.
+        valid_fraction: share of the training interactions that `Splits` holds out.
         split_seed: of `Splits`.
 
     Returns:
@@ -121,34 +121,34 @@ def write_interactions(
     """
     repairs, items, test = Counter(), _Numbers(), {}
     read = read_lists(files["train"], repairs)
-    known = {user: [items[item] for item in own] for _, user, own in read}
-    for line, user, own in read_lists(files["test"], repairs):
-        if user not in known:
+    train = {user: [items[item] for item in names] for _, user, names in read}
+    for line, user, names in read_lists(files["test"], repairs):
+        if user not in train:
             rule = "every user of the test must be one of the training file."
             fail(files["test"], line, rule, f"user {user!r}")
-        test[user] = [items[item] for item in own]
-    lists = item_lists(known.values())
-    places = Splits(split_seed, valid_fraction)(np.arange(len(lists.items)))
-    parts = [*_divided(lists, places)[:2], item_lists(test.get(user, []) for user in known)]
-    return _write(store, list(known), items, parts, repairs)
+        test[user] = [items[item] for item in names]
+    lists = item_lists(train.values())
+    split_ids = Splits(split_seed, valid_fraction)(np.arange(len(lists.items)))
+    splits = [*_divided(lists, split_ids)[:2], item_lists(test.get(user, []) for user in train)]
+    return _write(store, list(train), items, splits, repairs)
 
 
 def _write(
-    store: Any, users: list[str], items: _Numbers, parts: Sequence[ItemLists], repairs: Counter
+    store: Any, users: list[str], items: _Numbers, splits: Sequence[ItemLists], repairs: Counter
 ) -> dict:
     """Stores the lists of each split, with the items that are in them numbered by frequency."""
     names = list(items)
-    counts = np.bincount(parts[0].items, minlength=len(names))
-    found = np.unique(np.concatenate([part.items for part in parts]))
-    ranked = by_frequency({names[item]: int(counts[item]) for item in found})
+    counts = np.bincount(splits[0].items, minlength=len(names))
+    used = np.unique(np.concatenate([lists.items for lists in splits]))
+    ranked = by_frequency({names[item]: int(counts[item]) for item in used})
     order = np.array([items[name] for name in ranked], np.int64)
-    for split, part in zip(SPLITS, renumbered(parts, order), strict=True):
-        for array, values in part._asdict().items():
+    for split, lists in zip(SPLITS, renumbered(splits, order), strict=True):
+        for array, values in lists._asdict().items():
             store.append(f"{split}_{array}", values)
     store.append("counts", counts[order])
     store.write_strings("items", ranked)
     store.write_strings("users", users)
-    rows = {split: len(part.items) for split, part in zip(SPLITS, parts, strict=True)}
+    rows = {split: len(lists.items) for split, lists in zip(SPLITS, splits, strict=True)}
     facts = {"num_classes": len(ranked), "num_users": len(users), "rows": rows}
     return facts | {"repairs": dict(+repairs)}
 
@@ -165,22 +165,25 @@ def leave_one_out(lists: ItemLists) -> list[ItemLists]:
 
     Users with fewer than 3 items are for training alone.
     """
-    places, last = np.zeros(len(lists.items), np.int8), lists.ends[1:][lists.sizes() >= LEAST] - 1
-    places[last - 1], places[last] = 1, 2
-    return _divided(lists, places)
+    split_ids = np.zeros(len(lists.items), np.int8)
+    last = lists.ends[1:][lists.sizes() >= LEAST] - 1
+    split_ids[last - 1], split_ids[last] = 1, 2
+    return _divided(lists, split_ids)
 
 
-def _divided(lists: ItemLists, places: np.ndarray) -> list[ItemLists]:
-    """The lists of each of `SPLITS`; `places` (N,) are the indices of the items' splits."""
-    own = [places == place for place in range(len(SPLITS))]
-    return [ItemLists(lists.items[part], np.append(0, np.cumsum(part))[lists.ends]) for part in own]
+def _divided(lists: ItemLists, split_ids: np.ndarray) -> list[ItemLists]:
+    """The lists of each of `SPLITS`; `split_ids` (N,) are the indices of the items' splits."""
+    masks = [split_ids == index for index in range(len(SPLITS))]
+    return [
+        ItemLists(lists.items[mask], np.append(0, np.cumsum(mask))[lists.ends]) for mask in masks
+    ]
 
 
-def renumbered(parts: Iterable[ItemLists], order: np.ndarray) -> list[ItemLists]:
+def renumbered(splits: Iterable[ItemLists], order: np.ndarray) -> list[ItemLists]:
     """The lists with new ids: item `order[i]` becomes i."""
     ids = np.zeros(order.max(initial=-1) + 1, np.int32)
     ids[order] = np.arange(len(order))
-    return [part._replace(items=ids[part.items]) for part in parts]
+    return [lists._replace(items=ids[lists.items]) for lists in splits]
 
 
 def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
@@ -190,7 +193,7 @@ def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
     }
     return InteractionData(
         name,
-        **{split: ItemLists(*own) for split, own in arrays.items()},
+        **{split: ItemLists(*lists) for split, lists in arrays.items()},
         num_classes=facts["num_classes"],
         items=store.read_strings("items"),
         counts=store.read("counts"),

@@ -24,7 +24,7 @@ def fail(path: Path, line: int, rule: str, received: object) -> NoReturn:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a file with their ends; gzip, xz and bzip2 are known by content.
+    """Yields the lines of a file with their ends; gzip, xz and bzip2 are recognised by content.
 
     Raises:
         DataFileError: where compressed content is broken or ends too early.
@@ -67,14 +67,14 @@ def filled_lines(path: Path, repairs: Counter, rule: str) -> Iterator[tuple[int,
     Raises:
         DataFileError: as `read_text`; with the `rule`, if there is no such line.
     """
-    found = False
+    has_text = False
     for line, text in read_text(path, repairs):
         if text.strip():
-            found = True
+            has_text = True
             yield line, text.rstrip("\r\n")
         else:
             repairs["blank_lines"] += 1
-    if not found:
+    if not has_text:
         fail(path, 1, rule, "an empty file")
 
 

@@ -1,4 +1,4 @@
-"""A user's own files as a data set: which of them is what, and their digest."""
+"""A user's files as a data set: which of them is what, and their digest."""
 
 import hashlib
 from collections.abc import Mapping
@@ -40,18 +40,18 @@ def own_files(name: str, path: Path) -> dict[str, Path]:
     Raises:
         FileNotFoundError: naming what the path must be.
     """
-    if name in _SHARDS and (found := sorted(path.parent.glob(path.name))):
-        return {f"{number:06}": file for number, file in enumerate(found)}
+    if name in _SHARDS and (paths := sorted(path.parent.glob(path.name))):
+        return {f"{number:06}": file for number, file in enumerate(paths)}
     if path.is_file():
         return {"all": path}
     if path.is_dir() and name not in _ONE_FILE:
-        found = {}
+        files = {}
         for file in sorted(path.iterdir()):
             role = _ROLES.get(file.name.split(".")[0].lower())
             if role:
-                found.setdefault(role, file)
-        if "train" in found and "test" in found:
-            return {role: found[role] for role in ("train", "valid", "test") if role in found}
+                files.setdefault(role, file)
+        if "train" in files and "test" in files:
+            return {role: files[role] for role in ("train", "valid", "test") if role in files}
         if name == "text":
             return {"all": path}
     raise FileNotFoundError(f"`path` must be {ABOUT[name]}. Received: {str(path)!r}")
@@ -59,12 +59,12 @@ def own_files(name: str, path: Path) -> dict[str, Path]:
 
 def digest(files: Mapping[str, Path]) -> str:
     """Returns 12 digits that depend on what the files hold and what they are for."""
-    found = hashlib.sha256()
+    combined = hashlib.sha256()
     for role, path in files.items():
-        parts = sorted(path.iterdir()) if path.is_dir() else [path]
-        for part in parts:
-            if part.is_file() and not part.name.startswith("."):
-                with part.open("rb") as file:
+        members = sorted(path.iterdir()) if path.is_dir() else [path]
+        for member in members:
+            if member.is_file() and not member.name.startswith("."):
+                with member.open("rb") as file:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
-                found.update(f"{role} {content}\n".encode())
-    return found.hexdigest()[:12]
+                combined.update(f"{role} {content}\n".encode())
+    return combined.hexdigest()[:12]

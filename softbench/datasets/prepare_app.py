@@ -46,8 +46,8 @@ def _options(texts: list[str]) -> dict:
 
 def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit status."""
-    places = "\n".join(f"  {name}: {entry.about}" for name, entry in catalog.ENTRIES.items())
-    values = commands.parse(_define(), argv, _USAGE + places)
+    sources = "\n".join(f"  {name}: {entry.about}" for name, entry in catalog.ENTRIES.items())
+    values = commands.parse(_define(), argv, _USAGE + sources)
     for name in _REQUIRED:
         if values[name].value is None:
             raise ConfigError(f"--{name} must be given. Received: none")

@@ -1,7 +1,7 @@
 """Prepared data sets: a folder of `.npy` arrays and a manifest, written once, read as memory maps.
 
 `<out>/<name>/manifest.json` holds {"format", "dataset", "kind", "options", "facts", "sources",
-"files"}: the options the files were read with, what was found and repaired in them, and size and
+"files"}: the options the files were read with, what was repaired in them, and size and
 sha256 of every source and of every array.
 """
 
@@ -20,7 +20,7 @@ from softbench.datasets.store import FolderStore
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-_PARTS = ("options", "facts", "files")
+_DIGESTED = ("options", "facts", "files")
 _verified: set[Path] = set()  # folders whose files this process has read whole
 
 
@@ -44,8 +44,8 @@ def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) ->
         FileExistsError: if `<out>/<name>` is there already.
     """
     if name not in catalog.ENTRIES:
-        known = ", ".join(sorted(catalog.ENTRIES))
-        raise ValueError(f"`dataset` must be one of: {known}. Received: {name!r}")
+        names = ", ".join(sorted(catalog.ENTRIES))
+        raise ValueError(f"`dataset` must be one of: {names}. Received: {name!r}")
     write, load = catalog.split_options(name, options)
     if load:
         raise ValueError(
@@ -109,12 +109,12 @@ def read_manifest(folder: Path) -> dict:
     path = Path(folder) / MANIFEST
     try:
         manifest = json.loads(path.read_text())
-        known = manifest["format"] == FORMAT and manifest["kind"] in catalog.KINDS
-        known = known and isinstance(manifest["dataset"], str)
-        known = known and all(isinstance(manifest[key], dict) for key in _PARTS)
+        valid = manifest["format"] == FORMAT and manifest["kind"] in catalog.KINDS
+        valid = valid and isinstance(manifest["dataset"], str)
+        valid = valid and all(isinstance(manifest[key], dict) for key in _DIGESTED)
     except (ValueError, TypeError, KeyError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise ValueError(
             f"`data_dir`: {MANIFEST} must be one that softbench-prepare {FORMAT} wrote. "
             f"Received: {path}"
@@ -150,8 +150,8 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
 def fingerprint(folder: Path) -> str:
     """Returns a digest of what a prepared folder holds, by the checksums of its manifest."""
     manifest = read_manifest(folder)
-    parts = json.dumps([manifest[key] for key in _PARTS], sort_keys=True)
-    return hashlib.sha256(parts.encode()).hexdigest()[:12]
+    content = json.dumps([manifest[key] for key in _DIGESTED], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def load_prepared(name: str, folder: Path, options: Mapping) -> Any:
@@ -162,9 +162,9 @@ def load_prepared(name: str, folder: Path, options: Mapping) -> Any:
     """
     _, load = catalog.split_options(name, options)
     read = {key: value for key, value in options.items() if key not in load}
-    place = folder.resolve()
-    manifest = check_prepared(folder, read, verify=place not in _verified)
-    _verified.add(place)
+    resolved = folder.resolve()
+    manifest = check_prepared(folder, read, verify=resolved not in _verified)
+    _verified.add(resolved)
     store, facts = FolderStore(folder), manifest["facts"]
     if facts.get("num_classes") != len(store.read("counts")):
         raise ValueError(
@@ -187,8 +187,8 @@ def _sha256(path: Path) -> str:
 def _all_or_nothing(target: Path) -> Iterator[Path]:
     """A new folder that becomes `target` at the end, and is removed if anything fails.
 
-    A killed process cannot remove it: it stays hidden beside the target, under a name that holds
-    the process id, until the next preparation of the same set finds that process gone.
+    A killed process cannot remove it: it stays hidden next to the target, under a name that holds
+    the process id, until the next preparation of the same set notices that the process has ended.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     for stale in target.parent.glob(f".{target.name}.*.partial"):

@@ -1,6 +1,6 @@
 """Penn Treebank as preprocessed by Mikolov: 10,000 words, one `<eos>` per line.
 
-The text is free for research only, so it is never part of this package: it is read from a folder or
+The text is free for research only, so it is never in this package: it is read from a folder or
 downloaded to a cache.
 """
 
@@ -50,7 +50,7 @@ def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Pa
 
     Raises:
         OSError: if the address cannot be reached.
-        ValueError: if `verify` and a file is not the known one (nothing is then written of it).
+        ValueError: if `verify` and a file is not the published one (nothing is then written of it).
     """
     folder.mkdir(parents=True, exist_ok=True)
     for split, file in FILES.items():
@@ -64,10 +64,10 @@ def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Pa
             ) from error
         if verify:
             _check(content, split, URL + file)
-        # Written beside its place, then renamed: no reader sees half a file.
-        with tempfile.TemporaryDirectory(dir=folder) as beside:
-            Path(beside, file).write_bytes(content)
-            os.replace(Path(beside, file), folder / file)
+        # Written next to its path, then renamed: no reader sees half a file.
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            Path(temporary, file).write_bytes(content)
+            os.replace(Path(temporary, file), folder / file)
     return folder
 
 
@@ -80,11 +80,11 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
         data_dir: folder with `ptb.{train,valid,test}.txt`, or its parent with a folder `ptb`. None
             looks in the cache (`$SOFTBENCH_DATA/ptb`, else `~/.cache/softbench/ptb`) and downloads
             to it what is missing.
-        verify: compare the files with their known sha256.
+        verify: compare the files with their published sha256.
 
     Raises:
         FileNotFoundError: if `data_dir` does not hold the files.
-        ValueError: if a file is not the known one, or a word is not in the training text.
+        ValueError: if a file is not the published one, or a word is not in the training text.
     """
     if data_dir is None:
         cache = Path(os.environ.get("SOFTBENCH_DATA") or Path.home() / ".cache" / "softbench")

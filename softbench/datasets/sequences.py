@@ -76,7 +76,7 @@ class EvaluationBatches(Batches):
     """Batches that cover every predicted token of a stream exactly once.
 
     The `len(tokens) - 1` predictions are cut into B contiguous rows of `ceil` equal length, and
-    these into batches of T columns; places beyond the end have id 0 and weight 0. A row starts
+    these into batches of T columns; positions beyond the end have id 0 and weight 0. A row starts
     without the text before it, so `batch_size=1` is the evaluation with full context.
 
     Item i is `(x, y, weight)`: int32, int32 and float32, each `(B, T)`. Weights add up to

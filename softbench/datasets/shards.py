@@ -36,8 +36,8 @@ class RowGroups(NamedTuple):
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
         """Some columns of a row group, a `pyarrow.Table`."""
-        file, place, _ = self.groups[group].tolist()
-        return self.files[file].read_row_group(place, list(columns))
+        file, index, _ = self.groups[group].tolist()
+        return self.files[file].read_row_group(index, list(columns))
 
 
 def row_groups(path: str | Path | Sequence[str | Path], columns: Sequence[str]) -> RowGroups:
@@ -90,12 +90,12 @@ def count(rows: RowGroups, column: str) -> np.ndarray:
 
     One pass over the column, a row group at a time.
     """
-    found = np.zeros(0, np.int64)
+    totals = np.zeros(0, np.int64)
     for group in range(len(rows.groups)):
-        own = np.bincount(ids(rows.read(group, [column]), column)[0], minlength=len(found))
-        own[: len(found)] += found
-        found = own
-    return found
+        counts = np.bincount(ids(rows.read(group, [column]), column)[0], minlength=len(totals))
+        counts[: len(totals)] += totals
+        totals = counts
+    return totals
 
 
 class ShardBatches(EpochBatches):
@@ -103,7 +103,7 @@ class ShardBatches(EpochBatches):
 
     In an epoch the row groups are in a random order, and the rows of each window of it again: rows
     are mixed with those of the groups in the same window, so small groups (some 2^16 rows) in
-    large windows mix best. Host h of k takes the h-th of k equal parts of that order, and all hosts
+    large windows mix best. Host h of k takes the h-th of k equal chunks of that order. All hosts
     make the same number of batches; every row is in one batch of one host, and where they do not
     divide evenly the last batches are filled up from the start of the same order.
 
@@ -116,7 +116,7 @@ class ShardBatches(EpochBatches):
         columns: to read.
         batch_size: B, of this host.
         seed: of the order; the same for all hosts.
-        window: rows in memory at a time, beside a row group.
+        window: rows in memory at a time, besides a row group.
         host, num_hosts: h and k; on JAX `jax.process_index()` and `jax.process_count()`.
     """
 
@@ -147,11 +147,11 @@ class ShardBatches(EpochBatches):
         self._ends = np.cumsum(self.rows.groups[self._order, 2])
 
     def _batch(self, index: int) -> tuple:
-        window, place = divmod(index, self._batches)
+        window, position = divmod(index, self._batches)
         if self._window[0] != window:
             self._window = -1, None  # so that no two are held
             self._window = window, self._arrays(self._shuffled(window))
-        rows = slice(place * self.batch_size, (place + 1) * self.batch_size)
+        rows = slice(position * self.batch_size, (position + 1) * self.batch_size)
         return self._made(self._window[1], rows, index)
 
     def _arrays(self, table: Any) -> Any:
@@ -172,10 +172,10 @@ class ShardBatches(EpochBatches):
         generator = random_generator(self.seed, self.epoch, 1 + self.host, window)
         return table.take(generator.permutation(len(table)))
 
-    def _read(self, place: int, end: int) -> Iterator[Any]:
-        """The rows from `place` to `end` of the epoch's order, which begins again after its end."""
-        while place < end:
-            at = place % self.num_rows
+    def _read(self, position: int, end: int) -> Iterator[Any]:
+        """The rows from `position` to `end` of the epoch's order, which wraps around at its end."""
+        while position < end:
+            at = position % self.num_rows
             number = int(np.searchsorted(self._ends, at, side="right"))
             group = int(self._order[number])
             if self._group[0] != group:
@@ -183,9 +183,9 @@ class ShardBatches(EpochBatches):
                 self._group = group, self.rows.read(group, self.columns)
             size = len(self._group[1])
             inside = at - (int(self._ends[number]) - size)
-            taken = min(size - inside, end - place)
+            taken = min(size - inside, end - position)
             yield self._group[1].slice(inside, taken)
-            place += taken
+            position += taken
 
 
 class InteractionShards(ShardBatches):
@@ -252,9 +252,9 @@ class BagShards(ShardBatches):
         starts, sizes = ends[:-1][rows], np.diff(ends)[rows]
         counts = np.diff(label_ends)[rows]
         filled = np.arange(self.max_features) < sizes[:, None]
-        places = (starts[:, None] + np.arange(self.max_features))[filled]
+        indices = (starts[:, None] + np.arange(self.max_features))[filled]
         x = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
-        x[0][filled], x[1][filled] = features[places], weights[places]
+        x[0][filled], x[1][filled] = features[indices], weights[indices]
         uniform = random_generator(self.seed, self.epoch, 1 + self.host, index, 1).random(
             len(sizes)
         )

@@ -41,8 +41,8 @@ class ShuffledBatches(EpochBatches):
     The order of an epoch, and what a subclass draws with `_new_epoch`, depend on `(seed, epoch)`
     only: `set_epoch(e)` continues a run at the start of epoch e. The last batch of a training
     epoch is filled up with rows from the start of the same epoch's order (`partial="fill"`), or
-    with empty rows of weight 0 ("mask"), in which case items have a third part, weights float32
-    `(B,)`. Evaluation always masks.
+    with empty rows of weight 0 ("mask"), in which case items have a third component, weights
+    float32 `(B,)`. Evaluation always masks.
 
     Args:
         rows: numbers of the rows of the split that the batches hold.
@@ -87,7 +87,7 @@ class ShuffledBatches(EpochBatches):
         self._new_epoch(generator)
 
     def _new_epoch(self, generator: np.random.Generator) -> None:
-        """Draws what belongs to the places of `_order`."""
+        """Draws what belongs to the positions of `_order`."""
 
     def _span(self, index: int) -> slice:
         """Places of batch `index` in the order; the last batch may have fewer than B."""

@@ -26,13 +26,13 @@ def write_states(store: Any, files: Mapping[str, Path]) -> dict:
 
 def load_states(store: Any, facts: Mapping, name: str) -> MultiLabelData:
     """Makes the data set from a store; the features are dense arrays."""
-    parts, n = [], facts["num_classes"]
+    matrices, n = [], facts["num_classes"]
     for split in SPLITS:
         labels = store.read(f"{split}_labels")
         ends, ones = np.arange(len(labels) + 1), np.ones(len(labels), np.float32)
-        parts.append(store.read(f"{split}_features"))
-        parts.append(sp.csr_matrix((ones, labels, ends), (len(labels), n)))
+        matrices.append(store.read(f"{split}_features"))
+        matrices.append(sp.csr_matrix((ones, labels, ends), (len(labels), n)))
     counts = store.read("counts")
     return MultiLabelData(
-        name, *parts, num_features=facts["num_features"], num_classes=n, counts=counts
+        name, *matrices, num_features=facts["num_features"], num_classes=n, counts=counts
     )

@@ -12,12 +12,12 @@ class MemoryStore:
     """Arrays in memory."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[np.ndarray]] = {}
+        self._chunks: dict[str, list[np.ndarray]] = {}
         self._strings: dict[str, list[str]] = {}
 
     def append(self, name: str, values: np.ndarray) -> None:
         """Adds rows to the array `name`; the first call, maybe with none, fixes its type."""
-        self._parts.setdefault(name, []).append(values)
+        self._chunks.setdefault(name, []).append(values)
 
     def write_strings(self, name: str, values: Iterable[str]) -> None:
         """Keeps a list of strings without line breaks."""
@@ -25,10 +25,10 @@ class MemoryStore:
 
     def read(self, name: str) -> np.ndarray:
         """Returns the array `name`."""
-        parts = self._parts[name]
-        if len(parts) > 1:
-            self._parts[name] = parts = [np.concatenate(parts)]
-        return parts[0]
+        chunks = self._chunks[name]
+        if len(chunks) > 1:
+            self._chunks[name] = chunks = [np.concatenate(chunks)]
+        return chunks[0]
 
     def read_strings(self, name: str) -> list[str]:
         """Returns the strings `name`."""
@@ -60,7 +60,7 @@ class FolderStore:
                 f"`values` of {name!r} must be {header['descr']} (rows, {trailing}). "
                 f"Received: {values.dtype} {values.shape}"
             )
-        # Not `tofile`: it bypasses the file's own buffer.
+        # Not `tofile`: it bypasses the file's buffer.
         file.write(values.data)
         header["shape"] = (rows + len(values), *trailing)
 
@@ -103,7 +103,7 @@ class Splits:
     valid, those after them to test, at least one to each whose fraction is not 0.
 
     Raises:
-        ValueError: unless both fractions are in [0, 1) and leave a part for training.
+        ValueError: unless both fractions are in [0, 1) and leave rows for training.
     """
 
     def __init__(self, seed: int, valid: float, test: float = 0.0, size: int | None = None) -> None:
@@ -113,26 +113,26 @@ class Splits:
                 f"Received: {valid}, {test}"
             )
         self.seed, self.valid, self.test = seed, valid, test
-        self._exact = None if size is None else self._places(size)
+        self._exact = None if size is None else self._indices(size)
 
     @property
     def is_exact(self) -> bool:
         """Whether the fractions are exact."""
         return self._exact is not None
 
-    def _places(self, size: int) -> np.ndarray:
+    def _indices(self, size: int) -> np.ndarray:
         """Index into `SPLITS` (size,) of every row, by exact fractions."""
-        taken = [max(1, round(size * part)) if part else 0 for part in (self.valid, self.test)]
+        taken = [max(1, round(size * share)) if share else 0 for share in (self.valid, self.test)]
         if sum(taken) >= size:
             raise ValueError(
                 f"the file must hold {sum(taken) + 1} rows or more, so that every split has one. "
                 f"Received: {size}"
             )
         order = np.argsort(_hash(np.arange(size), self.seed), kind="stable")
-        places = np.zeros(size, np.int8)
-        places[order[: taken[0]]] = 1
-        places[order[taken[0] : sum(taken)]] = 2
-        return places
+        indices = np.zeros(size, np.int8)
+        indices[order[: taken[0]]] = 1
+        indices[order[taken[0] : sum(taken)]] = 2
+        return indices
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Index into `SPLITS` of each row number (R,)."""

@@ -43,12 +43,12 @@ def synthetic_interactions(
             steps[:, step] = next_of[steps[:, step - 1] % GROUPS, taste, slots[:, step]]
     sizes = generator.integers(LEAST, max_items + 1, num_users)
     lists = [list(dict.fromkeys(row[:k].tolist())) for row, k in zip(steps, sizes, strict=True)]
-    parts = leave_one_out(item_lists(lists))
-    counts = np.bincount(parts[0].items, minlength=num_classes)
+    splits = leave_one_out(item_lists(lists))
+    counts = np.bincount(splits[0].items, minlength=num_classes)
     order = np.argsort(-counts, kind="stable")
     return InteractionData(
         "synthetic_interactions",
-        *renumbered(parts, order),
+        *renumbered(splits, order),
         num_classes=num_classes,
         items=[str(item) for item in order],
         counts=counts[order],

@@ -1,4 +1,4 @@
-"""A generated language with sequential structure, whose true probabilities are known."""
+"""A generated language with sequential structure and exact probabilities."""
 
 import functools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _ENTRIES = 1 << 21  # of the probabilities that are held at a time
 
 
 class SyntheticLanguage:
-    """A second-order language whose exact conditional probabilities are known.
+    """A second-order language with exact conditional probabilities.
 
     Every class has a group g and a rank inside it. With a = `collocation`,
 
@@ -29,7 +29,7 @@ class SyntheticLanguage:
 
     Args:
         num_classes: n.
-        num_train, num_valid, num_test: tokens of the streams, consecutive parts of one text.
+        num_train, num_valid, num_test: tokens of the streams, consecutive sections of one text.
         seed: everything depends on it.
         num_groups: G (at most n of them are used).
         collocation: a, in [0, 1].
@@ -68,11 +68,11 @@ class SyntheticLanguage:
         self._raw_id = np.argsort(-counts, kind="stable")
         new_id = np.empty(num_classes, np.int32)
         new_id[self._raw_id] = np.arange(num_classes)
-        parts = np.split(new_id[raw], [num_train, num_train + num_valid])
+        streams = np.split(new_id[raw], [num_train, num_train + num_valid])
         counts = counts[self._raw_id]
         self.data = LanguageData(
             "synthetic_language",
-            *parts,
+            *streams,
             num_classes,
             None,
             counts,
@@ -109,7 +109,7 @@ class SyntheticLanguage:
         `exp(-mean)` of it is the perplexity that no model can beat, up to sampling noise.
 
         Args:
-            tokens: `(N,)` stream (or consecutive part of one) in the ids of `data`.
+            tokens: `(N,)` stream (or a consecutive section of one) in the ids of `data`.
 
         Returns:
             float64 `(N - 2,)`.
@@ -130,7 +130,7 @@ class SyntheticLanguage:
         return self._ranks[ids // groups] + np.where(folded, self._ranks[-1], 0.0)
 
     def _truth(self, split: str = "test") -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
-        """See `LanguageData.truth`; the last token before the split is known as well."""
+        """See `LanguageData.truth`; the last token before the split is a context as well."""
         before = self.data.valid if split == "test" else self.data.train
         tokens = np.append(before[-1:], getattr(self.data, split))
         raw, targets = self._raw_id[tokens], tokens[2:]

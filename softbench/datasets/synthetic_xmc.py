@@ -108,10 +108,10 @@ def synthetic_xmc(
     The classes are the leaves, in random order, of a tree with 16 children per node. An example
     has a first label from a Zipf distribution and Poisson(`labels_per_example` - 1) more, most of
     them siblings of the first (a label drawn twice counts once). Every node on the path of every
-    label emits 3 of its own 6 features, so that close classes share features, and 4 more are noise.
+    label emits 3 of its 6 features, so that close classes share features, and 4 more are noise.
     Weights are tf-idf with rows of norm 1.
 
-    Its `truth` is known where all labels of an example stand under one parent and the features say
+    Its `truth` is exact where all labels of an example are under one parent and the features say
     no more than which: `siblings` is 1 and `lowest_level` 1 or more, or there is one label each.
 
     Args:
@@ -144,17 +144,17 @@ def synthetic_xmc(
     train, valid, test = np.split(order, [num_train, num_train + num_valid])
     counts = np.bincount(labels[train].indices, minlength=num_classes)
     source = Source(weights, leaves, BRANCHING, widths, tables, EMITTED, background, NOISE)
-    known = labels_per_example == 1.0 or (siblings == 1.0 and lowest_level)
+    is_exact = labels_per_example == 1.0 or (siblings == 1.0 and lowest_level)
     truths = [
-        functools.partial(source.examples, emitted[own], labels[own]) for own in (test, valid)
+        functools.partial(source.examples, emitted[ids], labels[ids]) for ids in (test, valid)
     ]
     return MultiLabelData(
         "synthetic_xmc",
-        *(part for ids in (train, valid, test) for part in (features[ids], labels[ids])),
+        *(matrix[ids] for ids in (train, valid, test) for matrix in (features, labels)),
         num_features=num_features,
         num_classes=num_classes,
         counts=counts,
-        **(dict(zip(("truth", "valid_truth"), truths, strict=True)) if known else {}),
+        **(dict(zip(("truth", "valid_truth"), truths, strict=True)) if is_exact else {}),
     )
 
 

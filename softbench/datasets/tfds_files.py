@@ -1,4 +1,4 @@
-"""Any set of TensorFlow Datasets as files that softbench's own readers take.
+"""Any set of TensorFlow Datasets as files that softbench's readers take.
 
 TFDS reads with TensorFlow; training on what was read then needs neither.
 """
@@ -38,14 +38,15 @@ def _builder(name: str) -> Any:
 
 def _names(name: str, kind: str, features: str) -> list[str]:
     if kind not in _FEATURES:
-        known = ", ".join(sorted(_FEATURES))
-        raise ValueError(f"a set of TFDS can be read as: {known}. Received: {kind!r}")
+        kinds = ", ".join(sorted(_FEATURES))
+        raise ValueError(f"a set of TFDS can be read as: {kinds}. Received: {kind!r}")
     rule, least, most = _FEATURES[kind]
-    names = [part.strip() for part in features.split(",") if part.strip()]
-    own = list(_builder(name).info.features or {})
-    if not least <= len(names) <= most or not set(names) <= set(own):
+    names = [name.strip() for name in features.split(",") if name.strip()]
+    available = list(_builder(name).info.features or {})
+    if not least <= len(names) <= most or not set(names) <= set(available):
         raise ValueError(
-            f"`features` of {name} must be {rule}; it has: {', '.join(own)}. Received: {features!r}"
+            f"`features` of {name} must be {rule}; it has: {', '.join(available)}. "
+            f"Received: {features!r}"
         )
     return names
 
@@ -65,7 +66,7 @@ def export(name: str, kind: str, features: str, folder: Path) -> Path:
     """Writes a set's splits; returns the file or folder that `own_files` takes.
 
     Args:
-        name: "tfds:<name>", as `tfds.load` takes what stands behind the colon.
+        name: "tfds:<name>", as `tfds.load` takes what comes after the colon.
         kind: "text" (one feature), "xmc" (features of numbers, and an integer label) or
             "interactions" (user, item and maybe time).
         features: their names, between commas.
@@ -114,17 +115,17 @@ def _pairs(builder: Any, split: str, names: list[str], path: Path) -> None:
 
 def _rows(builder: Any, split: str, names: list[str], path: Path) -> None:
     label = builder.info.features[names[-1]]
-    size = sum(builder.info.splits[part].num_examples for part in split.split("+"))
+    size = sum(builder.info.splits[name].num_examples for name in split.split("+"))
     width = None
     with path.open("w", encoding="utf-8") as file:
-        for *values, own in _examples(builder, split, names):
-            parts = [np.asarray(value) for value in values]
-            if not all(np.issubdtype(part.dtype, np.number) for part in parts):
+        for *values, target in _examples(builder, split, names):
+            arrays = [np.asarray(value) for value in values]
+            if not all(np.issubdtype(array.dtype, np.number) for array in arrays):
                 raise ValueError(
                     f"`features`: all but the label must be numbers. Received: {names[:-1]}"
                 )
-            scaled = [part / 255 if part.dtype == np.uint8 else part for part in parts]
-            row = np.concatenate([part.ravel() for part in scaled])
+            scaled = [array / 255 if array.dtype == np.uint8 else array for array in arrays]
+            row = np.concatenate([array.ravel() for array in scaled])
             if width is None:
                 width = len(row)
                 file.write(f"{size} {width} {label.num_classes}\n")
@@ -133,5 +134,5 @@ def _rows(builder: Any, split: str, names: list[str], path: Path) -> None:
                     f"`features` must have one shape in all examples. Received: {len(row)} numbers "
                     f"after {width}"
                 )
-            words = [f"{place}:{row[place]:.9g}" for place in np.flatnonzero(row)]
-            file.write(" ".join([str(int(own)), *words]) + "\n")
+            words = [f"{index}:{row[index]:.9g}" for index in np.flatnonzero(row)]
+            file.write(" ".join([str(int(target)), *words]) + "\n")

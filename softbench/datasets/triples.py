@@ -65,7 +65,7 @@ def write_triples(
         tails.update({head: 0, tail: int(split == "train")})
         relations[relation] += split == "train"
     names = [by_frequency(tails), by_frequency(relations)]
-    entity, link = ({name: i for i, name in enumerate(found)} for found in names)
+    entity, link = ({name: i for i, name in enumerate(ranked)} for ranked in names)
     rows = dict.fromkeys(SPLITS, 0)
     for split in SPLITS:
         store.append(split, np.zeros((0, 3), np.int32))
@@ -105,9 +105,9 @@ def _by_split(
     """Yields (split, triple) of all files."""
     for role in (*SPLITS, "all"):
         if role in files:
-            places = held_out.get(role)
+            split_ids = held_out.get(role)
             for number, triple in enumerate(read_triples(files[role], repairs)):
-                yield (role if places is None else SPLITS[places[number]]), triple
+                yield (role if split_ids is None else SPLITS[split_ids[number]]), triple
 
 
 def load_triples(store: Any, facts: Mapping, name: str) -> TripleData:

@@ -17,7 +17,7 @@ from softbench.datasets.lines import fail
 from softbench.datasets.store import Splits
 from softbench.datasets.xmc_format import XMCFile
 
-PARTS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
+ARRAYS = ("labels_indptr", "labels_indices", "features_indptr", "features_indices")
 
 
 def write_xmc(
@@ -35,11 +35,11 @@ def write_xmc(
 
     Args:
         store: see `softbench.datasets.store`.
-        files: {"train", "test"} with or without "valid", or {"all"}: one file, of which a part is
+        files: {"train", "test"} with or without "valid", or {"all"}: one file, of which a share is
             held out as test set.
-        valid_fraction: part of the rows of "train" or "all" that `Splits` holds out, without
+        valid_fraction: share of the rows of "train" or "all" that `Splits` holds out, without
             "valid".
-        test_fraction: part of the rows of "all" that becomes the test set.
+        test_fraction: share of the rows of "all" that becomes the test set.
         split_seed: of `Splits`.
         first_id, allow_negative: of `XMCFile`.
         exact_split: hold out exact fractions, at least one row each.
@@ -65,11 +65,11 @@ def write_xmc(
     splits = Splits(split_seed, *fractions, size=size if exact_split else None)
     rows, ends, repairs = dict.fromkeys(SPLITS, 0), {}, Counter()
     counts = np.zeros(first.num_labels, np.int64)
-    for split, part in _by_split(opened, splits):
-        append_rows(store, split, part, ends)
-        rows[split] += part.labels.shape[0]
+    for split, block in _by_split(opened, splits):
+        append_rows(store, split, block, ends)
+        rows[split] += block.labels.shape[0]
         if split == "train":
-            counts += np.bincount(part.labels.indices, minlength=len(counts))
+            counts += np.bincount(block.labels.indices, minlength=len(counts))
     for file in opened.values():
         repairs.update(file.repairs)
     store.append("counts", counts)
@@ -82,7 +82,7 @@ def write_xmc(
 
 
 def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[str, Labelled]]:
-    """Yields the rows of each block in three parts, one for each split."""
+    """Yields the rows of each block divided by split."""
     for role, file in opened.items():
         start = 0
         for block in file.blocks():
@@ -92,20 +92,20 @@ def _by_split(opened: Mapping[str, XMCFile], splits: Splits) -> Iterator[tuple[s
             else:
                 of_split = splits(np.arange(start, start + size))
             for index, split in enumerate(SPLITS):
-                yield split, Labelled(*(part[of_split == index] for part in block))
+                yield split, Labelled(*(matrix[of_split == index] for matrix in block))
             start += size
 
 
 def append_rows(store: Any, split: str, rows: Labelled, ends: dict[str, int]) -> None:
     """Appends rows to the arrays of a split; `ends` is where those written before end."""
-    for what, part in rows._asdict().items():
+    for what, matrix in rows._asdict().items():
         name = f"{split}_{what}"
         if name not in ends:
             store.append(f"{name}_indptr", np.zeros(1, np.int64))
             ends[name] = 0
-        store.append(f"{name}_indptr", ends[name] + part.indptr[1:].astype(np.int64))
-        store.append(f"{name}_indices", part.indices.astype(np.int32, copy=False))
-        ends[name] += part.nnz
+        store.append(f"{name}_indptr", ends[name] + matrix.indptr[1:].astype(np.int64))
+        store.append(f"{name}_indices", matrix.indices.astype(np.int32, copy=False))
+        ends[name] += matrix.nnz
     store.append(f"{split}_features_values", rows.features.data.astype(np.float32, copy=False))
 
 
@@ -116,16 +116,16 @@ def load_xmc(store: Any, facts: Mapping, name: str, *, first_label: bool = False
     (Bamler & Mandt).
     """
     n, v = facts["num_classes"], facts["num_features"]
-    parts, counts = [], store.read("counts")
+    matrices, counts = [], store.read("counts")
     for split in SPLITS:
-        indptr, ids, feature_indptr, features = (store.read(f"{split}_{part}") for part in PARTS)
+        indptr, ids, feature_indptr, features = (store.read(f"{split}_{array}") for array in ARRAYS)
         if first_label:
             has = np.diff(indptr) > 0
             ids, indptr = ids[indptr[:-1][has]], np.append(0, np.cumsum(has))
             counts = np.bincount(ids, minlength=n) if split == "train" else counts
         weights = store.read(f"{split}_features_values")
         shape = (len(indptr) - 1, v)
-        parts.append(sp.csr_matrix((weights, features, feature_indptr), shape, copy=False))
+        matrices.append(sp.csr_matrix((weights, features, feature_indptr), shape, copy=False))
         ones = np.ones(len(ids), np.float32)
-        parts.append(sp.csr_matrix((ones, ids, indptr), (shape[0], n), copy=False))
-    return MultiLabelData(name, *parts, num_features=v, num_classes=n, counts=counts)
+        matrices.append(sp.csr_matrix((ones, ids, indptr), (shape[0], n), copy=False))
+    return MultiLabelData(name, *matrices, num_features=v, num_classes=n, counts=counts)

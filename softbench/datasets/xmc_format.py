@@ -35,7 +35,7 @@ class XMCFile:
 
     Args:
         path: text, or text compressed with gzip, xz or bzip2.
-        first_id: 0 or 1, the id of the first label and feature in the file; ids given out begin
+        first_id: 0 or 1, the id of the first label and feature in the file; ids in memory begin
             at 0.
         allow_negative: whether weights may be negative (learned dense features).
 
@@ -51,11 +51,11 @@ class XMCFile:
         first = next(read_lines(self.path), None)
         if first is None:
             fail(self.path, 1, "the file must begin with a line `N D L`.", "an empty file")
-        found = _HEADER.fullmatch(first)
-        if not found or min(map(int, found.groups())) < 1:
+        match = _HEADER.fullmatch(first)
+        if not match or min(map(int, match.groups())) < 1:
             rule = "the first line must be `N D L`: rows, features and labels, all positive."
             fail(self.path, 1, rule, first.strip())
-        self.num_rows, self.num_features, self.num_labels = map(int, found.groups())
+        self.num_rows, self.num_features, self.num_labels = map(int, match.groups())
 
     def blocks(self, block_rows: int = 8192) -> Iterator[Labelled]:
         """Yields the rows in order; memory is that of a block.
@@ -87,16 +87,16 @@ class XMCFile:
             if line.endswith(b"\r"):
                 line = line[:-1]
                 self.repairs["crlf_lines"] += 1
-            found = _LINE.fullmatch(line)
-            if found is None:
+            match = _LINE.fullmatch(line)
+            if match is None:
                 self._explain(line, start + offset)
-            labels.append(found[1] or b"")
-            features.append(found[2])
-        ids = _numbers(b",".join(part for part in labels if part), ",")
-        ends = _ends([part.count(b",") + 1 if part else 0 for part in labels])
+            labels.append(match[1] or b"")
+            features.append(match[2])
+        ids = _numbers(b",".join(text for text in labels if text), ",")
+        ends = _ends([text.count(b",") + 1 if text else 0 for text in labels])
         labels = self._labels(ids, ends, start)
         pairs = _numbers(b" ".join(features).replace(b":", b" "), " ").reshape(-1, 2)
-        ends = _ends([part.count(b":") for part in features])
+        ends = _ends([text.count(b":") for text in features])
         features = self._features(pairs[:, 0], pairs[:, 1], ends, start)
         self.repairs["rows_without_label"] += int((np.diff(labels.indptr) == 0).sum())
         self.repairs["rows_without_feature"] += int((np.diff(features.indptr) == 0).sum())
@@ -160,7 +160,7 @@ class XMCFile:
 
 
 def _numbers(text: bytes, separator: str) -> np.ndarray:
-    """Numbers float64 of a text that is known to hold nothing else."""
+    """Numbers float64 of a text that holds nothing else."""
     if not text.strip():
         return np.zeros(0)
     return np.fromstring(text.decode("ascii"), dtype=np.float64, sep=separator)

@@ -1,7 +1,7 @@
 """Rows of features with sets of labels in Parquet files that do not fit in memory.
 
 The row groups are split as those of `softbench.datasets.interaction_shards`. Training streams; kept
-are the counts of its labels, and the rows that are asked in the other parts, in the arrays of
+are the counts of its labels, and the held-out rows of the other splits, in the arrays of
 `softbench.datasets.xmc`. Strings `files`. Shape letters: R rows, n classes, v features.
 """
 
@@ -37,8 +37,8 @@ def write_xmc_shards(
         store: see `softbench.datasets.store`.
         files: {role: path}, in their order.
         columns: names of those with lists of features' ids, of their values, and of labels.
-        valid_fraction, test_fraction: parts of the row groups, at least one each: the last ones.
-        held_out_rows: at most so many rows of each of these parts are asked.
+        valid_fraction, test_fraction: shares of the row groups, at least one each: the last ones.
+        held_out_rows: at most so many rows of each of these splits are evaluated.
 
     Returns:
         {"num_features", "num_classes", "rows": {split: rows in the files}, "train_groups",
@@ -54,14 +54,14 @@ def write_xmc_shards(
         raise ValueError(
             f"`columns` must name those of features, values and labels. Received: {columns!r}"
         )
-    places = [str(path) for path in files.values()]
-    parts = divided(row_groups(places, names), valid_fraction, test_fraction)
+    paths = [str(path) for path in files.values()]
+    splits = divided(row_groups(paths, names), valid_fraction, test_fraction)
     counts, v, longest, ends = np.zeros(0, np.int64), 0, 1, {}
     append_rows(store, "train", Labelled(sp.csr_matrix((0, 1)), sp.csr_matrix((0, 1))), ends)
-    for split, part in zip(SPLITS, parts, strict=True):
-        kept, done = _kept(part.num_rows, held_out_rows), 0
-        for group in range(len(part.groups)):
-            block = sparse_rows(part.read(group, names), names)
+    for split, source in zip(SPLITS, splits, strict=True):
+        kept, done = _kept(source.num_rows, held_out_rows), 0
+        for group in range(len(source.groups)):
+            block = sparse_rows(source.read(group, names), names)
             size = block.labels.shape[0]
             v = max(v, block.features.shape[1])
             weight = int(split == "train")
@@ -69,21 +69,21 @@ def write_xmc_shards(
             if weight:
                 longest = max(longest, int(np.diff(block.features.indptr).max()))
             else:
-                own = kept[done : done + size]
-                append_rows(store, split, Labelled(*(matrix[own] for matrix in block)), ends)
+                chosen = kept[done : done + size]
+                append_rows(store, split, Labelled(*(matrix[chosen] for matrix in block)), ends)
             done += size
     store.append("counts", counts)
-    store.write_strings("files", places)
-    rows = {split: part.num_rows for split, part in zip(SPLITS, parts, strict=True)}
+    store.write_strings("files", paths)
+    rows = {split: source.num_rows for split, source in zip(SPLITS, splits, strict=True)}
     facts = {"num_features": v, "num_classes": len(counts), "rows": rows, "repairs": {}}
-    return facts | {"train_groups": len(parts[0].groups), "columns": names, "longest": longest}
+    return facts | {"train_groups": len(splits[0].groups), "columns": names, "longest": longest}
 
 
 def _kept(size: int, most: int) -> np.ndarray:
-    """Which of so many rows are asked, bool (R,): at most `most`, at random."""
-    found = np.zeros(size, bool)
-    found[random_generator(0).choice(size, min(size, most), replace=False)] = True
-    return found
+    """Which of so many rows are evaluated, bool (R,): at most `most`, at random."""
+    kept = np.zeros(size, bool)
+    kept[random_generator(0).choice(size, min(size, most), replace=False)] = True
+    return kept
 
 
 def _added(counts: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -52,14 +52,14 @@ class Source(NamedTuple):
         """
         size = max(1, _ENTRIES // len(self.first))
         for start in range(0, counts.shape[0], size):
-            part = slice(start, start + size)
-            yield self._probabilities(counts[part]), labels[part]
+            chunk = slice(start, start + size)
+            yield self._probabilities(counts[chunk]), labels[chunk]
 
     def _probabilities(self, counts: sp.csr_matrix) -> np.ndarray:
         total = np.asarray(counts.sum(axis=1)).ravel().astype(int)
         drawn = (total - self.noise) // (self.emitted * len(self.tables))
-        numbers, place = np.unique(drawn, return_inverse=True)
-        prior = np.stack([self._labels(k) for k in numbers])[place]
+        numbers, inverse = np.unique(drawn, return_inverse=True)
+        prior = np.stack([self._labels(k) for k in numbers])[inverse]
         joint = prior * self._likelihoods(counts, drawn)[:, self.leaves // self.widths[0]]
         return joint / joint.sum(axis=1, keepdims=True)
 
@@ -72,7 +72,7 @@ class Source(NamedTuple):
         parent = self.leaves // self.branching
         mass = np.bincount(parent, self.first)[parent]
         width = np.minimum(self.branching, len(self.first) - parent * self.branching)
-        own, other = np.empty(len(width)), np.empty(len(width))
+        same, other = np.empty(len(width)), np.empty(len(width))
         for w in np.unique(width):
             distinct = np.zeros(w + 1)  # probabilities of D
             distinct[1] = 1.0
@@ -80,8 +80,8 @@ class Source(NamedTuple):
                 seen = distinct * np.arange(w + 1) / w
                 distinct = seen + np.append(0.0, (distinct - seen)[:-1])
             one = float(np.sum(distinct[1:] / np.arange(1, w + 1)))
-            own[width == w], other[width == w] = one, (1.0 - one) / max(w - 1, 1)
-        return self.first * own + (mass - self.first) * other
+            same[width == w], other[width == w] = one, (1.0 - one) / max(w - 1, 1)
+        return self.first * same + (mass - self.first) * other
 
     def _likelihoods(self, counts: sp.csr_matrix, drawn: np.ndarray) -> np.ndarray:
         """`(B, U)`: p(counts | node), up to a factor of each row; 1 for the only node possible."""
@@ -91,16 +91,18 @@ class Source(NamedTuple):
             pair = (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel())
             shape = (len(table), counts.shape[1])
             emits = sp.csr_matrix((np.ones(table.size), pair), shape=shape)
-            emits.data[:] = 1.0  # a feature that stands twice in a table
-            found = (counts @ emits.T).toarray() >= (self.emitted * drawn)[:, None]
-            possible &= found[:, nodes // width]
+            emits.data[:] = 1.0  # a feature that is twice in a table
+            emitted = (counts @ emits.T).toarray() >= (self.emitted * drawn)[:, None]
+            possible &= emitted[:, nodes // width]
         result = possible.astype(np.float64)
         for row in np.flatnonzero(possible.sum(axis=1) > 1):
-            part = counts[row]
+            row_counts = counts[row]
             for node in np.flatnonzero(possible[row]):
                 path = [t[nodes[node] // w] for w, t in zip(self.widths, self.tables, strict=True)]
                 draws = self.emitted * int(drawn[row])
-                result[row, node] = self._ways(part.indices, part.data.astype(int), path, draws)
+                result[row, node] = self._ways(
+                    row_counts.indices, row_counts.data.astype(int), path, draws
+                )
         return result
 
     def _ways(
@@ -126,7 +128,7 @@ class Source(NamedTuple):
                     if noise < 0 or done - (draws * len(path) - sum(rest)) > self.noise:
                         continue
                     terms = [p**k / math.factorial(k) for p, k in zip(shares, taken, strict=True)]
-                    own = self.background[feature] ** noise / math.factorial(noise)
-                    after[rest] += weight * own * math.prod(terms)
+                    background = self.background[feature] ** noise / math.factorial(noise)
+                    after[rest] += weight * background * math.prod(terms)
             ways = after
         return ways.get((0,) * len(path), 0.0)

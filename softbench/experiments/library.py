@@ -42,19 +42,19 @@ def evaluate(
         total: sum or mean.
     """
     true, sampled, of_true, of_sampled = (
-        keras.ops.convert_to_tensor(part.astype("float32"))
+        keras.ops.convert_to_tensor(columns.astype("float32"))
         for array in (logits, log_expected_count)
-        for part in (array[:, 0], array[:, 1:])
+        for columns in (array[:, 0], array[:, 1:])
     )
 
     def loss(true: Tensor, sampled: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        found = objective(true, sampled, of_true, of_sampled)
-        value = total(found)
-        return value, (value, found)
+        values = objective(true, sampled, of_true, of_sampled)
+        value = total(values)
+        return value, (value, values)
 
     gradients, aux = gradients_and_aux(loss, [true, sampled])
-    to_true, to_sampled, value, found = (
+    to_true, to_sampled, value, values = (
         keras.ops.convert_to_numpy(array).astype(float) for array in (*gradients, *aux)
     )
     gradient = np.concatenate([to_true[:, None], to_sampled], axis=-1)
-    return Evaluated(float(value), found, gradient)
+    return Evaluated(float(value), values, gradient)

@@ -1,4 +1,4 @@
-"""A head that is trained, kept, and given to samplers to look at.
+"""A head that is trained, kept, and read by samplers.
 
 What the experiments on proposals share. Shape letters: B contexts, n classes, d features.
 """
@@ -24,7 +24,7 @@ from softbench.bench.training.problems import Problem, load
 
 
 class Trained(NamedTuple):
-    """A trained head, and the validation contexts that the samplers are asked about.
+    """A trained head, and the validation contexts on which the samplers are measured.
 
     Attributes:
         kernel: (n, d).
@@ -66,11 +66,11 @@ def load_or_train(
     if watch is None and all(kept.values()):
         job.result["from_cache"] = True
         return kept
-    found = _train(job, method, fractions, watch)
+    points = _train(job, method, fractions, watch)
     for fraction, path in paths.items():
         if path is not None:
-            _keep(found[fraction], path)
-    return {fraction: found[fraction] for fraction in fractions}
+            _keep(points[fraction], path)
+    return {fraction: points[fraction] for fraction in fractions}
 
 
 def _path(job: Job, method: dict, fraction: float) -> Path | None:
@@ -78,8 +78,8 @@ def _path(job: Job, method: dict, fraction: float) -> Path | None:
     if job.cache is None:
         return None
     config = job.config
-    parts = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
-    key = {part: config[part] for part in parts} | {"full": method}
+    fields = ("backend", "dataset", "model", "optimizer", "epochs", "steps_per_epoch", "seed")
+    key = {field: config[field] for field in fields} | {"full": method}
     key |= {"code": environment.code(), "data": provenance.data(config, job.data_dir)}
     key |= {} if fraction == 1 else {"fraction": fraction}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
@@ -100,12 +100,12 @@ def _train(
         job = job._replace(checkpoint=None)
     watched = problem._replace(callbacks=lambda: [*problem.callbacks(), weights, *watchers])
     model, _ = train.fit(job, method, watched, config["optimizer"])
-    found = {1.0: _trained(model, problem, job.result["curve"][-1]["valid_nll"])}
+    points = {1.0: _trained(model, problem, job.result["curve"][-1]["valid_nll"])}
     for fraction, step in steps.items():
         for variable, value in zip(model.variables, weights.taken[step], strict=True):
             variable.assign(value)
-        found[fraction] = _trained(model, problem, problem.evaluate(model, "valid")["nll"])
-    return found
+        points[fraction] = _trained(model, problem, problem.evaluate(model, "valid")["nll"])
+    return points
 
 
 class _Weights(keras.callbacks.Callback):
@@ -172,13 +172,13 @@ def valid_nll(job: Job, method: dict) -> float:
     """What the cell's model reaches in its epochs with a method; infinite if training diverges."""
     config = job.config
     problem = load(config, job.data_dir)
-    own = job._replace(result={}, progress=lambda point: None, checkpoint=None)
+    trial = job._replace(result={}, progress=lambda point: None, checkpoint=None)
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     try:
-        train.fit(own, method, problem, spec)
+        train.fit(trial, method, problem, spec)
     except NotFinite:
         return math.inf
-    return float(own.result["curve"][-1]["valid_nll"])
+    return float(trial.result["curve"][-1]["valid_nll"])
 
 
 def head(method: dict, trained: Trained, seed: int) -> keras.layers.Layer:

@@ -110,8 +110,8 @@ def test_a_node_that_does_not_see_the_work_directory(cluster, tmp_path, monkeypa
     from softbench.bench.launchers import ray as module
 
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    given = module._Given  # a claim that is not the one that lies there: another file system
-    monkeypatch.setattr(module, "_Given", lambda job, claim, *rest: given(job, "other", *rest))
+    inputs = module._Inputs  # a claim that is not the one that lies there: another file system
+    monkeypatch.setattr(module, "_Inputs", lambda job, claim, *rest: inputs(job, "other", *rest))
     line = arguments(tmp_path, "full", ENDLESS, "--launcher=ray", "--checkpoint_minutes=0")
     partial = tmp_path / "out" / "partial"
     where = Path(tempfile.gettempdir())

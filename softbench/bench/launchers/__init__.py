@@ -59,11 +59,11 @@ def get(name: str, cluster: Mapping[str, Any] | None = None, minutes: float = 0.
             last tenth of them no cell begins.
 
     Raises:
-        ConfigError: for an unknown name, or one whose library is missing or that knows no end.
+        ConfigError: for an unknown name, or one whose library is missing or that has no deadline.
     """
     if name not in LAUNCHERS:
-        known = ", ".join(LAUNCHERS)
-        raise ConfigError(f"--launcher must be one of: {known}. Received: {name!r}")
+        names = ", ".join(LAUNCHERS)
+        raise ConfigError(f"--launcher must be one of: {names}. Received: {name!r}")
     try:
         module = importlib.import_module(LAUNCHERS[name])
     except ModuleNotFoundError as error:

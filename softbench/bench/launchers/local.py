@@ -1,4 +1,4 @@
-"""Cells one after the other, each in a process of its own on this machine."""
+"""Cells one after the other, each in a separate process on this machine."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ class Launcher:
 
 
 def run_here(
-    cell: Cell, job: dict, partial: Path, is_held: Callable[[], bool], **place: Any
+    cell: Cell, job: dict, partial: Path, is_held: Callable[[], bool], **options: Any
 ) -> Ended:
     """Runs a cell's process on this machine, for `cell.timeout_s` at most.
 
@@ -50,13 +50,13 @@ def run_here(
         cell, job: what it gets, as `partial/<id>.job.json`.
         partial: folder of drafts; standard error goes to `<id>.stderr` there.
         is_held: called every few seconds; the process is ended when it says no.
-        **place: of `subprocess.Popen`: `cwd`, `stdout`.
+        **options: of `subprocess.Popen`: `cwd`, `stdout`.
     """
     start, path = time.monotonic(), partial / f"{cell.id}.job.json"
     records.write_json(path, job)
     with (
         (partial / f"{cell.id}.stderr").open("wb") as stderr,
-        _process(path, cell, stderr=stderr, **place) as process,
+        _process(path, cell, stderr=stderr, **options) as process,
     ):
         code = _wait(process, cell.timeout_s, is_held)
     return Ended(code, time.monotonic() - start)
@@ -72,7 +72,7 @@ def _wait(process: subprocess.Popen, seconds: float, is_held: Callable[[], bool]
 
 
 @contextlib.contextmanager
-def _process(job: Path, cell: Cell, **place: Any) -> Iterator[subprocess.Popen]:
+def _process(job: Path, cell: Cell, **options: Any) -> Iterator[subprocess.Popen]:
     """Starts the cell's process and ends it, with its children, on the way out."""
     command = [sys.executable, "-m", "softbench.bench.cell", str(job)]
     environ = os.environ | cell.config.get("environment", {})
@@ -81,8 +81,10 @@ def _process(job: Path, cell: Cell, **place: Any) -> Iterator[subprocess.Popen]:
     # The cell ends when nobody holds the other end of the pipe: with this process at the latest.
     end, held = os.pipe()
     try:
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the cell.
-        process = subprocess.Popen(command, env=environ, stdin=end, start_new_session=True, **place)
+        # A new session: Ctrl-C reaches this process alone, which then ends the cell.
+        process = subprocess.Popen(
+            command, env=environ, stdin=end, start_new_session=True, **options
+        )
         try:
             yield process
         finally:

@@ -25,7 +25,7 @@ from softbench.bench.matrix import Cell
 
 _MOST = 256  # cells that are with Ray at a time; the others wait here
 _LOOK = 1.0  # seconds between two looks at a task
-_SENT = ("stderr", "jsonl", "mistakes", "checkpoint")  # what a cell may leave beside its record
+_SENT = ("stderr", "jsonl", "mistakes", "checkpoint")  # what a cell may leave next to its record
 
 
 class Launcher:
@@ -67,9 +67,9 @@ class Launcher:
         """Runs a cell's process on some node, and fetches what it leaves."""
         partial = Path(job["workdir"]) / "partial"
         kept = partial / f"{cell.id}.checkpoint"
-        given = _Given(job, claim.path.read_text(), environment.code(), os.getcwd())
+        inputs = _Inputs(job, claim.path.read_text(), environment.code(), os.getcwd())
         checkpoint = kept.read_bytes() if kept.exists() else None
-        task = self._task.remote(given, checkpoint)
+        task = self._task.remote(inputs, checkpoint)
         while not ray.wait([task], timeout=_LOOK)[0]:
             if self._stopped.is_set() or not claim.is_held():
                 ray.cancel(task, force=True)
@@ -92,7 +92,7 @@ class Launcher:
         return left.ended
 
 
-class _Given(NamedTuple):
+class _Inputs(NamedTuple):
     """What a task gets: the job, and what tells whether its node is as the driver's."""
 
     job: dict
@@ -109,44 +109,44 @@ class _Left(NamedTuple):
     files: Mapping[str, bytes] = {}
 
 
-def _run(given: _Given, checkpoint: bytes | None) -> _Left:
-    """Runs a cell's process on this node, in a folder of its own; the task."""
-    job, node = given.job, ray.util.get_node_ip_address()
-    if why := _unlike(given):
+def _run(inputs: _Inputs, checkpoint: bytes | None) -> _Left:
+    """Runs a cell's process on this node, in a temporary folder; the task."""
+    job, node = inputs.job, ray.util.get_node_ip_address()
+    if why := _unlike(inputs):
         return _Left(Ended(MISTAKEN, 0.0), files={"mistakes": f"node {node}: {why}".encode()})
     cell, shared = Cell(**job["cell"]), Path(job["workdir"]) / "partial"
     claim = shared / f"{cell.id}.claim"
 
     def is_ours() -> bool:
-        return claim.is_file() and claim.read_text() == given.claim
+        return claim.is_file() and claim.read_text() == inputs.claim
 
     with tempfile.TemporaryDirectory(prefix="softbench-") as folder:
-        is_shared, own = is_ours(), Path(folder)
-        partial = shared if is_shared else own / "partial"
+        is_shared, scratch = is_ours(), Path(folder)
+        partial = shared if is_shared else scratch / "partial"
         kept = partial / f"{cell.id}.checkpoint"
         if not is_shared:
             partial.mkdir()
-            (partial / claim.name).write_text(given.claim)
+            (partial / claim.name).write_text(inputs.claim)
             if checkpoint is not None:
                 kept.write_bytes(checkpoint)
         begins = "from its checkpoint" if kept.exists() else "from the start"
         job = {**job, "workdir": folder, "partial": str(partial)}
-        place = {"stdout": subprocess.DEVNULL}
-        if Path(given.folder).is_dir():
-            place["cwd"] = given.folder  # where modules of the user's own are found
-        ended = run_here(cell, job, partial, is_ours if is_shared else lambda: True, **place)
+        options = {"stdout": subprocess.DEVNULL}
+        if Path(inputs.folder).is_dir():
+            options["cwd"] = inputs.folder  # from which the user's modules are imported
+        ended = run_here(cell, job, partial, is_ours if is_shared else lambda: True, **options)
         files = {} if is_shared else {k: partial / f"{cell.id}.{k}" for k in _SENT}
         files = {kind: path.read_bytes() for kind, path in files.items() if path.exists()}
-        record = own / "runs" / f"{cell.id}.json"
-        found = records.read(record) if record.exists() else None
-    return _Left(ended._replace(note=f" on {node}{_again(begins)}"), found, files)
+        record = scratch / "runs" / f"{cell.id}.json"
+        content = records.read(record) if record.exists() else None
+    return _Left(ended._replace(note=f" on {node}{_again(begins)}"), content, files)
 
 
-def _unlike(given: _Given) -> str:
+def _unlike(inputs: _Inputs) -> str:
     """What keeps this node from running a cell as the driver would; "" if nothing does."""
-    if environment.code() != given.code:
+    if environment.code() != inputs.code:
         return "every node must run the same softbench. Received: other code"
-    data = given.job["data_dir"]
+    data = inputs.job["data_dir"]
     if data and not Path(data).is_dir():
         return f"the folder of the data must be there on every node. Received: no {data}"
     return ""

@@ -12,8 +12,8 @@ from softbench.bench.config import LOWER
 def check(config: Mapping, measures: Iterable[str]) -> None:
     """Raises a ValueError if `keep_by` is used and is none of the measures of an evaluation."""
     if config.get("keep_by", "") not in ("", *measures):
-        known = ", ".join(measures)
-        raise ValueError(f"`keep_by` must be one of: {known}. Received: {config['keep_by']!r}")
+        names = ", ".join(measures)
+        raise ValueError(f"`keep_by` must be one of: {names}. Received: {config['keep_by']!r}")
 
 
 class Best:
@@ -27,12 +27,12 @@ class Best:
         model: built.
 
     Attributes:
-        place: of the best point in the curve, from 0; None before the first one.
+        index: of the best point in the curve, from 0; None before the first one.
         arrays: the kept weights; none before the first point.
     """
 
     def __init__(self, config: Mapping, model: keras.Model) -> None:
-        self.place: int | None = None
+        self.index: int | None = None
         self._keeps = config.get("keep") == "best"
         self._patience, self._measure = config.get("patience", 0), config.get("keep_by", "")
         self._model, self._value, self._since = model, math.inf, 0
@@ -45,7 +45,7 @@ class Best:
         value = self._loss(curve[-1])
         self._since += 1
         if value < self._value:
-            self.place, self._value, self._since = len(curve) - 1, value, 0
+            self.index, self._value, self._since = len(curve) - 1, value, 0
             if self._keeps:
                 numbers = keras.ops.convert_to_numpy
                 self.arrays = [np.array(numbers(v.value)) for v in self._variables()]
@@ -61,7 +61,7 @@ class Best:
 
     def _variables(self) -> list[keras.Variable]:
         layers = self._model._flatten_layers()
-        slots = [v for layer in layers for part in getattr(layer, "row_slots", ()) for v in part]
+        slots = [v for layer in layers for group in getattr(layer, "row_slots", ()) for v in group]
         left_out = {id(variable) for variable in slots}
         return [v for v in self._model.variables if id(v) not in left_out]
 
@@ -71,13 +71,13 @@ class Best:
             variable.assign(array)
 
     def state(self) -> dict:
-        """What `go_on` takes in another process, beside `arrays`."""
-        return {"place": self.place, "since": self._since}
+        """What `go_on` takes in another process, besides `arrays`."""
+        return {"index": self.index, "since": self._since}
 
     def go_on(self, state: Mapping, arrays: Iterable[np.ndarray], curve: list[dict]) -> None:
         """Goes on where another process was, whose curve and arrays these are."""
         dtypes = [np.dtype(variable.dtype) for variable in self._variables()]
         self.arrays = [array.view(dtype) for array, dtype in zip(arrays, dtypes, strict=False)]
-        self.place, self._since = state["place"], state["since"]
-        if self.place is not None:
-            self._value = self._loss(curve[self.place])
+        self.index, self._since = state["index"], state["since"]
+        if self.index is not None:
+            self._value = self._loss(curve[self.index])

@@ -23,7 +23,7 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
 
     Args:
         method: {"head": class name, "kwargs": {...}}; see the configs. In `kwargs`, wherever it
-            stands, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
+            occurs, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
             "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1),
             "at most 512" as `num_sampled` the smaller of 512 and n / 4. Options of a class table
@@ -44,7 +44,7 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
-        kwargs["sampler"] = _with_own(kwargs["sampler"])
+        kwargs["sampler"] = _with_custom(kwargs["sampler"])
     if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
     cls = head_class(method["head"])
@@ -71,8 +71,8 @@ def head_class(name: str) -> type:
     Raises:
         ValueError: for any other name.
     """
-    if is_own(name):
-        return own(name, "head")
+    if is_custom(name):
+        return custom_object(name, "head")
     if name not in HEADS:
         raise ValueError(f"`head` must name a head of softbench. Received: {name!r}")
     return getattr(softbench, name)
@@ -84,13 +84,13 @@ def megabytes(layer: keras.layers.Layer) -> float:
     return round(sum(sizes) / 2**20, 3)
 
 
-def is_own(name: object) -> bool:
+def is_custom(name: object) -> bool:
     """Whether a name is that of something that softbench does not have."""
     return isinstance(name, str) and (":" in name or ">" in name)
 
 
-def own(name: str, argument: str) -> Any:
-    """What "module:name", or "package>name" as registered with Keras, stands for.
+def custom_object(name: str, argument: str) -> Any:
+    """The object of "module:name", or of "package>name" as registered with Keras.
 
     Modules are found as Python finds them from the folder in which the command was started.
 
@@ -104,22 +104,22 @@ def own(name: str, argument: str) -> Any:
             return getattr(importlib.import_module(module), attribute)
         except Exception as error:
             raise ValueError(f"{rule}. Received: {name!r} ({error})") from error
-    found = keras.saving.get_registered_object(name)
-    if found is None:
+    registered = keras.saving.get_registered_object(name)
+    if registered is None:
         raise ValueError(
             f"`{argument}` must be registered with Keras by a module that --config.imports names. "
             f"Received: {name!r}"
         )
-    return found
+    return registered
 
 
-def _with_own(sampler: Any) -> Any:
+def _with_custom(sampler: Any) -> Any:
     """A sampler's config, in which samplers that are not of softbench are made."""
     if not isinstance(sampler, dict):
-        return own(sampler, "sampler")() if is_own(sampler) else sampler
-    config = {key: _with_own(part) for key, part in sampler.get("config", {}).items()}
-    if is_own(sampler.get("class_name")):
-        return own(sampler["class_name"], "sampler")(**config)
+        return custom_object(sampler, "sampler")() if is_custom(sampler) else sampler
+    config = {key: _with_custom(value) for key, value in sampler.get("config", {}).items()}
+    if is_custom(sampler.get("class_name")):
+        return custom_object(sampler["class_name"], "sampler")(**config)
     return {**sampler, "config": config} if "class_name" in sampler else sampler
 
 
@@ -128,7 +128,7 @@ def callbacks(specs: Sequence[str | dict]) -> list[keras.callbacks.Callback]:
     made = []
     for spec in specs:
         spec = {"class_name": spec} if isinstance(spec, str) else spec
-        made.append(own(spec["class_name"], "callbacks")(**spec.get("config", {})))
+        made.append(custom_object(spec["class_name"], "callbacks")(**spec.get("config", {})))
     return made
 
 
@@ -142,10 +142,10 @@ def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
 
 def _with_counts(value: object, counts: np.ndarray) -> object:
     if isinstance(value, dict):
-        known = {"train": counts, "train + 1": counts + 1}
+        arrays = {"train": counts, "train + 1": counts + 1}
         return {
-            key: known[item]
-            if key in _COUNTS and isinstance(item, str) and item in known
+            key: arrays[item]
+            if key in _COUNTS and isinstance(item, str) and item in arrays
             else _with_counts(item, counts)
             for key, item in value.items()
         }
@@ -165,7 +165,7 @@ def optimizer(spec: dict) -> keras.optimizers.Optimizer:
 
 
 class Batches(keras.utils.PyDataset):
-    """A sequence of NumPy batches as a Keras data set in its own order, `limit` of them an epoch.
+    """A sequence of NumPy batches as a Keras data set in its order, `limit` of them an epoch.
 
     With a limit, an epoch goes on where the one before it stopped, into the next pass over the
     batches where one ends. `go_to` says where it begins: Keras calls `on_epoch_end` more than

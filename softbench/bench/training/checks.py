@@ -1,4 +1,4 @@
-"""Mistakes in the cells of a run, found before the first of them trains: names and arguments."""
+"""Mistakes in the cells of a run, reported before the first of them trains: names and arguments."""
 
 import difflib
 import importlib
@@ -18,8 +18,8 @@ _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
 
 def mistakes(configs: Iterable[Mapping]) -> list[str]:
     """What cannot be meant in the configs of training cells: one line each, in their order."""
-    found = (line for config in configs for line in _of_cell(config))
-    return list(dict.fromkeys(found))
+    lines = (line for config in configs for line in _of_cell(config))
+    return list(dict.fromkeys(lines))
 
 
 def _of_cell(config: Mapping) -> Iterator[str]:
@@ -32,108 +32,109 @@ def _of_cell(config: Mapping) -> Iterator[str]:
     yield from _attempt("config.callbacks", build.callbacks, config.get("callbacks", ()))
     yield from _of_model(config["model"])
     for name, method in config["methods"].items():
-        place = f"config.method_table.{name}"
-        yield from of_method(place, method)
-        own = "optimizer" in method
+        path = f"config.method_table.{name}"
+        yield from of_method(path, method)
         spec = {**config["optimizer"], **method.get("optimizer", {})}
-        yield from _of_optimizer(f"{place}.optimizer" if own else "config.optimizer", spec)
+        yield from _of_optimizer(
+            f"{path}.optimizer" if "optimizer" in method else "config.optimizer", spec
+        )
 
 
-def of_method(place: str, method: Mapping) -> Iterator[str]:
-    """Mistakes in a row of a method table, which is at `place`; not those of its optimizer."""
-    yield from _unknown(place, "a method", method, _METHOD)
-    yield from _of_head(place, method)
+def of_method(path: str, method: Mapping) -> Iterator[str]:
+    """Mistakes in a row of a method table, which is at `path`; not those of its optimizer."""
+    yield from _unknown(path, "a method", method, _METHOD)
+    yield from _of_head(path, method)
 
 
 def _of_model(model: Mapping) -> Iterator[str]:
     name = model.get("name")
-    if build.is_own(name):
-        yield from _attempt("config.model.name", build.own, name, "model.name")
+    if build.is_custom(name):
+        yield from _attempt("config.model.name", build.custom_object, name, "model.name")
     elif name is not None and name not in problems.MODELS:
         yield f"config.model.name: {_no(name, 'model', problems.MODELS)}"
 
 
-def _of_head(place: str, method: Mapping) -> Iterator[str]:
+def _of_head(path: str, method: Mapping) -> Iterator[str]:
     name, kwargs = method.get("head", ""), method.get("kwargs", {})
-    if build.is_own(name):
-        yield from _attempt(f"{place}.head", build.own, name, "head")
+    if build.is_custom(name):
+        yield from _attempt(f"{path}.head", build.custom_object, name, "head")
         return
     if name not in build.HEADS:
-        yield f"{place}.head: {_no(name, 'head of softbench', build.HEADS)}"
+        yield f"{path}.head: {_no(name, 'head of softbench', build.HEADS)}"
         return
-    known = _parameters(getattr(softbench, name))
-    yield from _unknown(place, name, kwargs, known)
-    if "sampler" in known and "sampler" in kwargs:
-        yield from _of_sampler(f"{place}.sampler", kwargs["sampler"])
+    allowed = _parameters(getattr(softbench, name))
+    yield from _unknown(path, name, kwargs, allowed)
+    if "sampler" in allowed and "sampler" in kwargs:
+        yield from _of_sampler(f"{path}.sampler", kwargs["sampler"])
     if "row_optimizer" in kwargs:
-        yield from _of_row_optimizer(f"{place}.row_optimizer", kwargs["row_optimizer"])
+        yield from _of_row_optimizer(f"{path}.row_optimizer", kwargs["row_optimizer"])
 
 
-def _of_sampler(place: str, sampler: object) -> Iterator[str]:
+def _of_sampler(path: str, sampler: object) -> Iterator[str]:
     spec = sampler if isinstance(sampler, Mapping) else {"class_name": sampler}
     name, config = spec.get("class_name"), spec.get("config", {})
     if spec.get("registered_name"):
         return
-    if build.is_own(name):
-        yield from _attempt(place, build.own, name, "sampler")
+    if build.is_custom(name):
+        yield from _attempt(path, build.custom_object, name, "sampler")
     elif name not in REGISTRY:
-        yield f"{place}: {_no(name, 'sampler', REGISTRY)}"
+        yield f"{path}: {_no(name, 'sampler', REGISTRY)}"
     else:
-        yield from _unknown(place, f"sampler {name!r}", config, registry.arguments(REGISTRY[name]))
-    for key, part in config.items():
-        if isinstance(part, Mapping) and "class_name" in part:
-            yield from _of_sampler(f"{place}.{key}", part)
+        yield from _unknown(path, f"sampler {name!r}", config, registry.arguments(REGISTRY[name]))
+    for key, value in config.items():
+        if isinstance(value, Mapping) and "class_name" in value:
+            yield from _of_sampler(f"{path}.{key}", value)
 
 
-def _of_row_optimizer(place: str, spec: Mapping | None) -> Iterator[str]:
+def _of_row_optimizer(path: str, spec: Mapping | None) -> Iterator[str]:
     if not spec:
         return
     name = spec.get("name")
     if name not in build.ROW_OPTIMIZERS:
-        yield f"{place}: {_no(name, 'row optimizer', build.ROW_OPTIMIZERS)}"
+        yield f"{path}: {_no(name, 'row optimizer', build.ROW_OPTIMIZERS)}"
         return
-    known = _parameters(getattr(softbench, build.ROW_OPTIMIZERS[name]))
-    yield from _unknown(place, name, set(spec) - {"name"}, known)
+    allowed = _parameters(getattr(softbench, build.ROW_OPTIMIZERS[name]))
+    yield from _unknown(path, name, set(spec) - {"name"}, allowed)
 
 
-def _of_optimizer(place: str, spec: Mapping) -> Iterator[str]:
+def _of_optimizer(path: str, spec: Mapping) -> Iterator[str]:
     if "name" not in spec:
-        yield f"{place} must have a name, as in {{'name': 'adam', 'learning_rate': 1e-3}}"
+        yield f"{path} must have a name, as in {{'name': 'adam', 'learning_rate': 1e-3}}"
         return
     try:
         cls = type(keras.optimizers.get(spec["name"]))
     except ValueError:
-        yield f"{place}: Keras has no optimizer {spec['name']!r}"
+        yield f"{path}: Keras has no optimizer {spec['name']!r}"
         return
-    known = _parameters(cls) | {"schedule"}
-    found = list(_unknown(place, cls.__name__, set(spec) - {"name"}, known))
-    yield from found
-    if not found and "learning_rate" not in spec and "schedule" not in spec:
-        yield f"{place} must have a learning_rate"
+    allowed = _parameters(cls) | {"schedule"}
+    unknown = list(_unknown(path, cls.__name__, set(spec) - {"name"}, allowed))
+    yield from unknown
+    if not unknown and "learning_rate" not in spec and "schedule" not in spec:
+        yield f"{path} must have a learning_rate"
 
 
-def _unknown(place: str, what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-    for name in sorted(set(given) - set(known)):
-        yield f"{place}: {what} has no argument {name!r}{_near(name, known)}"
+def _unknown(path: str, what: str, names: Iterable[str], allowed: Iterable[str]) -> Iterator[str]:
+    for name in sorted(set(names) - set(allowed)):
+        yield f"{path}: {what} has no argument {name!r}{_near(name, allowed)}"
 
 
-def _no(name: object, what: str, known: Iterable[str]) -> str:
-    near = _near(name, known)
-    return f"{name!r} is no {what}{near or ' (' + ', '.join(sorted(known)) + ')'}"
+def _no(name: object, what: str, allowed: Iterable[str]) -> str:
+    near = _near(name, allowed)
+    return f"{name!r} is no {what}{near or ' (' + ', '.join(sorted(allowed)) + ')'}"
 
 
-def _near(name: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(name), list(known), 1)
-    if not near and name in ("lr", "rate") and "learning_rate" in known:
+def _near(name: object, allowed: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), list(allowed), 1)
+    if not near and name in ("lr", "rate") and "learning_rate" in allowed:
         near = ["learning_rate"]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _attempt(place: str, function: object, *arguments: object) -> Iterator[str]:
+def _attempt(path: str, function: object, *arguments: object) -> Iterator[str]:
     try:
         function(*arguments)
     except Exception as error:
-        yield f"{place}: {_line(error)}"
+        yield f"{path}: {_line(error)}"
 
 
 def _line(error: Exception) -> str:
@@ -142,16 +143,16 @@ def _line(error: Exception) -> str:
 
 def _parameters(cls: type) -> set[str]:
     """Names that the constructors of a class and of its bases take, while each passes others on."""
-    found: set[str] = set()
+    names: set[str] = set()
     for base in cls.__mro__:
         if "__init__" not in vars(base):
             continue
         parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        names |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
     if issubclass(cls, (TableHead, HierarchicalSoftmax)):  # `build.head` makes a table of these
-        found |= build.OPTIONS
+        names |= build.OPTIONS
     if issubclass(cls, keras.layers.Layer):
-        found |= _OF_LAYERS
-    return found - {"self"}
+        names |= _OF_LAYERS
+    return names - {"self"}

@@ -22,7 +22,7 @@ class _FirstLabel(keras.layers.Layer):
     """hidden (..., d), a label of each (...) -> the best ids, log p of the first; score, log Z.
 
     Leading dimensions are flattened: ids (B, K), and (B,) of what follows. `features` (..., v) are
-    the sampler's, where it has inputs of its own. First come hidden and features, flattened, for
+    the sampler's, where it takes separate inputs. First come hidden and features, flattened, for
     `_MoreLabels`.
     """
 
@@ -40,10 +40,10 @@ class _FirstLabel(keras.layers.Layer):
         score = self.head.prediction_scores(hidden, labels[:, None], **side)[:, 0]
         log_z = self.head.negative_log_likelihood(hidden, Targets(labels), **side) + score
         top_ids = self.head.top_k(hidden, self.k, **_side(features, "sampler_inputs"))[1]
-        # Not the score that `top_k` found: XLA on a CPU then computes all scores twice.
+        # Not the score that `top_k` returned: XLA on a CPU then computes all scores twice.
         best = self.head.prediction_scores(hidden, top_ids[:, :1], **side)[:, 0]
-        own = [] if features is None else [features]
-        return [hidden, *own], top_ids, best - log_z, score, log_z
+        encoded = [hidden] if features is None else [hidden, features]
+        return encoded, top_ids, best - log_z, score, log_z
 
 
 class _MoreLabels(keras.layers.Layer):
@@ -77,9 +77,11 @@ class Evaluator:
         self._first = keras.Model([*inputs, labels], first)
         flat = keras.Input((hidden.shape[-1],))
         more = keras.Input((_SLOTS,), dtype="int32")
-        own = None if features is None else keras.Input((features.shape[-1],))
-        encoded = [flat] if own is None else [flat, own]
-        self._more = keras.Model([*encoded, more], _MoreLabels(head)(flat, more, features=own))
+        side_input = None if features is None else keras.Input((features.shape[-1],))
+        encoded = [flat] if side_input is None else [flat, side_input]
+        self._more = keras.Model(
+            [*encoded, more], _MoreLabels(head)(flat, more, features=side_input)
+        )
 
     def __call__(self, inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
         """Scores a batch.
@@ -103,8 +105,8 @@ class Evaluator:
         else:
             slots = -(-width // _SLOTS) * _SLOTS
             filled = np.maximum(padded_labels(labels, slots), 0)
-            parts = np.split(filled, slots // _SLOTS, axis=1)
-            scores = [self._more.predict_on_batch([*encoded, part]) for part in parts]
+            chunks = np.split(filled, slots // _SLOTS, axis=1)
+            scores = [self._more.predict_on_batch([*encoded, chunk]) for chunk in chunks]
             scores = np.concatenate(scores, axis=1)[:, :width]
         nll = log_z.astype(np.float64)[:, None] - scores
         return top_ids, nll[padded >= 0], np.exp(np.minimum(best.astype(np.float64), 0.0))
@@ -146,9 +148,9 @@ def oracle(truth: Truth, ks: tuple[int, ...], counts: np.ndarray) -> dict[str, f
         rows = np.repeat(np.arange(len(p)), np.diff(labels.indptr))
         nll = -np.log(p[rows, labels.indices])
         totals.update(np.take_along_axis(best, order, axis=1), labels, nll)
-    found = totals.result()
+    scores = totals.result()
     names = ("nll", "perplexity", *(f"precision_at_{k}" for k in ks))
-    return {name: found[name] for name in names}
+    return {name: scores[name] for name in names}
 
 
 def _evaluator(model: keras.Model, k: int) -> Evaluator:

@@ -39,7 +39,7 @@ class ArrayBatches(ShuffledBatches):
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]
-        x = keras.tree.map_structure(lambda part: self._padded(part[rows]), self._x)
+        x = keras.tree.map_structure(lambda array: self._padded(array[rows]), self._x)
         item = x, self._padded(self._y[rows])
         return (*item, self._mask(len(rows))) if self.masked else item
 
@@ -76,16 +76,16 @@ def _numpy(source: Iterable) -> Iterator[tuple]:
 
 
 def read(data: tuple[Any, Any], batch_size: int, num_classes: int | None) -> Given:
-    """Makes batches of what a user has given; see `softbench.compare`.
+    """Makes batches of a user's data; see `softbench.compare`.
 
     Raises:
         ValueError: for data of no use.
     """
     if not isinstance(data, tuple) or len(data) != 2:
         raise ValueError(f"`data` must be (training, validation). Received: {type(data).__name__}")
-    (train, valid), (own, others) = data, map(_labels, data)
-    labels = np.concatenate(own)
-    largest = max(int(labels.max()), *(int(y.max()) for y in others))
+    (train, valid), (train_labels, valid_labels) = data, map(_labels, data)
+    labels = np.concatenate(train_labels)
+    largest = max(int(labels.max()), *(int(y.max()) for y in valid_labels))
     n = largest + 1 if num_classes is None else num_classes
     if n <= largest:
         raise ValueError(
@@ -95,25 +95,25 @@ def read(data: tuple[Any, Any], batch_size: int, num_classes: int | None) -> Giv
     def batches(seed: int) -> Batches:
         if isinstance(train, tuple):
             return ArrayBatches(train[0], labels, batch_size, seed, True)
-        size = len(own[0])
-        return StreamBatches(train, size, sum(len(y) == size for y in own), False)
+        size = len(train_labels[0])
+        return StreamBatches(train, size, sum(len(y) == size for y in train_labels), False)
 
     if isinstance(valid, tuple):
-        held_out = ArrayBatches(valid[0], others[0], batch_size, 0, False)
+        held_out = ArrayBatches(valid[0], valid_labels[0], batch_size, 0, False)
     else:
-        held_out = StreamBatches(valid, 0, len(others), True)
+        held_out = StreamBatches(valid, 0, len(valid_labels), True)
     return Given(batches, held_out, np.bincount(labels, minlength=n))
 
 
-def _labels(part: Any) -> list[np.ndarray]:
+def _labels(split: Any) -> list[np.ndarray]:
     """The labels of the arrays, or of each batch."""
-    found = [np.asarray(part[1])] if isinstance(part, tuple) else [y for _, y in _numpy(part)]
-    if not sum(map(len, found)):
+    labels = [np.asarray(split[1])] if isinstance(split, tuple) else [y for _, y in _numpy(split)]
+    if not sum(map(len, labels)):
         raise ValueError("`data` must hold examples in both parts. Received: none")
-    for y in found:
+    for y in labels:
         if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
             raise ValueError(
                 "`data`: labels must be integers (N,) from 0. "
                 f"Received: shape={y.shape}, dtype={y.dtype}"
             )
-    return found
+    return labels

@@ -1,4 +1,4 @@
-"""An encoder of the user's own, named in a config."""
+"""A user's encoder, named in a config."""
 
 import inspect
 from typing import Any
@@ -14,17 +14,17 @@ def encoder(data: Any, config: dict) -> keras.Model | None:
     It is called with the data set and, of what is in `config.model` and the seed, what it takes.
 
     Raises:
-        ValueError: if it returns no Keras model whose inputs and output are known.
+        ValueError: if it returns no Keras model with symbolic inputs and output.
     """
     name = config["model"].get("name")
-    if not build.is_own(name):
+    if not build.is_custom(name):
         return None
-    make = build.own(name, "model.name")
+    make = build.custom_object(name, "model.name")
     options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
     options["seed"] = config["seed"]
-    known = inspect.signature(make).parameters
-    if all(p.kind is not p.VAR_KEYWORD for p in known.values()):
-        options = {key: value for key, value in options.items() if key in known}
+    parameters = inspect.signature(make).parameters
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+        options = {key: value for key, value in options.items() if key in parameters}
     made = make(data, **options)
     if not isinstance(made, keras.Model) or not getattr(made, "inputs", None):
         raise ValueError(

@@ -34,7 +34,7 @@ class Problem(NamedTuple):
         encoder: model from inputs to hidden vectors (..., d).
         train: batches (x, y), in the order in which they are trained on.
         held_out: "valid" or "test" -> batches (x, y, weight); None of recommenders, which are
-            asked for every user's next item.
+            evaluated on every user's next item.
         examples: labels per training step: tokens of a language, rows of a multi-label set.
         evaluate: (model, "valid" or "test") -> {"nll", "perplexity", "precision_at_1", ...}, see
             `softbench.metrics.RankingTotals`; of the most frequent classes if the model is None.
@@ -46,9 +46,9 @@ class Problem(NamedTuple):
         tree: for a method whose sampler is a fitted tree; None where inputs are not fixed features.
         num_rows: N of the training set, if its rows have numbers and no order, else None.
         tied: built head -> the encoder that reads the head's table, of the same shapes as
-            `encoder`; None where the encoder has tables of its own alone.
+            `encoder`; None where the encoder does not read it.
         oracle: "valid" or "test" -> scores there of the distribution that generated data were
-            drawn from; None where it is not known.
+            drawn from; None of other data.
     """
 
     num_classes: int
@@ -73,11 +73,11 @@ def load(config: dict, data_dir: str | None) -> Problem:
     dataset = datasets.arguments(config["dataset"])
     name = dataset.pop("name")
     data = datasets.load(name, **({"data_dir": data_dir} if data_dir else {}), **dataset)
-    found = _problem(data, config)
+    problem = _problem(data, config)
     if getattr(data, "truth", None) is None:
-        return found
+        return problem
     truths = {"valid": data.valid_truth, "test": data.truth}
-    return found._replace(oracle=lambda split: oracle(truths[split], TOP_K, data.counts))
+    return problem._replace(oracle=lambda split: oracle(truths[split], TOP_K, data.counts))
 
 
 def _problem(data: Any, config: dict) -> Problem:
@@ -157,8 +157,9 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     several = any(row.get("kwargs", {}).get("multi_label") for row in rows)
     if data.stream is None:
         limit = MOST_LABELS if several else None
-        given = {"seed": config["seed"], "max_labels": limit, **options}
-        train = datasets.BagBatches(data, "train", batch, **given)
+        train = datasets.BagBatches(
+            data, "train", batch, seed=config["seed"], max_labels=limit, **options
+        )
     else:
         train = _streamed_bags(data, config, several or dense)
         options["max_features"] = train.max_features
@@ -175,7 +176,7 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         data.counts, train.num_rows, *PROPENSITY.get(data.name, ())
     )
     labels = [data.split(name).labels for name in datasets.SPLITS]
-    single = max(np.diff(part.indptr).max(initial=0) for part in labels) == 1
+    single = max(np.diff(csr.indptr).max(initial=0) for csr in labels) == 1
     single &= data.stream is None or data.counts.sum() == train.num_rows
     return _independent_rows(
         data,
@@ -190,7 +191,7 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
 
 
 def _streamed_bags(data: datasets.MultiLabelData, config: dict, other: bool) -> Any:
-    """The training batches of streamed rows; `other`: what they cannot be is asked for."""
+    """The training batches of streamed rows; `other`: the config needs what they do not support."""
     if other or side_inputs.is_numbered(config.get("methods", {})):
         raise ValueError(
             "Rows that are streamed have features in lists, one label at each visit, and no "

@@ -19,14 +19,14 @@ from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets
 
 TOP_K = (1, 5, 10, 20)
-USERS = 256  # asked at a time
+USERS = 256  # scored at a time
 _SASREC = ("dim", "length", "num_blocks", "num_heads", "dropout", "hidden_units")  # of the config
 
 
 def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
-    """The fields of a `Problem`; `model` names "sasrec", "matrix_factorisation" or one's own.
+    """The fields of a `Problem`; `model` names "sasrec", "matrix_factorisation" or an encoder.
 
-    Of the users with a label in the validation set, `model.valid_users` are asked after each
+    Of the users with a label in the validation set, `model.valid_users` are evaluated after each
     epoch, and of those of the test set `model.test_users` at the end; all without it, or if it is
     0.
 
@@ -35,7 +35,7 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
     """
     makers = {"sasrec": _sasrec, "matrix_factorisation": _matrix_factorisation}
     model = config["model"]
-    name = "sasrec" if build.is_own(model["name"]) else model["name"]
+    name = "sasrec" if build.is_custom(model["name"]) else model["name"]
     if name not in makers:
         raise ValueError(
             f"`model.name` must be one of {', '.join(makers)} for data of users and items. "
@@ -64,7 +64,7 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
 def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callable]:
     """Fields of the problem, and (split) -> inputs of queries.
 
-    With `model.tied` the encoder reads the head's table. An encoder of one's own takes the same
+    With `model.tied` the encoder reads the head's table. A user's encoder takes the same
     inputs.
     """
     if data.stream is not None:
@@ -72,7 +72,7 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
             "`model.name` must be matrix_factorisation for streamed interactions, which have no "
             f"histories. Received: {config['model']['name']!r}"
         )
-    model, n, own = config["model"], data.num_classes, own_model.encoder(data, config)
+    model, n, custom = config["model"], data.num_classes, own_model.encoder(data, config)
     options = {key: model[key] for key in _SASREC if key in model}
     length = options.setdefault("length", 50)
     train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
@@ -87,11 +87,11 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
         return models.sasrec(n, item_embedding=TiedEmbedding(head), **options)
 
     fields = {
-        "encoder": own or models.sasrec(n, **options),
+        "encoder": custom or models.sasrec(n, **options),
         "train": build.Batches(train, config["steps_per_epoch"]),
         "examples": round(train.num_positions / len(train)),
         "head_kwargs": {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.02)},
-        "tied": tied if own is None and model.get("tied", True) else None,
+        "tied": tied if custom is None and model.get("tied", True) else None,
     }
     return fields, lambda split: datasets.history_inputs(data, split, length)
 
@@ -154,7 +154,7 @@ def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[
 
 
 def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
-    """(x, seen, labels) -> as `_Answer`: by training counts, whoever asks.
+    """(x, seen, labels) -> as `_Answer`: by training counts, the same for every user.
 
     p_i = (counts_i + 1) / (sum of counts + n), as in `evaluation.most_frequent`.
     """
@@ -166,8 +166,8 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
         first = n * np.arange(len(seen))[:, None]
         candidates = order[: k + seen.shape[1]]
         left_out = np.isin(first + candidates, (first + seen)[seen >= 0])
-        place = np.argsort(left_out, axis=1, kind="stable")[:, :k]
-        best = candidates[place]
+        columns = np.argsort(left_out, axis=1, kind="stable")[:, :k]
+        best = candidates[columns]
         return best, nll[np.maximum(labels, 0)], -nll[best[:, 0]]
 
     return answer
@@ -191,8 +191,8 @@ def evaluate(
         ids, nll, best = answer(x, seen, labels)
         labels = np.where(mask[:, None] > 0, labels, -1)
         ends = np.append(0, np.cumsum((labels >= 0).sum(axis=1)))
-        own = labels[labels >= 0]
-        truth = sp.csr_matrix((np.ones(len(own), np.float32), own, ends), (len(labels), n))
+        items = labels[labels >= 0]
+        truth = sp.csr_matrix((np.ones(len(items), np.float32), items, ends), (len(labels), n))
         confidence = np.exp(np.minimum(np.asarray(best, np.float64), 0.0))
         totals.update(ids, truth, np.asarray(nll, np.float64)[labels >= 0], confidence)
     return totals.result()

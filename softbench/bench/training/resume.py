@@ -32,7 +32,7 @@ class Saver(keras.callbacks.Callback):
         model: compiled, and built.
         problem: its `train` batches are those of the run.
         timer: the run's.
-        best: its weights so far are a part of the checkpoint.
+        best: its weights so far are in the checkpoint.
 
     Attributes:
         epoch: from which the run goes on, from 0.
@@ -84,8 +84,8 @@ class Saver(keras.callbacks.Callback):
 
     def _variables(self) -> list[keras.Variable]:
         model = self.model  # on JAX, what `fit` holds back is put into the variables by this
-        found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
-        return list({id(variable): variable for variable in found}.values())
+        variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        return list({id(variable): variable for variable in variables}.values())
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self.epoch = epoch
@@ -126,7 +126,7 @@ class Saver(keras.callbacks.Callback):
         yield np.asarray(self._timer.seconds, np.float64)
         current = (keras.ops.convert_to_numpy(variable.value) for variable in variables)
         for value in itertools.chain(current, self._best.arrays):
-            # Files of arrays know NumPy's own types alone; bfloat16 is none of them.
+            # Files of arrays know NumPy's types alone; bfloat16 is none of them.
             yield value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
 
 
@@ -138,14 +138,14 @@ def _identity(job: Job, problem: Problem) -> dict:
     """What must be the same for a run to go on: {its name in a message: JSON data}."""
     backend = job.config["backend"]
     counts = hashlib.sha256(np.ascontiguousarray(problem.counts)).hexdigest()
-    found = {
+    identity = {
         "config": job.config,
         "code": environment.code(),
         "libraries": environment.versions(backend),
         "device": environment.device(backend),
         "data": [provenance.data(job.config, job.data_dir), len(problem.train), counts],
     }
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(identity))
 
 
 def _check(head: dict, identity: dict, specs: list) -> None:

@@ -31,7 +31,7 @@ class _Training(NamedTuple):
     timer: timing.StepTimer
     saver: resume.Saver
     best: Best
-    own: list[keras.callbacks.Callback]
+    callbacks: list[keras.callbacks.Callback]
 
 
 def run(job: Job) -> None:
@@ -57,14 +57,14 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
         result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
     if best.arrays:
         best.put_back()
-        point = result["curve"][best.place]
+        point = result["curve"][best.index]
         result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
         result["best"] |= _final(point, problem.evaluate(model, "test"))
     return model, problem
 
 
 def _by_split(scores: Mapping[str, Mapping]) -> dict:
-    return {f"{split}_{key}": value for split, own in scores.items() for key, value in own.items()}
+    return {f"{split}_{key}": value for split, row in scores.items() for key, value in row.items()}
 
 
 def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Model, Best]:
@@ -90,8 +90,8 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Mod
     result["head_mb"] = build.megabytes(head)
     best = Best(config, model)
     saver = resume.Saver(job, model, problem, timer, best)
-    own = build.callbacks(config.get("callbacks", ()))
-    run = _Training(job, model, problem, timer, saver, best, own)
+    callbacks = build.callbacks(config.get("callbacks", ()))
+    run = _Training(job, model, problem, timer, saver, best, callbacks)
     try:
         for epoch, until in _epochs(config, timer, saver.epoch):
             if best.is_over():
@@ -122,7 +122,7 @@ def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[tu
 def _with_side_inputs(
     job: Job, method: dict, problem: Problem, timer: timing.StepTimer
 ) -> tuple[dict, keras.Model]:
-    """The method and the encoder with what the head needs beside the hidden vectors.
+    """The method and the encoder with what the head needs besides the hidden vectors.
 
     A tree is fitted here; the timer's clock starts after the seconds that it took.
     """
@@ -162,7 +162,7 @@ def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
             initial_epoch=epoch,
             epochs=epoch + 1,
             shuffle=False,
-            callbacks=[*run.problem.callbacks(), *run.own, *kept],
+            callbacks=[*run.problem.callbacks(), *run.callbacks, *kept],
             verbose=_VERBOSE,
         )
         run.saver.end_pass()
@@ -195,32 +195,32 @@ def diagnose(
 
     The quality is that on at most 2^24 / n examples of the batch.
     """
-    found = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
+    measures = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
     if hasattr(head, "sampler"):
         outputs, labels = problem.probe(encoder)
         outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
         size = max(1, diagnostics.LARGEST_SCORES // problem.num_classes)
         outputs = {name: values[:size] for name, values in outputs.items()}
-        given = head, outputs["hidden"], outputs.get("sampler_inputs")
-        quality = diagnostics.proposal_quality(*given)
-        found |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
-        found["proposal_rv"] = diagnostics.relative_variance(*given).mean
-        found |= _row_variances(head, problem, labels[:size], given)
-    return found
+        inputs = head, outputs["hidden"], outputs.get("sampler_inputs")
+        quality = diagnostics.proposal_quality(*inputs)
+        measures |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
+        measures["proposal_rv"] = diagnostics.relative_variance(*inputs).mean
+        measures |= _row_variances(head, problem, labels[:size], inputs)
+    return measures
 
 
 def _row_variances(
-    head: keras.layers.Layer, problem: Problem, labels: np.ndarray, given: tuple
+    head: keras.layers.Layer, problem: Problem, labels: np.ndarray, inputs: tuple
 ) -> dict[str, float]:
     """Medians of `diagnostics.row_variance` over frequent, middle and rare classes.
 
     Not of a large table, of which it would hold copies in float64.
     """
-    if problem.num_classes * given[1].shape[-1] > diagnostics.LARGEST_SCORES:
+    if problem.num_classes * inputs[1].shape[-1] > diagnostics.LARGEST_SCORES:
         return {}
-    rows = diagnostics.row_variance(head, given[1], labels, given[2]).values
-    found = medians_by_frequency(rows, problem.counts)
-    return {f"proposal_row_rv_{name}": value for name, value in found.items()}
+    rows = diagnostics.row_variance(head, inputs[1], labels, inputs[2]).values
+    medians = medians_by_frequency(rows, problem.counts)
+    return {f"proposal_row_rv_{name}": value for name, value in medians.items()}
 
 
 def _final(last: dict, test: dict) -> dict:
@@ -250,7 +250,7 @@ def _head_time(
     _, labels = problem.train[0][:2]
     batch = len(labels)
     hidden = keras.Input(shape, batch_size=batch)
-    # The scale makes the gradient with respect to the hidden vectors part of the work.
+    # The scale makes the gradient with respect to the hidden vectors belong to the work.
     scaled = _Scale()(hidden)
     label_input = keras.Input(labels.shape[1:], batch_size=batch, dtype="int32")
     model = keras.Model([hidden, label_input], head(scaled, label_input))

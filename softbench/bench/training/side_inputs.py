@@ -1,4 +1,4 @@
-"""What some heads get beside the hidden vector: a fitted tree's features, the examples' numbers.
+"""What some heads get besides the hidden vector: a fitted tree's features, the examples' numbers.
 
 Shape letters: B batch, N training points, v raw features, k components, n classes.
 """
@@ -26,7 +26,7 @@ class TreeInputs(NamedTuple):
     Attributes:
         points: split -> features (N, v), NumPy or SciPy-sparse, and labels (N,), one for each
             point.
-        features: (fitted tree, inputs of the encoder) -> what the tree is asked with, symbolic
+        features: (fitted tree, inputs of the encoder) -> the tree's inputs, symbolic
             (B, v) or (B, k).
     """
 
@@ -38,16 +38,16 @@ def bag_inputs(data: datasets.MultiLabelData, dense: bool) -> TreeInputs:
     """Of rows of features; a row with several labels is a point for each of them."""
 
     def points(split: str) -> tuple[Any, np.ndarray]:
-        features, own = data.split(split)
-        sizes, labels = np.diff(own.indptr), np.asarray(own.indices)
+        features, targets = data.split(split)
+        sizes, labels = np.diff(targets.indptr), np.asarray(targets.indices)
         if np.all(sizes == 1):  # no copy of the features, which may be all that memory holds
             return features, labels
         return features[np.repeat(np.arange(len(sizes)), sizes)], labels
 
-    def asked(tree: AdversarialTree, inputs: list[Tensor]) -> Tensor:
+    def features(tree: AdversarialTree, inputs: list[Tensor]) -> Tensor:
         return inputs[0] if dense else _projected(tree, inputs)
 
-    return TreeInputs(points, asked)
+    return TreeInputs(points, features)
 
 
 def triple_inputs(data: datasets.TripleData) -> TreeInputs:
@@ -77,7 +77,7 @@ def _projected(tree: AdversarialTree, bag: list[Tensor]) -> Tensor:
 
 
 def is_numbered(methods: dict) -> bool:
-    """Whether a head asks which examples a batch has."""
+    """Whether a head takes the numbers of a batch's examples."""
     return any(method.get("head") == NUMBERED for method in methods.values())
 
 
@@ -108,13 +108,13 @@ def tree_scores(tree: AdversarialTree, inputs: TreeInputs, counts: np.ndarray) -
 
     One is added to each count for the validation points, whose labels may be new.
     """
-    found = {}
-    for prefix, split, own in (("", "train", counts), ("valid_", "valid", counts + 1)):
+    scores = {}
+    for prefix, split, class_counts in (("", "train", counts), ("valid_", "valid", counts + 1)):
         features, labels = inputs.points(split)
-        found[f"{prefix}log_likelihood"] = tree.log_likelihood(features, labels)
-        frequency = own[labels] / own.sum()
-        found[f"{prefix}frequency_log_likelihood"] = float(np.log(frequency).mean())
-    return found
+        scores[f"{prefix}log_likelihood"] = tree.log_likelihood(features, labels)
+        frequency = class_counts[labels] / class_counts.sum()
+        scores[f"{prefix}frequency_log_likelihood"] = float(np.log(frequency).mean())
+    return scores
 
 
 def with_tree(encoder: keras.Model, tree: AdversarialTree, inputs: TreeInputs) -> keras.Model:

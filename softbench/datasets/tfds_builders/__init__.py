@@ -5,7 +5,7 @@
     tfds.load("extreme_classification/delicious_200k", ...)   # from files that you downloaded
 
 Importing this package registers them; it needs TensorFlow and tensorflow-datasets. (One Billion
-Word is TFDS' own "lm1b".) They use the readers of `softbench.datasets`, so an example is the row
+Word is "lm1b" of TFDS.) They use the readers of `softbench.datasets`, so an example is the row
 that `softbench-prepare` writes; softbench itself trains from those folders, on JAX too.
 """
 

@@ -22,7 +22,7 @@ class ExtremeClassificationConfig(tfds.core.BuilderConfig):
     """One data set.
 
     Attributes:
-        dataset: its name in softbench, such as "xmc/delicious-200k"; "xmc/own" is your own files.
+        dataset: its name in softbench, such as "xmc/delicious-200k"; "xmc/own" is your files.
         dense_features: D if rows are dense vectors of D features (the 512 of XML-CNN), else None.
         first_label: keep the first label only (Bamler & Mandt); rows without one are left out.
         valid_fraction, test_fraction, split_seed, first_id: as for `softbench-prepare`.
@@ -104,18 +104,18 @@ class ExtremeClassification(tfds.core.GeneratorBasedBuilder):
             if splits is not None:
                 chosen = np.flatnonzero(splits(start + chosen) == split)
             for row in chosen:
-                own = labels.indices[slice(*labels.indptr[row : row + 2])]
+                row_labels = labels.indices[slice(*labels.indptr[row : row + 2])]
                 bag = slice(*features.indptr[row : row + 2])
-                if not config.first_label or len(own):
-                    example = self._example(own, features.indices[bag], features.data[bag])
+                if not config.first_label or len(row_labels):
+                    example = self._example(row_labels, features.indices[bag], features.data[bag])
                     yield start + int(row), example
             start += size
 
     def _example(self, labels: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         config = self.builder_config
-        own = {"label": labels[0]} if config.first_label else {"labels": labels}
+        target = {"label": labels[0]} if config.first_label else {"labels": labels}
         if not config.dense_features:
-            return {**own, "feature_ids": ids, "feature_weights": weights}
+            return {**target, "feature_ids": ids, "feature_weights": weights}
         dense = np.zeros(config.dense_features, np.float32)
         dense[ids] = weights
-        return {**own, "features": dense}
+        return {**target, "features": dense}

@@ -37,7 +37,7 @@ class KnowledgeGraphTriples(tfds.core.GeneratorBasedBuilder):
         write_triples(store, manual_files(self.builder_config.name, dl_manager.manual_dir))
         for name in ("entities", "relations"):
             self.info.metadata[name] = store.read_strings(name)
-        return {name: self._generate_examples(store.read(own)) for name, own in SPLITS.items()}
+        return {name: self._generate_examples(store.read(split)) for name, split in SPLITS.items()}
 
     def _generate_examples(self, triples: np.ndarray) -> Iterator[tuple[int, dict]]:
         for number, (head, relation, tail) in enumerate(triples):

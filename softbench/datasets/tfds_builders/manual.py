@@ -12,8 +12,8 @@ def instructions(*names: str) -> str:
     lines = ["Put the files into the manual folder under these names (or with .gz, .xz, .bz2):"]
     for name in names:
         entry = catalog.ENTRIES[name]
-        places = ", ".join(choices[0] for choices in entry.files.values())
-        lines.append(f"* {name}: {places}; from {entry.about}")
+        paths = ", ".join(choices[0] for choices in entry.files.values())
+        lines.append(f"* {name}: {paths}; from {entry.about}")
     return "\n".join(lines)
 
 

@@ -31,7 +31,7 @@ class PennTreebankMikolov(tfds.core.GeneratorBasedBuilder):
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
         paths = dl_manager.download({split: ptb.URL + file for split, file in ptb.FILES.items()})
         return {
-            name: self._generate_examples(Path(str(paths[own]))) for name, own in SPLITS.items()
+            name: self._generate_examples(Path(str(paths[split]))) for name, split in SPLITS.items()
         }
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict]]:

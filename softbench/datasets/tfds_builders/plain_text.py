@@ -18,9 +18,9 @@ class PlainTextConfig(tfds.core.BuilderConfig):
     """One text.
 
     Attributes:
-        dataset: its name in softbench: "bnews", "eltec-hun", or "text" for your own.
+        dataset: its name in softbench: "bnews", "eltec-hun", or "text" for your files.
         options: of `softbench.datasets.corpus.write_corpus`, such as `min_count`, instead of the
-            data set's own.
+            data set's.
     """
 
     dataset: str = "text"
@@ -57,7 +57,7 @@ class PlainTextCorpus(tfds.core.GeneratorBasedBuilder):
         files = manual_files(config.dataset, dl_manager.manual_dir)
         catalog.KINDS["corpus"].write(store, files, **options)
         self.info.metadata["vocabulary"] = store.read_strings("vocabulary")
-        return {name: self._generate_examples(store.read(own)) for name, own in SPLITS.items()}
+        return {name: self._generate_examples(store.read(split)) for name, split in SPLITS.items()}
 
     def _generate_examples(self, tokens: np.ndarray) -> Iterator[tuple[int, dict]]:
         for start in range(0, len(tokens), CHUNK):

@@ -44,11 +44,11 @@ def _rows(record: Mapping) -> Iterator[dict]:
     same = {key: value for key, value in config.items() if key != "methods"}
     common = {"head": json.dumps([same, record["valid_perplexity"]], sort_keys=True)}
     common |= {key: record[key] for key in _ONE_HEAD}
-    for name, found in record["samplers"].items():
+    for name, quality in record["samplers"].items():
         row = common | {"method": name, "kind": _kind(config["methods"][name], kinds[name])}
-        row |= {key: found[key] for key in ("kl", "ess", "negative_share")}
-        row |= {f"ratio_{end}": value for end, value in found["ratio"].items()}
-        for size, bias in found["bias"].items():
+        row |= {key: quality[key] for key in ("kl", "ess", "negative_share")}
+        row |= {f"ratio_{end}": value for end, value in quality["ratio"].items()}
+        for size, bias in quality["bias"].items():
             yield row | {"num_sampled": int(size), **bias}
 
 
@@ -67,20 +67,20 @@ def _one_run(records: list[dict]) -> pd.DataFrame:
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of each trained head."""
-    found = []
-    for _, own in _one_run(records).groupby("head", sort=False):
-        own = in_order(plan, own.assign(head="full"))
-        first = own.head(1)
+    result = []
+    for _, rows in _one_run(records).groupby("head", sort=False):
+        rows = in_order(plan, rows.assign(head="full"))
+        first = rows.head(1)
         where = f"{first['dataset'].item()}, n = {first['num_classes'].item():,}"
         where += f", {first['backend'].item()}"
-        proposals = own.drop_duplicates("method")
-        found.append(table(f"The trained head: {where}", first, _HEAD))
-        found.append(table(f"Proposals against the softmax: {where}", proposals, _PROPOSALS))
-        found += [
+        proposals = rows.drop_duplicates("method")
+        result.append(table(f"The trained head: {where}", first, _HEAD))
+        result.append(table(f"Proposals against the softmax: {where}", proposals, _PROPOSALS))
+        result += [
             table(f"Theorem 1 with m = {size:,}: {where}", bias, _BIAS)
-            for size, bias in own.groupby("num_sampled")
+            for size, bias in rows.groupby("num_sampled")
         ]
-    return found
+    return result
 
 
 _WORDS = """\
@@ -96,8 +96,8 @@ def front(pages: list[Page]) -> Section:
     for page in pages:
         samplers = _one_run(page.tasks["gradient_bias"])
         samplers = samplers[samplers["kind"].notna() & samplers["ess"].notna()]
-        for _, own in samplers.groupby("head"):
-            nearest = own.sort_values("ess", ascending=False, kind="stable").set_index("kind")
+        for _, group in samplers.groupby("head"):
+            nearest = group.sort_values("ess", ascending=False, kind="stable").set_index("kind")
             first = nearest.iloc[0]
             share = f"{100 * first['ess']:.1f} %"
             answers.append(

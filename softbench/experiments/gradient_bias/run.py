@@ -20,23 +20,23 @@ def run(job: Job) -> None:
     config, result = job.config, job.result
     (trained,) = trained_lib.load_or_train(job).values()
     nll, options = float(trained.valid_nll), job.options
-    places = _spread(len(trained.labels), options["contexts"])
-    contexts = trained._replace(hidden=trained.hidden[places], labels=trained.labels[places])
+    positions = _spread(len(trained.labels), options["contexts"])
+    contexts = trained._replace(hidden=trained.hidden[positions], labels=trained.labels[positions])
     result |= {"num_classes": len(trained.kernel), "valid_perplexity": float(np.exp(nll))}
     result["mutual_information"] = diagnostics.mutual_information(trained.counts, nll)
-    result["batch"], result["contexts"] = len(trained.labels), len(places)
+    result["batch"], result["contexts"] = len(trained.labels), len(positions)
     result["samplers"] = {}
     for name, method in config["methods"].items():
         if method["head"] == "FullSoftmax":
             continue
         head = trained_lib.head(method, trained, config["seed"])
-        found = proposal(head, trained)
-        found["bias"] = {
+        measures = proposal(head, trained)
+        measures["bias"] = {
             str(size): gradient_bias(head, contexts, int(size), repeats, config["seed"])
             for size, repeats in options["repetitions"].items()
         }
-        result["samplers"][name] = found
-        job.progress({"sampler": name, **found})
+        result["samplers"][name] = measures
+        job.progress({"sampler": name, **measures})
 
 
 def _spread(size: int, wanted: int) -> np.ndarray:
@@ -51,16 +51,16 @@ def proposal(head: keras.layers.Layer, trained: Trained) -> dict:
     log_q = keras.ops.convert_to_numpy(head.sampler.log_prob(head.table, hidden))
     log_p = keras.ops.convert_to_numpy(keras.ops.log_softmax(head.prediction_scores(hidden)))
     log_ratio = log_p.astype(np.float64) - log_q
-    places = {"min": np.min, "median": np.median, "max": np.max}
-    ratio = {k: float(np.exp(np.median(f(log_ratio, axis=-1)))) for k, f in places.items()}
-    found = {"kl": quality.kl, "ess": quality.ess, "ratio": ratio}
-    return found | {"negative_share": negative_share(head, hidden)}
+    statistics = {"min": np.min, "median": np.median, "max": np.max}
+    ratio = {k: float(np.exp(np.median(f(log_ratio, axis=-1)))) for k, f in statistics.items()}
+    share = negative_share(head, hidden)
+    return {"kl": quality.kl, "ess": quality.ess, "ratio": ratio, "negative_share": share}
 
 
 def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
     """The share of contexts and classes whose kernel estimate is below 0; None without a kernel."""
-    parts = [head.sampler, *(getattr(head.sampler, part, None) for part in ("first", "second"))]
-    kernels = [part for part in parts if hasattr(part, "features")]
+    samplers = [head.sampler, *(getattr(head.sampler, name, None) for name in ("first", "second"))]
+    kernels = [sampler for sampler in samplers if hasattr(sampler, "features")]
     if not kernels:
         return None
     features, table = kernels[0].features, head.table
@@ -68,8 +68,8 @@ def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
     queries, negative = features.queries(vectors), 0
     for start in range(0, table.units, _CLASSES):
         rows = table.normalized(table.kernel[start : start + _CLASSES])
-        found = keras.ops.convert_to_numpy(features.products(queries, rows, vectors))
-        negative += int((found < 0).sum())
+        estimates = keras.ops.convert_to_numpy(features.products(queries, rows, vectors))
+        negative += int((estimates < 0).sum())
     return negative / (len(hidden) * table.units)
 
 
@@ -93,13 +93,13 @@ def gradient_bias(
         q = np.where(np.arange(len(q)) == label, 0.0, q)  # shared draws: the head masks hits
         q = q / q.sum()
         rng = np.random.default_rng([seed, int(label), num_sampled])
-        found = theorem.bias(logits, q, int(label), num_sampled, repetitions, rng)
+        bias = theorem.bias(logits, q, int(label), num_sampled, repetitions, rng)
         limits = theorem.bounds(logits, q, int(label), num_sampled)
-        slack = 4 * found.error + 1e-6  # q is float32
-        within = (found.mean >= limits.lower - slack) & (found.mean <= limits.upper + slack)
+        slack = 4 * bias.error + 1e-6  # q is float32
+        within = (bias.mean >= limits.lower - slack) & (bias.mean <= limits.upper + slack)
         inside += int(within.all())
-        at = int(np.argmax(np.abs(found.mean)))
-        rows.append((abs(found.mean[at]), found.error[at], limits.lower, limits.upper[at]))
+        at = int(np.argmax(np.abs(bias.mean)))
+        rows.append((abs(bias.mean[at]), bias.error[at], limits.lower, limits.upper[at]))
     means = np.mean(rows, axis=0).tolist()
-    found = dict(zip(("worst", "error", "lower", "upper"), means, strict=True))
-    return found | {"inside": inside, "repetitions": repetitions}
+    fields = dict(zip(("worst", "error", "lower", "upper"), means, strict=True))
+    return fields | {"inside": inside, "repetitions": repetitions}

@@ -33,12 +33,12 @@ def bounds(logits: np.ndarray, q: np.ndarray, label: int, num_sampled: int) -> B
 
     UB = (sum e^2o / q - Z_t^2) / (m Z^3) g + (2 M / m) max |e^o / q - e^o' / q'| Z_t /
     (Z^2 + sum e^2o / q), the sums over the classes other than the label. g = sum e^o grad o is
-    taken over all classes, as in the proof (eq. 27): the statement leaves out the label's own
+    taken over all classes, as in the proof (eq. 27): the statement leaves out the label's
     term, which the label's coordinate needs.
 
     Args:
         logits: (n,).
-        q: (n,), the distribution over the other classes; 0 at the label.
+        q: (n,), the proposal over the other classes; 0 at the label.
         label: of the example.
         num_sampled: m.
     """
@@ -68,8 +68,8 @@ def bias(
     By the exchangeability of the draws (eq. 31) the expected gradient of logit k is
     e^o_k E[1 / (V' + e^o_k / (m q_k))], V' the sampled partition function without the m-th draw,
     and that of the label e^o_t E[1 / V]: only V is random, and every class is measured by all
-    draws. V, whose mean is known, is the control variate, unless its rare large values are missing
-    from the draws (their variance is below half the known one); then a share of 1 / R is
+    draws. V, whose mean is exact, is the control variate, unless its rare large values are missing
+    from the draws (their variance is below half the exact one); then a share of 1 / R is
     added to the standard error.
 
     Args:
@@ -81,29 +81,29 @@ def bias(
     total, rest = mass.sum(), mass.sum() - mass[label]
     ratio = np.where(q > 0, mass / np.where(q > 0, q, 1.0), 0.0)
     drawn = draw(rng, q, (repetitions, num_sampled))
-    parts = ratio[drawn] / num_sampled
-    whole = mass[label] + parts.sum(-1)
+    terms = ratio[drawn] / num_sampled
+    whole = mass[label] + terms.sum(-1)
     variance = (np.sum(q * ratio**2) - rest**2) / num_sampled
     without_last = total - rest / num_sampled
-    others = _inverse(whole - parts[:, -1], ratio / num_sampled, without_last, variance)
-    own = _inverse(whole, np.zeros(1), total, variance)
+    others = _inverse(whole - terms[:, -1], ratio / num_sampled, without_last, variance)
+    of_label = _inverse(whole, np.zeros(1), total, variance)
     mean, error = mass * others[0], mass * others[1]
-    mean[label], error[label] = mass[label] * own[0][0], mass[label] * own[1][0]
+    mean[label], error[label] = mass[label] * of_label[0][0], mass[label] * of_label[1][0]
     return Bias(mean - mass / total, error)
 
 
 def _inverse(
-    partition: np.ndarray, added: np.ndarray, known: float, variance: float
+    partition: np.ndarray, added: np.ndarray, exact_mean: float, variance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E[1 / (V + a)] for every a in `added` (n,), from V (R,) of known mean, with its error."""
+    """E[1 / (V + a)] for every a in `added` (n,), from V (R,) of exact mean, with its error."""
     count, centred = len(partition), partition - partition.mean()
     first, second, cross = (np.zeros(len(added)) for _ in range(3))
     for start in range(0, count, _ROWS):
-        part = slice(start, start + _ROWS)
-        x = 1.0 / (partition[part, None] + added)
+        chunk = slice(start, start + _ROWS)
+        x = 1.0 / (partition[chunk, None] + added)
         first += x.sum(0)
         second += np.square(x).sum(0)
-        cross += centred[part] @ x
+        cross += centred[chunk] @ x
     mean = first / count
     left = np.maximum(second / count - mean**2, 0.0)
     sample_variance = centred @ centred / count
@@ -111,4 +111,4 @@ def _inverse(
         return mean, np.sqrt(left / count + (mean / count) ** 2)
     slope = cross / count / max(sample_variance, np.finfo(float).tiny)
     left = np.maximum(left - slope * cross / count, 0.0)
-    return mean - slope * (partition.mean() - known), np.sqrt(left / count)
+    return mean - slope * (partition.mean() - exact_mean), np.sqrt(left / count)

@@ -19,39 +19,39 @@ _TARGETS = {"mse": "exp(o)", "gaussian": "exp(o - 1)"}
 def _rows(record: Mapping) -> Iterator[dict]:
     for name, errors in record["errors"].items():
         method = record["config"]["methods"][name]
-        for tau, own in errors.items():
+        for tau, error in errors.items():
             base = record["errors"].get(_REFERENCE, {}).get(tau)
             yield {
                 "method": name,
                 "source": "USPS" if record["source"] == "usps" else "generated images",
                 "tau": float(tau),
                 "target": _TARGETS.get(method.get("scored")),
-                "scored": own.get(method.get("scored")),
+                "scored": error.get(method.get("scored")),
                 "paper": method.get("paper"),
-                "mse": own["mse"],
-                "relative": own["relative"],
-                "over_reference": own["mse"] / base["mse"] if base else None,
+                "mse": error["mse"],
+                "relative": error["relative"],
+                "over_reference": error["mse"] / base["mse"] if base else None,
             }
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the paper's reading beside its numbers, then all maps on one target for each tau."""
+    """Returns the paper's reading next to its numbers, then all maps on one target for each tau."""
     errors = in_order(plan, frame.long(records, _rows))
-    found = []
-    for source, own in errors.groupby("source", sort=False):
-        scored = own[own["paper"].notna() & (own["tau"] == 1)]
-        found += [_paper_table(source, scored)] if len(scored) else []
-        for tau, part in own.groupby("tau", sort=False):
+    result = []
+    for source, rows in errors.groupby("source", sort=False):
+        scored = rows[rows["paper"].notna() & (rows["tau"] == 1)]
+        result += [_paper_table(source, scored)] if len(scored) else []
+        for tau, group in rows.groupby("tau", sort=False):
             title = f"One target for all, exp({tau:g} o): {source}"
-            columns = [name for name in _ERRORS if part[name].notna().any()]
-            page = part.groupby("method", sort=False)[columns].agg(interval)
+            columns = [name for name in _ERRORS if group[name].notna().any()]
+            page = group.groupby("method", sort=False)[columns].agg(interval)
             page = page.rename(columns=_ERRORS).rename_axis("map").reset_index()
-            found.append(Table(title, page, part[["method", "seed", *columns]]))
-    return found
+            result.append(Table(title, page, group[["method", "seed", *columns]]))
+    return result
 
 
-def _paper_table(source: str, own: pd.DataFrame) -> Table:
-    groups = own.groupby("method", sort=False)
+def _paper_table(source: str, errors: pd.DataFrame) -> Table:
+    groups = errors.groupby("method", sort=False)
     rows = groups[["target", "paper"]].first().assign(text=groups["scored"].agg(interval))
     rows["ratio"] = groups["scored"].mean() / rows["paper"]
     columns = {
@@ -61,7 +61,7 @@ def _paper_table(source: str, own: pd.DataFrame) -> Table:
         "MSE (paper)": ("{:.1e}", "paper"),
         "ours / paper": ("{:.3g}", "ratio"),
     }
-    data = own[["method", "seed", "target", "scored", "paper"]]
+    data = errors[["method", "seed", "target", "scored", "paper"]]
     title = f"The paper's reading, tau = 1: {source}"
     return Table(title, show(rows.reset_index(), columns), data)
 

@@ -10,8 +10,8 @@ from softbench import samplers
 from softbench.bench.job import Job
 from softbench.datasets.digits import generated_digits, load_usps
 
-# Maps of more features are built and averaged in parts of this many.
-_PART = 1024
+# Maps of more features are built and averaged in chunks of this many.
+_CHUNK = 1024
 
 
 def run(job: Job) -> None:
@@ -24,12 +24,12 @@ def run(job: Job) -> None:
     pairs = unit_vectors(images[chosen])
     result["pairs"], result["errors"] = options["pairs"], {}
     for index, (name, method) in enumerate(config["methods"].items()):
-        found = {}
+        by_tau = {}
         for tau in options["taus"]:
             rng = np.random.default_rng([config["seed"], index, int(1000 * tau)])
-            found[str(tau)] = errors(method, pairs, tau, options["features"], rng)
-        result["errors"][name] = found
-        job.progress({"map": name, **found})
+            by_tau[str(tau)] = errors(method, pairs, tau, options["features"], rng)
+        result["errors"][name] = by_tau
+        job.progress({"map": name, **by_tau})
 
 
 def unit_vectors(images: np.ndarray) -> np.ndarray:
@@ -62,10 +62,10 @@ def errors(
     else:
         repetitions = range(max(1, num_features // method["num_features"]))
         estimates = (estimate(method, pairs, tau, rng) for _ in repetitions)
-        mse = np.mean([np.mean(np.square(found - target)) for found in estimates])
-    found = {"mse": mse, "relative": mse / np.mean(np.square(target))}
-    found["gaussian"] = mse * np.exp(-2 * tau)
-    return {name: float(value) for name, value in found.items()}
+        mse = np.mean([np.mean(np.square(kernel - target)) for kernel in estimates])
+    measures = {"mse": mse, "relative": mse / np.mean(np.square(target))}
+    measures["gaussian"] = mse * np.exp(-2 * tau)
+    return {name: float(value) for name, value in measures.items()}
 
 
 def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -75,15 +75,15 @@ def best_quadratic(inner: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def estimate(method: dict, pairs: np.ndarray, tau: float, rng: np.random.Generator) -> np.ndarray:
-    """phi(h).phi(c) of the pairs (P,), as a mean over parts of the features."""
+    """phi(h).phi(c) of the pairs (P,), as a mean over chunks of the features."""
     num_features, total = method["num_features"], np.zeros(pairs.shape[1])
-    for start in range(0, num_features, _PART):
-        size = min(_PART, num_features - start)
+    for start in range(0, num_features, _CHUNK):
+        size = min(_CHUNK, num_features - start)
         options = {"num_features": size, "nu": float(tau), "seed": int(rng.integers(2**31))}
-        part = samplers.get(method["map"], **options).make_features(temperature=1.0)
-        part.build((None, pairs.shape[-1]))
+        feature_map = samplers.get(method["map"], **options).make_features(temperature=1.0)
+        feature_map.build((None, pairs.shape[-1]))
         first, second = (
-            part.features(keras.ops.convert_to_tensor(x.astype("float32"))) for x in pairs
+            feature_map.features(keras.ops.convert_to_tensor(x.astype("float32"))) for x in pairs
         )
         total += size * keras.ops.convert_to_numpy(keras.ops.sum(first * second, axis=-1))
     return total / num_features

@@ -1,1 +1,1 @@
-"""Bounds on mutual information where it is known (Stratos)."""
+"""Bounds on mutual information where it is exact (Stratos)."""

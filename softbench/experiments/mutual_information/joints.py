@@ -1,6 +1,6 @@
-"""Joint distributions of (x, y) with known mutual information, and critics that hold their optimum.
+"""Joint distributions of (x, y) with exact mutual information, and critics that hold their optimum.
 
-A critic f(x, y) stands for log p(y|x) / p(y). Both distributions have one that is linear in its
+A critic f(x, y) estimates log p(y|x) / p(y). Both distributions have one that is linear in its
 weights and can be the truth exactly.
 
 Shape letters: S samples, N candidates of each, the first one the label.
@@ -28,15 +28,15 @@ class Table:
         self, num_inputs: int, num_classes: int, sharpness: float, uniform: float, seed: int
     ) -> None:
         scores = sharpness * np.random.default_rng(seed).normal(size=(num_inputs, num_classes))
-        self.given = (1 - uniform) * softmax(scores, axis=-1) + uniform / num_classes
-        self.marginal = self.given.mean(0)
-        self.optimum = np.log(self.given / self.marginal)
-        self.information = float(np.mean(np.sum(self.given * self.optimum, -1)))
+        self.conditional = (1 - uniform) * softmax(scores, axis=-1) + uniform / num_classes
+        self.marginal = self.conditional.mean(0)
+        self.optimum = np.log(self.conditional / self.marginal)
+        self.information = float(np.mean(np.sum(self.conditional * self.optimum, -1)))
 
     def sample(self, rng: np.random.Generator, size: int, candidates: int) -> tuple:
         """x (S,) and y (S, N): y[:, 0] ~ p(y|x), the others ~ p(y)."""
-        x = rng.integers(len(self.given), size=size)
-        true = draws.draw_rows(self.given, x, rng.random(size))
+        x = rng.integers(len(self.conditional), size=size)
+        true = draws.draw_rows(self.conditional, x, rng.random(size))
         uniform = rng.random((size, candidates - 1))
         noise = draws.draw_rows(self.marginal[None], np.zeros(size, int), uniform)
         return x, np.concatenate([true[:, None], noise], -1)
@@ -50,16 +50,16 @@ class Table:
         return weights[x[:, None], y]
 
     def pull(self, x: np.ndarray, y: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The gradient (X, n) of the weights, given that of f (S, N)."""
-        shape = self.given.shape
-        places = (x[:, None] * shape[1] + y).ravel()
-        return np.bincount(places, gradient.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
+        """The gradient (X, n) of the weights, from that of f (S, N)."""
+        shape = self.conditional.shape
+        cells = (x[:, None] * shape[1] + y).ravel()
+        return np.bincount(cells, gradient.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
 
     def local_optimum(self, candidates: int) -> float:
         """Least loss of local NCE, H(A^N | X Y^N), in nats (Stratos, Lemma 2.1)."""
         noise = self.marginal
-        mixture = (self.given + (candidates - 1) * noise) / candidates
-        divergence = np.sum(self.given * np.log(self.given / mixture), -1)
+        mixture = (self.conditional + (candidates - 1) * noise) / candidates
+        divergence = np.sum(self.conditional * np.log(self.conditional / mixture), -1)
         divergence += (candidates - 1) * np.sum(noise * np.log(noise / mixture), -1)
         rest = math.log(candidates) + (candidates - 1) * math.log(candidates / (candidates - 1))
         return float(rest - divergence.mean())
@@ -73,7 +73,7 @@ class Table:
         """
         mass = self.marginal * np.exp(weights)
         total = mass.sum(-1, keepdims=True)
-        kl = np.sum(self.given * np.log(self.given * total / mass), -1).mean()
+        kl = np.sum(self.conditional * np.log(self.conditional * total / mass), -1).mean()
         return {"kl": float(kl), "partition": [float(total.min()), float(total.max())]}
 
 
@@ -110,7 +110,7 @@ class Gaussian:
         return np.matmul(y, (x @ weights)[:, :, None])[:, :, 0]
 
     def pull(self, x: np.ndarray, y: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The gradient of the weights, given that of f (S, N)."""
+        """The gradient of the weights, from that of f (S, N)."""
         return x.T @ np.matmul(gradient[:, None, :], y)[:, 0]
 
 

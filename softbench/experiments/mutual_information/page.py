@@ -29,32 +29,32 @@ def _rows(record: Mapping) -> Iterator[dict]:
         row = {"candidates": size, "largest_bound": min(information, math.log(size))}
         row["least"] = record["local_optimum"].get(str(size))
         for name, critic in record["critics"].items():
-            found = dict(critic[str(size)])
-            found["least_sum"], found["largest_sum"] = found.pop("partition", (None, None))
-            found["share"] = found["bound"] / information
-            row |= {f"{name}_{field}": value for field, value in found.items()}
+            fields = dict(critic[str(size)])
+            fields["least_sum"], fields["largest_sum"] = fields.pop("partition", (None, None))
+            fields["share"] = fields["bound"] / information
+            row |= {f"{name}_{field}": value for field, value in fields.items()}
         yield row
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns, for each joint distribution, the bound against N, local NCE, and what p(y|x) is."""
-    found = []
+    result = []
     for record in records:
         rows = frame.long([record], _rows)
         order = [name for name in plan["methods"] if name in record["critics"]]
         where = f"{rows['dataset'].iloc[0]}, {rows['backend'].iloc[0]}"
         where += f", seed {record['seed']}" if record["seed"] else ""
-        found.append(_bound_table(where, rows, order, record["mutual_information"]))
+        result.append(_bound_table(where, rows, order, record["mutual_information"]))
         if "optimal" in order:
-            found.append(table(f"Local NCE: {where}", _local(rows), _LOCAL))
+            result.append(table(f"Local NCE: {where}", _local(rows), _LOCAL))
         if f"{order[0]}_kl" in rows:
             columns = {"N": ("{}", "candidates")}
             for name in [name for name in order if name != "optimal"]:
                 columns[f"{name}: KL, nats"] = f"{name}_kl"
                 columns[f"{name}: least sum"] = f"{name}_least_sum"
                 columns[f"{name}: largest sum"] = f"{name}_largest_sum"
-            found.append(table(f"p(y|x) from the critic: {where}", rows, columns))
-    return found
+            result.append(table(f"p(y|x) from the critic: {where}", rows, columns))
+    return result
 
 
 def _bound_table(where: str, rows: pd.DataFrame, order: list[str], information: float) -> Table:
@@ -66,7 +66,7 @@ def _bound_table(where: str, rows: pd.DataFrame, order: list[str], information: 
 
 
 def _local(rows: pd.DataFrame) -> pd.DataFrame:
-    """The optimum's loss by Lemma 2.1 and by draws; at N = 2 the JSD that it stands for."""
+    """The optimum's loss by Lemma 2.1 and by draws; at N = 2 the JSD that it gives."""
     loss, error = rows["optimal_local"], rows["optimal_local_error"]
     pair = rows["candidates"] == 2
     return rows.assign(
@@ -78,12 +78,12 @@ def _local(rows: pd.DataFrame) -> pd.DataFrame:
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}, see `softbench.report.plots`."""
-    found = {}
+    figures = {}
     for record in records:
         rows = frame.long([record], _rows)
         name = rows["dataset"].iloc[0]
-        parts = ["bound", name, rows["backend"].iloc[0]]
-        parts += [f"s{record['seed']}"] if record["seed"] else []
+        words = ["bound", name, rows["backend"].iloc[0]]
+        words += [f"s{record['seed']}"] if record["seed"] else []
         sizes, information = rows["candidates"].tolist(), record["mutual_information"]
         corner = math.exp(information)  # between its ends and it the line is straight
         ends = sorted({sizes[0], float(np.clip(corner, sizes[0], sizes[-1])), sizes[-1]})
@@ -93,5 +93,5 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
         data = {"x": "candidates N", "y": "nats", "log": "x", "lines": lines}
         data["dashed"] = ["min(I, log N)"]
         caption = f"InfoNCE bound against N, {name}, I = {number(information)} nats"
-        found["-".join(parts)] = (caption, data)
-    return found
+        figures["-".join(words)] = (caption, data)
+    return figures

@@ -1,4 +1,4 @@
-"""The task "mutual_information": the bounds of Stratos' note where I(X, Y) is known.
+"""The task "mutual_information": the bounds of Stratos' note where I(X, Y) is exact.
 
 Global NCE (InfoNCE, ranking) with noise p(y): B = log N - loss is at most min(I(X, Y), log N)
 (Corollary 1.2), whatever the critic. Local NCE (binary) has the optimum log p(y|x) / p(y)
@@ -33,17 +33,17 @@ def run(job: Job) -> None:
     for number, size in enumerate(sizes):
         for name, method in config["methods"].items():
             training, test = (np.random.default_rng([config["seed"], number, k]) for k in (0, 1))
-            weights, found = joint.optimum, {"iterations": 0}
+            weights, measures = joint.optimum, {"iterations": 0}
             if method["critic"] == "trained":
                 weights, steps = train(
                     joint, method["objective"], size, options["train_samples"], training
                 )
-                found["iterations"] = steps
-            found |= measure(joint, weights, size, options["samples"], test)
+                measures["iterations"] = steps
+            measures |= measure(joint, weights, size, options["samples"], test)
             if exact:
-                found |= joint.recovery(weights)
-            result["critics"].setdefault(name, {})[str(size)] = found
-            job.progress({"critic": name, "candidates": size, **found})
+                measures |= joint.recovery(weights)
+            result["critics"].setdefault(name, {})[str(size)] = measures
+            job.progress({"critic": name, "candidates": size, **measures})
 
 
 def measure(
@@ -62,7 +62,7 @@ def measure(
             values[name].append(_losses(name, joint, weights, x, y).losses)
         wrong = joint.scores(weights - joint.optimum, x, y[:, :1])
         values["square"].append(np.square(wrong[:, 0]))
-    ranking, local, square = (np.concatenate(parts) for parts in values.values())
+    ranking, local, square = (np.concatenate(chunks) for chunks in values.values())
     return {
         "bound": math.log(candidates) - float(ranking.mean()),
         "bound_error": float(stats.sem(ranking)),
@@ -93,21 +93,21 @@ def train(
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights, total, pulled = flat.reshape(shape), 0.0, np.zeros(shape)
         for x, y in data:
-            found = _losses(objective, joint, weights, x, y)
-            total += found.losses.sum()
-            pulled += joint.pull(x, y, found.gradient)
+            evaluated = _losses(objective, joint, weights, x, y)
+            total += evaluated.losses.sum()
+            pulled += joint.pull(x, y, evaluated.gradient)
         return total / samples, pulled.ravel() / samples
 
     options = {"maxiter": 200, "ftol": 1e-8, "gtol": 1e-5}  # the loss is in float32
     start = np.zeros(joint.optimum.size)
-    found = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options=options)
-    return found.x.reshape(shape), int(found.nit)
+    minimum = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options=options)
+    return minimum.x.reshape(shape), int(minimum.nit)
 
 
 def _chunks(
     joint: Joint, candidates: int, samples: int, rng: np.random.Generator
 ) -> Iterator[tuple]:
-    """Samples of x and of N candidates, a part of them at a time."""
+    """Samples of x and of N candidates, a chunk of them at a time."""
     step = max(1, _CHUNK // candidates)
     for start in range(0, samples, step):
         yield joint.sample(rng, min(step, samples - start), candidates)

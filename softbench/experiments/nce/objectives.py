@@ -136,7 +136,7 @@ def binary(
     """-1/N sum_i [log g(x_i, y_i) + sum_k log(1 - g(x_i, y_ik))], g = sigmoid(s_bar - log K).
 
     gamma and b_x are parameters of the scores (Ma & Collins 2018, figure 1). The terms of a cell
-    are all alike, so that counts are enough.
+    are all equal, so that counts are enough.
 
     Args:
         positive: counts (X, Y) of the data points, or their probabilities p(x, y).
@@ -172,7 +172,7 @@ def minimise(objective: Objective, design: Design, offset: np.ndarray) -> Fit:
     Args:
         objective: of a table (X, Y).
         design: d s / d v, (X Y, P).
-        offset: (X, Y), the part of the scores without parameters.
+        offset: (X, Y), the term of the scores without parameters.
     """
     transposed = design.T.tocsr() if sparse.issparse(design) else design.T
 
@@ -186,12 +186,12 @@ def minimise(objective: Objective, design: Design, offset: np.ndarray) -> Fit:
     parameters, iterations, tables = np.zeros(design.shape[1]), 0, []
     for tolerance in _TOLERANCES:
         options = _OPTIONS | {"gtol": tolerance}
-        found = optimize.minimize(
+        minimum = optimize.minimize(
             function, parameters, jac=True, method="L-BFGS-B", options=options
         )
-        parameters, iterations = found.x, iterations + int(found.nit)
+        parameters, iterations = minimum.x, iterations + int(minimum.nit)
         tables.append(table(parameters))
-    slope = float(np.abs(found.jac).max())
+    slope = float(np.abs(minimum.jac).max())
     change = float(np.abs(tables[1] - tables[0]).max())
     converged = slope < _TOLERANCES[0] and change < _MOST_CHANGE
     return Fit(parameters, slope, iterations, bool(converged))
@@ -219,8 +219,8 @@ def fits(
     """
     for name, method in methods.items():
         for key, num_noise in sizes(method, negatives).items():
-            part = sample._replace(noise=sample.noise[:, :num_noise])
-            function = objective(method["objective"], part, np.log(noise))
+            subset = sample._replace(noise=sample.noise[:, :num_noise])
+            function = objective(method["objective"], subset, np.log(noise))
             yield name, key, minimise(function, designs[name], offset)
 
 

@@ -44,9 +44,9 @@ def spread(values: pd.Series) -> str:
 
 def spreads(rows: pd.DataFrame, columns: str, value: str, heading: str) -> pd.DataFrame:
     """Returns `spread` over seeds: a row for each `name`, a column for each value of a column."""
-    found = rows.groupby(["name", columns], sort=False)[value].agg(spread).unstack(columns)
-    found = found.loc[rows["name"].unique()].sort_index(axis="columns")
-    return found.rename(columns=lambda place: heading.format(f"{place:,}"))
+    table = rows.groupby(["name", columns], sort=False)[value].agg(spread).unstack(columns)
+    table = table.loc[rows["name"].unique()].sort_index(axis="columns")
+    return table.rename(columns=lambda column: heading.format(f"{column:,}"))
 
 
 def untitled(title: str, page: pd.DataFrame, data: pd.DataFrame) -> Table:
@@ -55,7 +55,7 @@ def untitled(title: str, page: pd.DataFrame, data: pd.DataFrame) -> Table:
 
 
 def over_seeds(data: pd.DataFrame) -> str:
-    """Returns what stands above a table of `spread`."""
+    """Returns the words above a table of `spread`."""
     count = data["seed"].nunique()
     return (
         f"Means over {count} seeds, ± half of the 95 % interval (Student's t)." if count > 1 else ""
@@ -65,7 +65,7 @@ def over_seeds(data: pd.DataFrame) -> str:
 def points(rows: pd.DataFrame, x: str, value: str) -> list[list[float]]:
     """Returns [x, mean over seeds, half of its interval] of each x without a missing value."""
     return [
-        [int(place), float(values.mean()), half_interval(values)]
-        for place, values in rows.groupby(x)[value]
+        [int(size), float(values.mean()), half_interval(values)]
+        for size, values in rows.groupby(x)[value]
         if values.notna().all()
     ]

@@ -16,14 +16,14 @@ _KEYS = ["method", "negatives", "seed"]
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of each problem."""
-    found: list[Table] = []
+    result: list[Table] = []
     for group in nce.problems(records):
         if "ratios" in group[0]:
-            found.append(_ratios(nce.by_method(plan, frame.long(group, _ratio_rows))))
+            result.append(_ratios(nce.by_method(plan, frame.long(group, _ratio_rows))))
         else:
             rows = nce.by_method(plan, frame.long(group, _rows))
-            found += [_efficiency(group, rows), _slopes(rows)]
-    return found
+            result += [_efficiency(group, rows), _slopes(rows)]
+    return result
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
@@ -34,19 +34,19 @@ def _rows(record: Mapping) -> Iterator[dict]:
         # Where it is that of maximum likelihood, the distance from that is the gap.
         efficient = limit is not None and abs(limit / exact["fisher"] - 1) < 1e-9
         common = {"limit": limit, "fisher": exact["fisher"], "efficient": efficient}
-        for negatives, found in sizes.items():
-            known = {"exact": exact["methods"][method][negatives]}
-            yield {**nce.method_columns(method, negatives), **common, **known, **found}
+        for negatives, measured in sizes.items():
+            row = nce.method_columns(method, negatives) | common
+            yield {**row, "exact": exact["methods"][method][negatives], **measured}
 
 
 def _efficiency(group: list[dict], rows: pd.DataFrame) -> Table:
     groups = rows.groupby("name", sort=False)
-    found = groups[["exact", "limit", "negatives"]].first()
-    found[["shown", "gap", "distance"]] = groups[["mean", "gap", "distance"]].agg(nce.spread)
-    found.loc[found["negatives"].isna(), ["gap", "distance"]] = "-"
+    page = groups[["exact", "limit", "negatives"]].first()
+    page[["shown", "gap", "distance"]] = groups[["mean", "gap", "distance"]].agg(nce.spread)
+    page.loc[page["negatives"].isna(), ["gap", "distance"]] = "-"
     error = groups["mean_error"].agg(pooled_error)
-    found["z"] = (groups["mean"].mean() - found["exact"]) / error
-    found["rest"] = (found["exact"] - found["limit"]) * found["negatives"]
+    page["z"] = (groups["mean"].mean() - page["exact"]) / error
+    page["rest"] = (page["exact"] - page["limit"]) * page["negatives"]
     columns = {
         "": "name",
         "n MSE / d": "shown",
@@ -61,18 +61,18 @@ def _efficiency(group: list[dict], rows: pd.DataFrame) -> Table:
     title = f"{rows['dataset'].iloc[0]}: Tr(I^-1) / d = {number(first['exact']['fisher'])}; {sizes}"
     values = [f"{key}{error}" for key in ("mean", "gap", "distance") for error in ("", "_error")]
     return Table(
-        title, show(found.reset_index(), columns), rows[[*_KEYS, "exact", "limit", *values]]
+        title, show(page.reset_index(), columns), rows[[*_KEYS, "exact", "limit", *values]]
     )
 
 
 def _slopes(rows: pd.DataFrame) -> Table:
     """Powers of K fitted to the gaps, exact and measured."""
     sampled = rows[rows["negatives"].notna()]
-    data = pd.concat([_fits(own) for _, own in sampled.groupby("method", sort=False)])
+    data = pd.concat([_fits(group) for _, group in sampled.groupby("method", sort=False)])
     groups = data.groupby("method", sort=False)
-    found = groups.first()
+    page = groups.first()
     fitted = ["slope", *_POWERS]
-    found[fitted] = groups[fitted].agg(nce.spread).where(found["slope"].notna(), "-")
+    page[fitted] = groups[fitted].agg(nce.spread).where(page["slope"].notna(), "-")
     columns = {
         "": "method",
         "limit": "limit",
@@ -84,23 +84,23 @@ def _slopes(rows: pd.DataFrame) -> Table:
         "chi2 / dof ": "inverse_chi_square",
     }
     title = f"{rows['dataset'].iloc[0]}: the gap as a power of K"
-    return Table(title, show(found.reset_index(), columns), data)
+    return Table(title, show(page.reset_index(), columns), data)
 
 
-def _fits(own: pd.DataFrame) -> pd.DataFrame:
+def _fits(group: pd.DataFrame) -> pd.DataFrame:
     """A row for each seed of a method: the power of its gaps, and C of the two bounds."""
-    by_seed = own.pivot(index="seed", columns="negatives", values=["distance", "distance_error"])
-    first = own[own["seed"] == by_seed.index[0]]
+    by_seed = group.pivot(index="seed", columns="negatives", values=["distance", "distance_error"])
+    first = group[group["seed"] == by_seed.index[0]]
     exponent = powers(first["negatives"], first["exact"] - first["limit"])
-    found = own[["method", "seed", "limit"]].drop_duplicates("seed").assign(exponent=exponent)
-    found[["slope", "sqrt", "inverse"]] = np.nan
-    if own["efficient"].all():
+    fits = group[["method", "seed", "limit"]].drop_duplicates("seed").assign(exponent=exponent)
+    fits[["slope", "sqrt", "inverse"]] = np.nan
+    if group["efficient"].all():
         distances, errors = (by_seed[key].to_numpy() for key in ("distance", "distance_error"))
         sizes = by_seed["distance"].columns
-        found["slope"] = powers(sizes, distances.T)
+        fits["slope"] = powers(sizes, distances.T)
         for name, power in _POWERS.items():
-            found[name], found[f"{name}_chi_square"] = scaled(sizes, distances, errors, power)
-    return found
+            fits[name], fits[f"{name}_chi_square"] = scaled(sizes, distances, errors, power)
+    return fits
 
 
 def powers(sizes: Sequence[float], gaps: np.ndarray) -> np.ndarray:
@@ -157,8 +157,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     measured = [group for group in nce.problems(records) if "measured" in group[0]]
     if not measured:
         return {}
-    parts = [part for group in measured for part in _panels(frame.long(group, _rows))]
-    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", {"panels": parts})}
+    panels = [item for group in measured for item in _panels(frame.long(group, _rows))]
+    return {"efficiency": ("n MSE / d against K (Ma & Collins, 4.4)", {"panels": panels})}
 
 
 def _panels(rows: pd.DataFrame) -> list[dict]:
@@ -167,14 +167,14 @@ def _panels(rows: pd.DataFrame) -> list[dict]:
     rows = rows.dropna(subset="negatives").assign(exact_gap=rows["exact"] - rows["limit"])
     sizes = sorted(map(int, rows["negatives"].unique()))
     lines, gaps = {}, {}
-    for method, own in sorted(rows.groupby("method"), reverse=True):
+    for method, group in sorted(rows.groupby("method"), reverse=True):
         theory = {"kind": "theory", "of": method}
-        lines[method] = {"points": nce.points(own, "negatives", "mean")}
-        first = own[own["seed"] == own["seed"].min()]
+        lines[method] = {"points": nce.points(group, "negatives", "mean")}
+        first = group[group["seed"] == group["seed"].min()]
         lines[f"{method}, exact"] = {"points": nce.points(first, "negatives", "exact"), **theory}
-        if own["efficient"].all():
+        if group["efficient"].all():
             exact = nce.points(first, "negatives", "exact_gap")
-            gaps[method] = {"points": nce.points(own, "negatives", "distance")}
+            gaps[method] = {"points": nce.points(group, "negatives", "distance")}
             gaps[f"{method}, exact"] = {"points": exact, **theory}
     level = [[size, fisher, 0.0] for size in (sizes[0], sizes[-1])]
     lines["Tr(I^-1) / d"] = {"points": level, "kind": "reference"}

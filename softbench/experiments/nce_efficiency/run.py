@@ -1,7 +1,7 @@
 """The task "nce_efficiency": Ma & Collins 2018, sections 4.3 and 4.4, by exact optimisation.
 
 N MSE / d of the estimates of theta by maximum likelihood, ranking and binary NCE (gamma learned)
-over many data sets, beside the exact asymptotic values.
+over many data sets, next to the exact asymptotic values.
 
 Shape letters: X inputs, Y classes, N data points, K draws of noise, d = P parameters, R data sets.
 """
@@ -54,13 +54,13 @@ def run(job: Job) -> None:
     result["log_partition"] = np.log(np.exp(model.scores).sum(-1))
     result["exact"] = exact(model, methods, options["negatives"])
     rng = np.random.default_rng(config["seed"])
-    found = [
+    fits = [
         estimates(model, methods, options["negatives"], options["size"], rng)
         for _ in range(options["data_sets"])
     ]
     thetas = {
-        name: {key: [each[name][key] for each in found] for key in row}
-        for name, row in found[0].items()
+        name: {key: [fit[name][key] for fit in fits] for key in row}
+        for name, row in fits[0].items()
     }
     result["size"], result["data_sets"] = options["size"], options["data_sets"]
     reference = next(name for name, m in methods.items() if m["objective"] == "likelihood")
@@ -109,15 +109,15 @@ def estimates(
         NotFinite: where an objective has no minimum.
     """
     sample = objectives.draw(model.conditional, model.noise, size, max(negatives), rng)
-    found: dict[str, dict[str, np.ndarray]] = {name: {} for name in methods}
+    thetas: dict[str, dict[str, np.ndarray]] = {name: {} for name in methods}
     designs = {name: design_of(model, method) for name, method in methods.items()}
     for name, key, fit in objectives.fits(
         methods, negatives, sample, model.noise, designs, model.offset
     ):
         if not fit.converged:
             raise NotFinite(f"{name} has no minimum at N = {size}, K = {key}.")
-        found[name][key] = fit.parameters[: len(model.truth)]
-    return found
+        thetas[name][key] = fit.parameters[: len(model.truth)]
+    return thetas
 
 
 def design_of(model: Model, method: Mapping) -> np.ndarray:
@@ -145,16 +145,16 @@ def exact(model: Model, methods: Mapping, negatives: list[int]) -> dict:
 
     fisher = mean_variance(np.linalg.inv(information))
     limits = {"ranking": fisher, "binary": mean_variance(shrunk @ information @ shrunk)}
-    found = {"fisher": fisher, "limits": {}, "methods": {}}
+    values = {"fisher": fisher, "limits": {}, "methods": {}}
     for name, method in methods.items():
         kind, design = method["objective"], design_of(model, method)
         if kind in limits:
-            found["limits"][name] = limits[kind]
-        found["methods"][name] = {
+            values["limits"][name] = limits[kind]
+        values["methods"][name] = {
             key: mean_variance(asymptotics.covariance(kind, design, truth, model.noise, k))
             for key, k in objectives.sizes(method, negatives).items()
         }
-    return found
+    return values
 
 
 def summary(
@@ -186,7 +186,7 @@ def summary(
         return means | {f"{key}_error": float(stats.sem(value)) for key, value in values.items()}
 
     return {
-        name: {key: row(np.array(found)) for key, found in rows.items()}
+        name: {key: row(np.array(values)) for key, values in rows.items()}
         for name, rows in thetas.items()
     }
 
@@ -204,9 +204,9 @@ def _run_counterexample(job: Job) -> None:
     for size in job.options["sizes"]:
         rng = np.random.default_rng([job.config["seed"], size])
         thetas = estimates(counterexample(), methods, negatives, size, rng)
-        found = {
+        ratios = {
             name: {key: float(np.exp(theta[0] - theta[1])) for key, theta in row.items()}
             for name, row in thetas.items()
         }
-        job.result["ratios"][str(size)] = found
-        job.progress({"size": size, "ratios": found})
+        job.result["ratios"][str(size)] = ratios
+        job.progress({"size": size, "ratios": ratios})

@@ -21,27 +21,27 @@ _PROBLEM = {
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of each problem."""
-    found = []
+    result = []
     for group in nce.problems(records):
         rows = nce.by_method(plan, frame.long(group, _rows))
         against = _against_inputs if rows["inputs"].nunique() > 1 else _against_size
-        found += [*against(plan, rows), _problem_table(frame.long(group, _problem_rows))]
-    return found
+        result += [*against(plan, rows), _problem_table(frame.long(group, _problem_rows))]
+    return result
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each |X|, n, method and K.
 
     Columns: `kl`, missing where there was no minimum, and that of maximum likelihood on the same
-    data; `unnormalised`, the KL of exp(s) as it is, and whether it was asked for (`is_free`);
+    data; `unnormalised`, the KL of exp(s) as it is, and whether it was requested (`is_free`);
     `limit`, `best_limit` and `free_limit`, what these tend to for large n, times `scale`.
     """
     methods = record["config"]["methods"]
-    best = next(name for name, own in methods.items() if own["objective"] == "likelihood")
-    for inputs, found in record["inputs"].items():
-        cells = [(n, name, kl) for n, own in found["kl"].items() for name, kl in own.items()]
+    best = next(name for name, method in methods.items() if method["objective"] == "likelihood")
+    for inputs, results in record["inputs"].items():
+        cells = [(n, name, kl) for n, row in results["kl"].items() for name, kl in row.items()]
         for size, method, values in cells:
-            free = found["unnormalised"][size].get(method)
+            free = results["unnormalised"][size].get(method)
             for negatives, value in values.items():
                 yield {
                     **nce.method_columns(method, negatives),
@@ -50,11 +50,11 @@ def _rows(record: Mapping) -> Iterator[dict]:
                     "is_best": method == best,
                     "is_free": free is not None,
                     "kl": value,
-                    "best_kl": found["kl"][size][best]["-"],
+                    "best_kl": results["kl"][size][best]["-"],
                     "unnormalised": (free or {}).get(negatives),
-                    "limit": found["limits"][method][negatives],
-                    "best_limit": found["limits"][best]["-"],
-                    "free_limit": found["limits_unnormalised"].get(method, {}).get(negatives),
+                    "limit": results["limits"][method][negatives],
+                    "best_limit": results["limits"][best]["-"],
+                    "free_limit": results["limits_unnormalised"].get(method, {}).get(negatives),
                     "scale": 1 if methods[method].get("bias") == "shared" else 2 * int(size),
                 }
 
@@ -66,7 +66,8 @@ def _against_size(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
     )
     where = f"{rows['inputs'].iloc[0]} inputs, {rows['num_classes'].iloc[0]} classes"
     means, ratios = (
-        nce.spreads(own, "size", key, "n = {}") for own, key in ((rows, "kl"), (others, "ratio"))
+        nce.spreads(shown, "size", key, "n = {}")
+        for shown, key in ((rows, "kl"), (others, "ratio"))
     )
     first = others[others["size"] == others["size"].min()]
     ratios["n to infinity"] = first.groupby("name")["limit_ratio"].agg(nce.spread)
@@ -83,12 +84,12 @@ def _against_size(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
 
 
 def _against_inputs(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
-    """KL against the number of inputs, the paper's beside ours, what n to infinity says, growth."""
+    """KL against the number of inputs: ours, the paper's, what n to infinity says, and growth."""
     lines = pd.concat(
         [
-            own.assign(name=name, value=values)
-            for _, own in rows.groupby("name", sort=False)
-            for name, values in _lines(plan, own)
+            group.assign(name=name, value=values)
+            for _, group in rows.groupby("name", sort=False)
+            for name, values in _lines(plan, group)
         ]
     )
     page = nce.spreads(lines, "inputs", "value", "{} inputs")
@@ -101,32 +102,32 @@ def _against_inputs(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
     return [nce.untitled(title, page, data)]
 
 
-def _lines(plan: Mapping, own: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+def _lines(plan: Mapping, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     """(name, values) of the lines about one method and K."""
-    name, method, group = own.iloc[0][["name", "method", "group"]]
-    yield name, own["kl"]
+    name, method, group = rows.iloc[0][["name", "method", "group"]]
+    yield name, rows["kl"]
     paper = plan["paper"].get(f"{group}-{method}", {})
-    known = own["inputs"].astype(str).map(paper).astype(float)
-    if known.notna().all():
-        yield f"{method} (paper)", known
-        yield f"{method}: ours / paper", own["kl"] / known
-    yield f"{name}, asymptotic", own["limit"] / own["scale"]
-    if own["is_free"].all():
-        yield f"{name}, not normalised", own["unnormalised"]
-        yield f"{name}, not normalised, asymptotic", own["free_limit"] / own["scale"]
+    published = rows["inputs"].astype(str).map(paper).astype(float)
+    if published.notna().all():
+        yield f"{method} (paper)", published
+        yield f"{method}: ours / paper", rows["kl"] / published
+    yield f"{name}, asymptotic", rows["limit"] / rows["scale"]
+    if rows["is_free"].all():
+        yield f"{name}, not normalised", rows["unnormalised"]
+        yield f"{name}, not normalised, asymptotic", rows["free_limit"] / rows["scale"]
 
 
 def _problem_rows(record: Mapping) -> Iterator[dict]:
-    for inputs, found in record["inputs"].items():
-        gaps = [gap for part in found["library"].values() for gap in part.values()]
-        problem = {key: found["problem"][key] for key in _PROBLEM}
+    for inputs, results in record["inputs"].items():
+        gaps = [gap for row in results["library"].values() for gap in row.values()]
+        problem = {key: results["problem"][key] for key in _PROBLEM}
         yield {"inputs": int(inputs), **problem, "library_gap": max(gaps)}
 
 
 def _problem_table(rows: pd.DataFrame) -> Table:
-    found = rows.groupby("inputs")
-    page = found[list(_PROBLEM)].agg(nce.spread).rename(columns=_PROBLEM)
-    page["softbench.losses differ by"] = found["library_gap"].max().map("{:.0e}".format)
+    groups = rows.groupby("inputs")
+    page = groups[list(_PROBLEM)].agg(nce.spread).rename(columns=_PROBLEM)
+    page["softbench.losses differ by"] = groups["library_gap"].max().map("{:.0e}".format)
     page.index = page.index.astype(str)
     title = f"The problems: {rows['dataset'].iloc[0]}"
     data = rows[["inputs", "seed", *_PROBLEM, "library_gap"]]
@@ -139,19 +140,19 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     sizes = [rows for rows in groups if rows["inputs"].nunique() == 1][:1]
     inputs = [rows for rows in groups if rows["inputs"].nunique() > 1][:1]
     caption = "KL divergence of exact estimates (Ma & Collins, Fig. {})"
-    found = {}
+    figures = {}
     for rows in sizes:
         left = [_size_panel(rows, "ranking"), *map(_inputs_panel, inputs)]
-        found["figure_2"] = caption.format(2), {"panels": left}
-        found["figure_3"] = caption.format(3), {"panels": [_size_panel(rows, "binary")]}
-    return found
+        figures["figure_2"] = caption.format(2), {"panels": left}
+        figures["figure_3"] = caption.format(3), {"panels": [_size_panel(rows, "binary")]}
+    return figures
 
 
 def _size_panel(rows: pd.DataFrame, method: str) -> dict:
     """KL against n: one line for each K, and maximum likelihood."""
     lines = {}
-    for count, own in rows[rows["method"] == method].groupby("negatives"):
-        if line := nce.points(own, "size", "kl"):
+    for count, group in rows[rows["method"] == method].groupby("negatives"):
+        if line := nce.points(group, "size", "kl"):
             lines[f"K = {count:.0f}"] = {"points": line}
     best = nce.points(rows[rows["is_best"]], "size", "kl")
     lines["maximum likelihood"] = {"points": best, "kind": "reference"}
@@ -163,15 +164,17 @@ def _size_panel(rows: pd.DataFrame, method: str) -> dict:
 def _inputs_panel(rows: pd.DataFrame) -> dict:
     """KL against |X|: one line for each method."""
     lines = {}
-    for method, own in rows.groupby("method", sort=False):
+    for method, group in rows.groupby("method", sort=False):
         name = _NAMES.get(method, method)
-        line = {"points": nce.points(own, "inputs", "kl")}
-        if own["is_best"].all():
+        line = {"points": nce.points(group, "inputs", "kl")}
+        if group["is_best"].all():
             lines["maximum likelihood"] = line | {"kind": "reference"}
         else:
             lines[name] = line
-        if own["is_free"].all():
-            lines[f"{name}, not normalised"] = {"points": nce.points(own, "inputs", "unnormalised")}
+        if group["is_free"].all():
+            lines[f"{name}, not normalised"] = {
+                "points": nce.points(group, "inputs", "unnormalised")
+            }
     title = f"n = {rows['size'].iloc[0]:,}, K = {rows['negatives'].max():.0f}"
     inputs = sorted(rows["inputs"].unique().tolist())
     return panel(title, "|X|", _KL, "y", lines, inputs, "center right")

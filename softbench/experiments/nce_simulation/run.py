@@ -42,16 +42,16 @@ def run(job: Job) -> None:
     result["num_classes"], result["inputs"] = config["dataset"]["num_classes"], {}
     for num_inputs in config["dataset"]["num_inputs"]:
         problem = make_problem(config["dataset"], num_inputs, config["seed"])
-        found = {"problem": describe(problem), "kl": {}, "unnormalised": {}}
-        found["library"] = library_distance(problem, config["seed"])
-        result["inputs"][str(num_inputs)] = found
+        measures = {"problem": describe(problem), "kl": {}, "unnormalised": {}}
+        measures["library"] = library_distance(problem, config["seed"])
+        result["inputs"][str(num_inputs)] = measures
         for size in job.options["sizes"]:
             kl, unnormalised = _fits(config, problem, size)
-            found["kl"][str(size)], found["unnormalised"][str(size)] = kl, unnormalised
+            measures["kl"][str(size)], measures["unnormalised"][str(size)] = kl, unnormalised
             job.progress({"inputs": num_inputs, "size": size, "kl": kl})
         negatives = job.options["negatives"]
-        known = limits(problem, config["methods"], negatives, config["seed"])
-        found["limits"], found["limits_unnormalised"] = known
+        at_infinity = limits(problem, config["methods"], negatives, config["seed"])
+        measures["limits"], measures["limits_unnormalised"] = at_infinity
 
 
 def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
@@ -123,12 +123,12 @@ def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
         bias: None; "shared" for one (gamma), "input" for one of each x (b_x).
     """
     num_inputs, num_classes = problem.conditional.shape
-    parts = [sparse.kron(problem.inputs, sparse.identity(num_classes))]
+    blocks = [sparse.kron(problem.inputs, sparse.identity(num_classes))]
     if bias == "shared":
-        parts.append(sparse.csr_matrix(np.ones((num_inputs * num_classes, 1))))
+        blocks.append(sparse.csr_matrix(np.ones((num_inputs * num_classes, 1))))
     elif bias == "input":
-        parts.append(sparse.kron(sparse.identity(num_inputs), np.ones((num_classes, 1))))
-    return sparse.hstack(parts).tocsr()
+        blocks.append(sparse.kron(sparse.identity(num_inputs), np.ones((num_classes, 1))))
+    return sparse.hstack(blocks).tocsr()
 
 
 def fits(
@@ -155,7 +155,7 @@ def limits(
     b_x it is the KL itself, at the minimum of the expected objective. For exp(s) as it is, with
     b_x, the trace is that of E[g g^T] instead of I, g the gradient of s.
     """
-    found, unnormalised = {}, {}
+    normalised, unnormalised = {}, {}
     sampled = functools.partial(
         asymptotics.sampled_ranking_information,
         num_sets=_LIMIT_SETS,
@@ -163,21 +163,21 @@ def limits(
     )
     for name, method in methods.items():
         kind, bias = method["objective"], method.get("bias")
-        columns, found[name] = _identified(problem, bias), {}
+        columns, normalised[name] = _identified(problem, bias), {}
         information = asymptotics.fisher(columns, problem.conditional)
         for key, k in objectives.sizes(method, negatives).items():
             if bias == "shared":
-                found[name][key] = _binary_bias(problem, k)
+                normalised[name][key] = _binary_bias(problem, k)
                 continue
             covariance = asymptotics.covariance(
                 kind, columns, problem.conditional, problem.noise, k, sampled
             )
-            found[name][key] = float(np.sum(information * covariance))
+            normalised[name][key] = float(np.sum(information * covariance))
             if bias == "input":
                 moment = asymptotics.second_moment(columns, problem.conditional)
                 value = float(np.sum(moment * covariance))
                 unnormalised.setdefault(name, {})[key] = value
-    return found, unnormalised
+    return normalised, unnormalised
 
 
 def _identified(problem: Problem, bias: str | None) -> sparse.csr_matrix:
@@ -203,11 +203,11 @@ def library_distance(problem: Problem, seed: int) -> dict[str, dict[str, float]]
     log_noise = np.log(problem.noise)
     sample = problem.draw(_LIBRARY_POINTS, _LIBRARY_NOISE, rng)
     table = np.log(problem.conditional) + rng.normal(size=sample.shape)
-    found = {}
+    distances = {}
     for kind in library.NCE:
         ours = objectives.objective(kind, sample, log_noise)
-        found[kind] = distance(ours, library_objective(kind, sample, log_noise), table)
-    return found
+        distances[kind] = distance(ours, library_objective(kind, sample, log_noise), table)
+    return distances
 
 
 def library_objective(
@@ -219,10 +219,10 @@ def library_objective(
     counts = log_noise[ids] + np.log(num_noise)
 
     def objective(table: np.ndarray) -> tuple[float, np.ndarray]:
-        found = library.evaluate(library.NCE[kind], table[x, ids], counts, keras.ops.mean)
+        evaluated = library.evaluate(library.NCE[kind], table[x, ids], counts, keras.ops.mean)
         gradient = np.zeros(table.shape)
-        np.add.at(gradient, (x, ids), found.gradient)
-        return found.total, gradient
+        np.add.at(gradient, (x, ids), evaluated.gradient)
+        return evaluated.total, gradient
 
     return objective
 

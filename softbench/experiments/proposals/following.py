@@ -1,4 +1,4 @@
-"""Codebooks that follow a head's table from the beginning of its training."""
+"""Codebooks that track a head's table from the beginning of its training."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,11 @@ from softbench.experiments.trained import Trained
 from softbench.samplers.codebook.sampler import Codebook
 
 
-class Follower(keras.callbacks.Callback):
+class Tracker(keras.callbacks.Callback):
     """Gives a sampler the training steps of another head.
 
     The sampler is built from the table of the first step, and looks at the table again in every
-    `refresh_every`-th step, as it would do in a head of its own. Shape letters: n classes,
+    `refresh_every`-th step, as it would do in a separate head. Shape letters: n classes,
     d features.
 
     Args:

@@ -58,22 +58,22 @@ _SUM = " + ".join(_BOTH)
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
-    """A row for each sampler and point, with what is known of the head there."""
+    """A row for each sampler and point, with the figures of the head there."""
     config = record["config"]
     same = {key: value for key, value in config.items() if key != "methods"}
     key = json.dumps([same, record["heads"]], sort_keys=True)
     heads = {head["fraction"]: head for head in record["heads"]}
-    for name, found in record["samplers"].items():
-        times = {f"draw_ms_{part}": value for part, value in found["draw_ms"].items()}
-        for point in found["points"]:
-            rows = {f"row_rv_{part}": value for part, value in point["row_rv"].items()}
+    for name, sampler in record["samplers"].items():
+        times = {f"draw_ms_{field}": value for field, value in sampler["draw_ms"].items()}
+        for point in sampler["points"]:
+            rows = {f"row_rv_{field}": value for field, value in point["row_rv"].items()}
             row = {"head": key, "method": name, "batch": record["batch"], **times}
-            row |= {"draws": found["draws"], **heads[point["fraction"]]}
-            if "valid_perplexity" in found:  # null: training diverged
-                row["reached"] = found["valid_perplexity"] or math.inf
+            row |= {"draws": sampler["draws"], **heads[point["fraction"]]}
+            if "valid_perplexity" in sampler:  # null: training diverged
+                row["reached"] = sampler["valid_perplexity"] or math.inf
             fitted = "follows" if point.get("follows") else percent(point["built"])
-            own = {k: v for k, v in point.items() if k != "row_rv"}
-            yield row | own | rows | {"fitted": fitted}
+            others = {k: v for k, v in point.items() if k != "row_rv"}
+            yield row | others | rows | {"fitted": fitted}
 
 
 def _one_run(records: list[dict]) -> pd.DataFrame:
@@ -87,19 +87,19 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
     Of several seeds the first; what orders the rows is of all.
     """
-    found, rows = [], _one_run(records)
-    for _, own in _first_seeds(rows).groupby("head", sort=False):
-        first = own.iloc[0]
+    result, rows = [], _one_run(records)
+    for _, group in _first_seeds(rows).groupby("head", sort=False):
+        first = group.iloc[0]
         where = f"{first['group']}, n = {first['num_classes']:,}, {first['backend']}"
         if rows["seed"].nunique() > 1:
             where += f", seed {first['seed']}"
-        own = in_order(plan, own)
-        found.append(table(f"The head: {where}", own.drop_duplicates("fraction"), _HEAD))
-        found += [
-            table(f"Proposals after {100 * fraction:g} % of the steps: {where}", part, _PROPOSALS)
-            for fraction, part in own.groupby("fraction", sort=False)
+        group = in_order(plan, group)
+        result.append(table(f"The head: {where}", group.drop_duplicates("fraction"), _HEAD))
+        result += [
+            table(f"Proposals after {100 * fraction:g} % of the steps: {where}", point, _PROPOSALS)
+            for fraction, point in group.groupby("fraction", sort=False)
         ]
-    return [*found, *_what_ranks(rows)]
+    return [*result, *_what_ranks(rows)]
 
 
 def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
@@ -108,17 +108,17 @@ def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _trained(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that were trained with draws fitted where they are asked."""
+    """The rows that were trained with draws fitted at the same point."""
     if "reached" not in rows:
         return rows[:0]
     return rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
 
 
-def _figures(part: pd.DataFrame) -> dict[str, pd.Series]:
+def _figures(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """What might order the rows of one head at one point."""
     figures = {
         # a record spells infinity as null
-        name: part[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
+        name: rows[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
         for name, column in _FIGURES.items()
     }
     return figures | {_SUM: sum(figures[name].rank() for name in _BOTH)}
@@ -126,16 +126,16 @@ def _figures(part: pd.DataFrame) -> dict[str, pd.Series]:
 
 def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     """How each figure, at each point of a head's training, orders the rows that were trained."""
-    found = []
-    for (_, fraction), part in _trained(rows).groupby(["head", "fraction"], sort=False):
-        row = part[["problem", "group", "backend", "seed"]].iloc[0].to_dict()
-        row |= {"trained": fraction, "rows": len(part)}
-        for name, values in _figures(part).items():
-            row[name] = stats.spearmanr(values, part["reached"]).statistic
-        found.append(row)
-    if not found:
+    correlations = []
+    for (_, fraction), point in _trained(rows).groupby(["head", "fraction"], sort=False):
+        row = point[["problem", "group", "backend", "seed"]].iloc[0].to_dict()
+        row |= {"trained": fraction, "rows": len(point)}
+        for name, values in _figures(point).items():
+            row[name] = stats.spearmanr(values, point["reached"]).statistic
+        correlations.append(row)
+    if not correlations:
         return []
-    frame, names = pd.DataFrame(found), (*_FIGURES, _SUM)
+    frame, names = pd.DataFrame(correlations), (*_FIGURES, _SUM)
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
     columns = {"head": "group", "backend": "backend"}
     columns |= {"trained": (percent, "trained"), "rows": ("{}", "rows")}
@@ -156,42 +156,44 @@ def _means(frame: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.Dat
     return groups[list(names)].agg(interval).reset_index()
 
 
-def _correlation(found: Interval) -> str:
-    return f"{found.mean:.2f}" + (f" ± {found.half:.2f}" if found.count > 1 else "")
+def _correlation(value: Interval) -> str:
+    return f"{value.mean:.2f}" + (f" ± {value.half:.2f}" if value.count > 1 else "")
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
 
     Where records tell what training reaches with the draws, that is shown against the ranks.
-    Values of 0, up to rounding, have no place on a logarithmic axis and are left out.
+    Values of 0, up to rounding, cannot be shown on a logarithmic axis and are left out.
     """
-    found: dict[str, tuple[str, dict]] = {}
+    figures: dict[str, tuple[str, dict]] = {}
     rows = _one_run(records)
     if len(trained := _trained(rows)):
         return _reached_by_rank(trained[trained["fraction"] == trained["fraction"].max()])
-    for number, (_, own) in enumerate(rows.groupby("head", sort=False)):
-        last = own[(own["fraction"] == own["built"]) & (own["fraction"] == own["fraction"].max())]
-        where = f"{own['dataset'].iloc[0]}-{own['backend'].iloc[0]}-{number}"
+    for number, (_, group) in enumerate(rows.groupby("head", sort=False)):
+        last = group[
+            (group["fraction"] == group["built"]) & (group["fraction"] == group["fraction"].max())
+        ]
+        where = f"{group['dataset'].iloc[0]}-{group['backend'].iloc[0]}-{number}"
         for column, words in {"kl": "KL(p, q), nats", "rv": "relative variance"}.items():
             shown = last[last[column] > SMALLEST]
             points = zip(shown["method"], shown["draw_ms_median"], shown[column], strict=True)
             lines = {name: [[ms, value]] for name, ms, value in points}
             data = {"x": "draws of a batch, ms", "y": words, "log": "xy", "lines": lines}
-            found[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
-    return found
+            figures[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
+    return figures
 
 
 def _reached_by_rank(rows: pd.DataFrame) -> dict[str, tuple[str, dict]]:
     """What training reaches with the draws of each row, against their ranks; means over seeds."""
     lines = {}
-    for _, own in rows.groupby("problem", sort=False):
-        first = own.iloc[0]
-        parts = []
-        for _, part in own.groupby("head", sort=False):
-            ranks, ratio = _figures(part)[_SUM], part["reached"] / part["valid_perplexity"]
-            parts.append(pd.DataFrame({"method": part["method"], "x": ranks, "y": ratio}))
-        means = pd.concat(parts).groupby("method")[["x", "y"]].mean().sort_values("x")
+    for _, group in rows.groupby("problem", sort=False):
+        first = group.iloc[0]
+        heads = []
+        for _, head in group.groupby("head", sort=False):
+            ranks, ratio = _figures(head)[_SUM], head["reached"] / head["valid_perplexity"]
+            heads.append(pd.DataFrame({"method": head["method"], "x": ranks, "y": ratio}))
+        means = pd.concat(heads).groupby("method")[["x", "y"]].mean().sort_values("x")
         lines[f"{first['group']}, {first['backend']}"] = (
             means[means["y"] < math.inf].to_numpy().tolist()
         )

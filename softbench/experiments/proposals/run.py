@@ -14,7 +14,7 @@ from softbench import diagnostics
 from softbench.bench import records, timing
 from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
-from softbench.experiments.proposals.following import Follower
+from softbench.experiments.proposals.following import Tracker
 from softbench.experiments.trained import Trained
 from softbench.metrics.ranking import BUCKETS, class_buckets, medians_by_frequency
 from softbench.ops import steps as compiled_steps
@@ -28,8 +28,8 @@ def run(job: Job) -> None:
     """
     config, result, options = job.config, job.result, job.options
     stale = _checked_stale(options.get("stale", {}), options["fractions"])
-    following = _Following(config, options.get("following", ()))
-    watch = following.watch if following.methods else None
+    trackers = _Trackers(config, options.get("following", ()))
+    watch = trackers.watch if trackers.methods else None
     points = trained_lib.load_or_train(job, options["fractions"], watch)
     points = {fraction: _labelled(point) for fraction, point in points.items()}
     last = list(points.values())[-1]
@@ -42,54 +42,54 @@ def run(job: Job) -> None:
     for name, method in methods.items():
         for fraction, point in points.items():
             head = trained_lib.head(method, point, config["seed"])
-            found = [{"fraction": fraction, "built": fraction, **measure(head, point)}]
+            rows = [{"fraction": fraction, "built": fraction, **measure(head, point)}]
             built = stale.get(name, fraction)
             if built < fraction:
                 old = trained_lib.head(method, points[built], config["seed"])
                 old.table.kernel.assign(point.kernel)
-                found.append({"fraction": fraction, "built": built, **measure(old, point)})
-            if name in following.methods:
-                old = following.head(name, fraction, point)
-                found.append({"fraction": fraction, "follows": True, **measure(old, point)})
-            result["samplers"][name]["points"] += found
-            job.progress(records.finite({"sampler": name, "points": found}))
+                rows.append({"fraction": fraction, "built": built, **measure(old, point)})
+            if name in trackers.methods:
+                old = trackers.head(name, fraction, point)
+                rows.append({"fraction": fraction, "follows": True, **measure(old, point)})
+            result["samplers"][name]["points"] += rows
+            job.progress(records.finite({"sampler": name, "points": rows}))
         draws[name], gathered[name] = draw_step(head, last)
         if options.get("train"):
             perplexity = np.exp(trained_lib.valid_nll(job, method))
             result["samplers"][name]["valid_perplexity"] = records.finite(float(perplexity))
     times = timing.in_turn(draws, **options["timing"])
-    for name, found in times.items():
-        result["samplers"][name] |= {"draw_ms": found["step_ms"], "draws": gathered[name][0]}
+    for name, step in times.items():
+        result["samplers"][name] |= {"draw_ms": step["step_ms"], "draws": gathered[name][0]}
 
 
-class _Following:
-    """The followers of those of the rows `names` that the cell has, and the fractions' steps."""
+class _Trackers:
+    """The trackers of those of the rows `names` that the cell has, and the fractions' steps."""
 
     def __init__(self, config: Mapping, names: Sequence[str]) -> None:
         methods = config["methods"]
         self.methods = {name: methods[name] for name in names if name in methods}
         self._seed = config["seed"]
         self._steps: dict[float, int] = {}
-        self._followers: dict[str, Follower] = {}
+        self._trackers: dict[str, Tracker] = {}
 
-    def watch(self, counts: np.ndarray, steps: Mapping[float, int]) -> list[Follower]:
+    def watch(self, counts: np.ndarray, steps: Mapping[float, int]) -> list[Tracker]:
         """The callbacks of a training with these counts (n,), kept at {fraction: step}."""
         self._steps = dict(steps)
-        self._followers = {
-            name: Follower(method, counts, self._seed, steps.values())
+        self._trackers = {
+            name: Tracker(method, counts, self._seed, steps.values())
             for name, method in self.methods.items()
         }
-        return list(self._followers.values())
+        return list(self._trackers.values())
 
     def head(self, name: str, fraction: float, point: Trained) -> keras.layers.Layer:
         """The head of a row with the sampler as it was at `point`."""
-        return self._followers[name].head(self._steps[fraction], point)
+        return self._trackers[name].head(self._steps[fraction], point)
 
 
 def _labelled(point: Trained) -> Trained:
     """The contexts that have a label."""
-    known = point.labels >= 0
-    return point._replace(hidden=point.hidden[known], labels=point.labels[known])
+    has_label = point.labels >= 0
+    return point._replace(hidden=point.hidden[has_label], labels=point.labels[has_label])
 
 
 def _checked_stale(stale: Mapping[str, float], fractions: Sequence[float]) -> dict:
@@ -118,22 +118,22 @@ def measure(head: keras.layers.Layer, point: Trained) -> dict:
     quality = diagnostics.proposal_quality(head, point.hidden)
     partition = diagnostics.relative_variance(head, point.hidden)
     rows = diagnostics.row_variance(head, point.hidden, point.labels).values
-    found = {"kl": quality.kl, "ess": quality.ess, "rv": partition.mean}
-    found["rv_median"] = float(np.median(partition.values))
-    return found | {"row_rv": by_frequency(rows, point.counts)}
+    measures = {"kl": quality.kl, "ess": quality.ess, "rv": partition.mean}
+    measures["rv_median"] = float(np.median(partition.values))
+    return measures | {"row_rv": by_frequency(rows, point.counts)}
 
 
 def by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
     """Medians and means of (n,) values that are numbers, of thirds of the labels by class."""
-    known = ~np.isnan(values)
-    found = {"median": float(np.median(values[known]))}
+    is_number = ~np.isnan(values)
+    statistics = {"median": float(np.median(values[is_number]))}
     medians = medians_by_frequency(values, counts)
-    found |= {f"median_{name}": value for name, value in medians.items()}
+    statistics |= {f"median_{name}": value for name, value in medians.items()}
     buckets = class_buckets(counts)
     for name in medians:
-        own = values[known & (buckets == BUCKETS.index(name))]
-        found[f"mean_{name}"] = float(own.mean())
-    return found
+        bucket = values[is_number & (buckets == BUCKETS.index(name))]
+        statistics[f"mean_{name}"] = float(bucket.mean())
+    return statistics
 
 
 def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, list[int]]:
@@ -145,9 +145,9 @@ def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, l
         if order is not None:
             hidden, labels = (ops.take(x, order, axis=0) for x in (hidden, labels))
         drawn = head.draw(hidden, Targets(labels))
-        parts = [part for components in drawn for part in components]
-        gathered[:] = [sum(int(np.prod(part.ids.shape)) for part in parts)]
-        return [(part.ids, part.log_expected_count) for part in parts]
+        components = [component for group in drawn for component in group]
+        gathered[:] = [sum(int(np.prod(component.ids.shape)) for component in components)]
+        return [(component.ids, component.log_expected_count) for component in components]
 
     batch = (point.hidden, point.labels.astype("int32"))
     calls = compiled_steps.Calls(head.variables)

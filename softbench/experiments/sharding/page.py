@@ -26,36 +26,36 @@ numbers of a class table."""
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns a table for each data set and device: the methods against the number of devices."""
-    found = []
+    result = []
     rows = frame.long(records, _rows)
     if rows.empty:  # all were skipped
         return []
-    order = {name: place for place, name in enumerate(plan["methods"])}
-    for (dataset, dim, backend, device), own in rows.groupby(
+    order = {name: index for index, name in enumerate(plan["methods"])}
+    for (dataset, dim, backend, device), group in rows.groupby(
         ["dataset", "dim", "backend", "device"], sort=False
     ):
-        own = own.assign(place=own["method"].map(order)).sort_values(["place", "devices"])
+        group = group.assign(order=group["method"].map(order)).sort_values(["order", "devices"])
         title = f"{dataset}, d = {dim}: {backend}, {device}"
-        found.append(table(title, own, _COLUMNS)._replace(words=_WORDS))
-    return found
+        result.append(table(title, group, _COLUMNS)._replace(words=_WORDS))
+    return result
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method."""
     model = record["config"]["model"]
     numbers = record["num_classes"] * model["dim"]
-    for name, own in record["steps"].items():
-        sent = own["collectives"].values()
-        temporary = own["temporary_bytes"]
+    for name, step in record["steps"].items():
+        sent = step["collectives"].values()
+        temporary = step["temporary_bytes"]
         yield {
             "method": name,
             "devices": record["devices"],
             "dim": model["dim"],
-            **measures.times(own["step_ms"], "step_ms"),
-            "table_mib": own["table_bytes"] / _MIB,
-            "state_mib": own["state_bytes"] / _MIB,
+            **measures.times(step["step_ms"], "step_ms"),
+            "table_mib": step["table_bytes"] / _MIB,
+            "state_mib": step["state_bytes"] / _MIB,
             "temporary_mib": None if temporary is None else temporary / _MIB,
             "collectives": sum(one["count"] for one in sent),
             "sent_kib": sum(one["bytes"] for one in sent) / 1024,
-            "share": own["largest_elements"] / numbers,
+            "share": step["largest_elements"] / numbers,
         }

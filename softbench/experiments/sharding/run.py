@@ -39,7 +39,7 @@ def run(job: Job) -> None:
 
 
 def unable(devices: int) -> str:
-    """Why there cannot be so many devices, or nothing; a processor is told to be as many."""
+    """Why there cannot be so many devices, or nothing; a processor is divided into as many."""
     if keras.backend.backend() != "jax":
         return "needs the JAX backend"
     import jax

@@ -20,8 +20,8 @@ def _rows(record: Mapping) -> Iterator[dict]:
     scale = record["num_inputs"] ** 2  # N sum_x: what is left is a mean over the inputs
     best = record["noise"].get(_BEST, {}).get("negatives", {})
     for name, noise in record["noise"].items():
-        for size, found in noise["negatives"].items():
-            row = {key: found[key] / scale for key in ("closed_form", "monte_carlo", "error")}
+        for size, estimate in noise["negatives"].items():
+            row = {key: estimate[key] / scale for key in ("closed_form", "monte_carlo", "error")}
             exact, error = row["closed_form"], row["error"]
             row["z"] = (row["monte_carlo"] - exact) / error if error else None
             row["ratio"] = best[size]["closed_form"] / scale / exact if best else None
@@ -31,9 +31,9 @@ def _rows(record: Mapping) -> Iterator[dict]:
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns one table for each problem and number of negatives."""
     rows = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
-    found = []
-    for (_, size), own in rows.groupby(["record", "negatives"], sort=False):
+    result = []
+    for (_, size), group in rows.groupby(["record", "negatives"], sort=False):
         many = "1 negative" if size == 1 else f"{size} negatives"
-        own = in_order(plan, own[own["method"].isin(plan["methods"])])
-        found.append(table(f"{own['dataset'].iloc[0]}, {many}", own, _COLUMNS))
-    return found
+        group = in_order(plan, group[group["method"].isin(plan["methods"])])
+        result.append(table(f"{group['dataset'].iloc[0]}, {many}", group, _COLUMNS))
+    return result

@@ -39,20 +39,20 @@ def run(job: Job) -> None:
     result["samples"], result["noise"] = options["samples"], {}
     for name, method in config["methods"].items():
         noise = noise_of(method, data)
-        found = {"kl": float(np.sum(data * np.log(data / noise)) / len(data)), "negatives": {}}
+        measures = {"kl": float(np.sum(data * np.log(data / noise)) / len(data)), "negatives": {}}
         for size in options["negatives"]:
             estimate = monte_carlo(data, noise, size, options["samples"], rng)
-            found["negatives"][str(size)] = {
+            measures["negatives"][str(size)] = {
                 "closed_form": closed_form(data, noise, size),
                 "monte_carlo": estimate.mean,
                 "error": estimate.error,
             }
-        result["noise"][name] = found
-        job.progress({"noise": name, **found})
+        result["noise"][name] = measures
+        job.progress({"noise": name, **measures})
 
 
 def noise_of(method: dict, data: np.ndarray) -> np.ndarray:
-    """p_n (X, n) of a method, given p_D (X, n).
+    """p_n (X, n) of a method, from p_D (X, n).
 
     Args:
         method: {"noise": "mixture", "t"} for (1 - t) uniform + t p_D; {"noise": "power", "s"} for
@@ -138,8 +138,8 @@ def norms(data: np.ndarray, noise: np.ndarray, x: np.ndarray, ids: np.ndarray) -
     sigma = data / (data + noise)
     hessian = (data + noise) * sigma * (1 - sigma)
     counts = np.log(noise)[rows, ids] + np.log(ids.shape[1] - 1)
-    found = library.evaluate(losses.negative_sampling, xi[rows, ids], counts)
-    gradient = len(data) * found.gradient
+    evaluated = library.evaluate(losses.negative_sampling, xi[rows, ids], counts)
+    gradient = len(data) * evaluated.gradient
     same = ids[:, :, None] == ids[:, None, :]
     products = np.sum(same * gradient[:, :, None] * gradient[:, None, :], axis=-1)
     return np.sum(products / hessian[rows, ids], axis=-1)

@@ -81,11 +81,11 @@ def frozen(
     for callback in problem.callbacks():
         callback.set_model(encoder)
         callback.on_predict_begin()
-    for index, places in enumerate(examples):
+    for index, positions in enumerate(examples):
         x, y = batches[index][:2]
         hidden = encoder.predict_on_batch(x)
-        own = places[chosen[ends[index] : ends[index + 1]]]
-        yield hidden.reshape(-1, hidden.shape[-1])[own].astype(np.float32), _labels(y)[own]
+        kept = positions[chosen[ends[index] : ends[index + 1]]]
+        yield hidden.reshape(-1, hidden.shape[-1])[kept].astype(np.float32), _labels(y)[kept]
 
 
 def _kept(labels: object, weight: np.ndarray | None = None) -> np.ndarray:
@@ -95,7 +95,7 @@ def _kept(labels: object, weight: np.ndarray | None = None) -> np.ndarray:
 
 
 def _labels(labels: object) -> np.ndarray:
-    """One label of each place, flattened int32; -1 where there is none."""
+    """One label of each position, flattened int32; -1 where there is none."""
     if sp.issparse(labels):
         labels = padded_labels(labels)[:, 0]
     return np.asarray(labels, np.int32).reshape(-1)

@@ -27,7 +27,7 @@ _MEMORY = {"resident_mb": "n = {}, MB while it steps", "peak_mb": "n = {}, peak 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method; `twin` is the same for methods that differ in the optimizer alone."""
     memory = dict.fromkeys(_MEMORY)
-    if len(record["steps"]) == 1:  # a process of its own
+    if len(record["steps"]) == 1:  # a separate process
         peak = (record.get("peak_memory_mb") or {}).get("host")
         memory = {"resident_mb": record.get("resident_mb"), "peak_mb": peak}
     for name, step in record["steps"].items():
@@ -50,27 +50,27 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 
     Columns: median (p20-p80) at each n (of several runs, the median of each), the growth from the
     smallest to the largest n, and the peer's median divided by the row's at the largest n, for each
-    peer in the run; where every method had a process of its own, its resident set at the end of the
+    peer in the run; where every method had a separate process, its resident set at the end of the
     steps and at most.
     """
-    found = []
-    for (backend, device), own in frame.long(records, _rows).groupby(["backend", "device"]):
-        times = own.groupby(["num_classes", "method"])[_TIMES].transform("median")
-        own = own.assign(**times).drop_duplicates(["num_classes", "method"], keep="last")
-        own = own.sort_values("num_classes", kind="stable")
-        page = growth(own, _MS, (quantiles, *_TIMES), "n = {}, ms (p20-p80)")
-        last = own[own["num_classes"] == own["num_classes"].max()].set_index("method")[_MS]
-        for peer in own.loc[own["is_peer"], "method"].unique():
+    result = []
+    for (backend, device), group in frame.long(records, _rows).groupby(["backend", "device"]):
+        times = group.groupby(["num_classes", "method"])[_TIMES].transform("median")
+        group = group.assign(**times).drop_duplicates(["num_classes", "method"], keep="last")
+        group = group.sort_values("num_classes", kind="stable")
+        page = growth(group, _MS, (quantiles, *_TIMES), "n = {}, ms (p20-p80)")
+        last = group[group["num_classes"] == group["num_classes"].max()].set_index("method")[_MS]
+        for peer in group.loc[group["is_peer"], "method"].unique():
             page[f"{literal(peer)} / this"] = last[peer] / last
-        ratios = list(page)[own["num_classes"].nunique() :]
+        ratios = list(page)[group["num_classes"].nunique() :]
         page[ratios] = page[ratios].map("{:.3g}".format).replace("nan", "-")
-        kept = [name for name in _MEMORY if own[name].notna().all()]
+        kept = [name for name in _MEMORY if group[name].notna().all()]
         for name in kept:
-            memory = growth(own, name, name, _MEMORY[name]).drop(columns="growth")
+            memory = growth(group, name, name, _MEMORY[name]).drop(columns="growth")
             page = page.join(memory)
-        data = own[["method", "num_classes", *_TIMES, *kept]]
-        found.append(Table(f"{backend}, {device}", page.reset_index(), data))
-    return found
+        data = group[["method", "num_classes", *_TIMES, *kept]]
+        result.append(Table(f"{backend}, {device}", page.reset_index(), data))
+    return result
 
 
 _STEPS = f"""\
@@ -90,14 +90,14 @@ def front(pages: list[Page]) -> Section:
     for page in pages:
         steps = frame.long(page.tasks["step_time"], _rows)
         steps = steps[~steps["is_peer"] & (steps[_MS] > 0)]
-        for (backend, n, _), own in steps.groupby(["backend", "num_classes", "cell"]):
-            ms = own.set_index("method")[_MS]
+        for (backend, n, _), group in steps.groupby(["backend", "num_classes", "cell"]):
+            ms = group.set_index("method")[_MS]
             if REFERENCE not in ms or len(ms) < 2:
                 continue
-            by_rows = own["by_rows"]
-            pairs = own[~by_rows].merge(own[by_rows], on="twin", suffixes=("", "_rows"))
+            by_rows = group["by_rows"]
+            pairs = group[~by_rows].merge(group[by_rows], on="twin", suffixes=("", "_rows"))
             ratio = ms[REFERENCE] / ms.min()
-            count = own.loc[own["method"] == REFERENCE, "count"].iloc[0]
+            count = group.loc[group["method"] == REFERENCE, "count"].iloc[0]
             if count >= FEWEST_STEPS:
                 ratios.setdefault(n, []).append(ratio)
             rows.append(
@@ -121,8 +121,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     """Returns {file name: (caption, data)}: step time against n for each backend."""
     steps = frame.long(records, _rows).dropna(subset=_MS)
     return {
-        f"steps-{backend}": (f"Step time, {backend}", against_n(own, _MS, "step, ms"))
-        for backend, own in steps.groupby("backend")
+        f"steps-{backend}": (f"Step time, {backend}", against_n(group, _MS, "step, ms"))
+        for backend, group in steps.groupby("backend")
     }
 
 
@@ -139,10 +139,10 @@ def overview(pages: list[Page]) -> dict[str, tuple[str, dict]]:
     """Returns README's picture, if a page has its rows: one training step against n."""
     for page in pages:
         steps = frame.long(page.tasks["step_time"], _rows).dropna(subset=_MS)
-        own = steps[(steps["backend"] == "tensorflow") & steps["method"].isin(_OVERVIEW)]
-        if own["method"].nunique() == len(_OVERVIEW):
-            own = own.assign(method=own["method"].map(_OVERVIEW))
+        group = steps[(steps["backend"] == "tensorflow") & steps["method"].isin(_OVERVIEW)]
+        if group["method"].nunique() == len(_OVERVIEW):
+            group = group.assign(method=group["method"].map(_OVERVIEW))
             of = {"of": {words: name for name, words in _OVERVIEW.items()}}
             caption = "One training step on two CPU cores: d = 128, batch 256, 100 samples"
-            return {"readme-steps": (caption, against_n(own, _MS, "milliseconds") | of)}
+            return {"readme-steps": (caption, against_n(group, _MS, "milliseconds") | of)}
     return {}

@@ -1,4 +1,4 @@
-"""What users have without softbench: TensorFlow's own sampled softmax with a sparse update."""
+"""What users have without softbench: TensorFlow's sampled softmax with a sparse update."""
 
 from collections.abc import Callable
 

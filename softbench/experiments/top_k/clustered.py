@@ -41,9 +41,9 @@ def clustered(config: dict) -> Clustered:
         groups = generator.standard_normal((options["num_groups"], dim), "float32")
         means *= np.float32(options["cluster_spread"])
         means += groups[generator.integers(len(groups), size=clusters)]
-    own = generator.integers(clusters, size=units)
+    ids = generator.integers(clusters, size=units)
     noise = generator.standard_normal((units, dim), "float32")
-    centres = (means[own] + np.float32(options["class_spread"]) * noise) / np.sqrt(dim, dtype="f")
+    centres = (means[ids] + np.float32(options["class_spread"]) * noise) / np.sqrt(dim, dtype="f")
     frequency = np.arange(1, units + 1) ** -float(options["frequency_power"])
     ends = np.cumsum(generator.permutation(frequency))
     return Clustered(centres, ends / ends[-1], options["example_spread"])
@@ -79,7 +79,7 @@ def train(config: dict, data: Clustered) -> tuple[keras.Model, Any, list[float]]
         while True:
             yield (draw(data, generator, model["train_batch_size"]),)
 
-    parts = min(10, model["train_steps"])
-    steps = model["train_steps"] // parts
-    fitted = whole.fit(batches(), epochs=parts, steps_per_epoch=steps, verbose=0)
+    epochs = min(10, model["train_steps"])
+    steps = model["train_steps"] // epochs
+    fitted = whole.fit(batches(), epochs=epochs, steps_per_epoch=steps, verbose=0)
     return encoder, head, [float(loss) for loss in fitted.history["loss"]]

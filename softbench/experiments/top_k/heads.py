@@ -15,11 +15,11 @@ from softbench.bench.training import run as train
 from softbench.bench.training.problems import Problem, load
 from softbench.experiments.top_k import clustered
 
-_OWN = ("k", "queries", "head")  # of the config's model: what is no setting of the encoder
+_NOT_ENCODER = ("k", "queries", "head")  # of the config's model: what is no setting of the encoder
 
 
-class Asked(NamedTuple):
-    """A head and what it is asked.
+class TrainedHead(NamedTuple):
+    """A head and its queries.
 
     Attributes:
         head: trained.
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     curve: list[float]
 
 
-def asked(job: Job) -> Asked:
+def trained_head(job: Job) -> TrainedHead:
     """Trains the head of the config: of a generated clustered set, or of a data set of softbench.
 
     The latter is trained as the harness trains the method `model.head`; the queries are the
@@ -44,10 +44,10 @@ def asked(job: Job) -> Asked:
         return _clustered(job.config)
     model = job.config["model"]
     config = {key: value for key, value in job.config.items() if key != "timing"}
-    config |= {"model": {key: value for key, value in model.items() if key not in _OWN}}
+    config |= {"model": {key: value for key, value in model.items() if key not in _NOT_ENCODER}}
     config |= {"methods": {"trained": model["head"]}}
     problem = load(config, job.data_dir)
-    own = job._replace(config=config, result={}, checkpoint=None)
+    trial = job._replace(config=config, result={}, checkpoint=None)
 
     def evaluate(classifier: keras.Model, split: str) -> dict:
         batches, labels = _queries(problem, classifier.encoder, model["queries"])
@@ -56,9 +56,11 @@ def asked(job: Job) -> Asked:
         return {"nll": float(np.mean([ops.convert_to_numpy(loss) for loss in losses]))}
 
     fitted = problem._replace(evaluate=evaluate)
-    classifier, _ = train.fit(own, model["head"], fitted, config["optimizer"])
-    curve = [point["valid_nll"] for point in own.result["curve"]]
-    return Asked(classifier.head, *_queries(problem, classifier.encoder, model["queries"]), curve)
+    classifier, _ = train.fit(trial, model["head"], fitted, config["optimizer"])
+    curve = [point["valid_nll"] for point in trial.result["curve"]]
+    return TrainedHead(
+        classifier.head, *_queries(problem, classifier.encoder, model["queries"]), curve
+    )
 
 
 def _queries(
@@ -75,7 +77,7 @@ def _queries(
     return np.split(hidden[: count * size], count), labels[: count * size]
 
 
-def _clustered(config: dict) -> Asked:
+def _clustered(config: dict) -> TrainedHead:
     data, model = clustered.clustered(config), config["model"]
     encoder, head, history = clustered.train(config, data)
     generator = np.random.default_rng([config["seed"], 1])
@@ -83,4 +85,4 @@ def _clustered(config: dict) -> Asked:
         clustered.draw(data, generator, model["batch_size"]) for _ in range(timing.NUM_BATCHES)
     ]
     batches = [ops.convert_to_numpy(encoder(x)) for x, _ in drawn]
-    return Asked(head, batches, np.concatenate([y for _, y in drawn]), history)
+    return TrainedHead(head, batches, np.concatenate([y for _, y in drawn]), history)

@@ -34,14 +34,14 @@ def _table(plan: Mapping, record: Mapping) -> Table:
 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method; the exact time is that of the faster exact one."""
-    found = record["top_k"]
-    exact = [v["step_ms"]["median"] for v in found.values() if v["index_seconds"] is None]
-    for name, own in found.items():
+    methods = record["top_k"]
+    exact = [v["step_ms"]["median"] for v in methods.values() if v["index_seconds"] is None]
+    for name, method in methods.items():
         yield {
             "method": name,
-            "recall": own["recall"],
-            **measures.times(own["step_ms"], "step_ms"),
-            "share": own["step_ms"]["median"] / min(exact) if exact else None,
-            "cells": own["cells"],
-            "index_seconds": own["index_seconds"],
+            "recall": method["recall"],
+            **measures.times(method["step_ms"], "step_ms"),
+            "share": method["step_ms"]["median"] / min(exact) if exact else None,
+            "cells": method["cells"],
+            "index_seconds": method["index_seconds"],
         }

@@ -1,6 +1,6 @@
 """The task "top_k": recall and time of the best classes, exact and by an index.
 
-A head is trained, and its `top_k` is then asked for batches of examples that were not trained on. A
+A head is trained, and its `top_k` is then called on batches of examples that were not trained on. A
 method {} is the exact one, streamed over classes; {"product": True} computes all scores, then their
 top k; {"num_cells", "num_candidates"} has an index.
 
@@ -18,7 +18,7 @@ from keras import ops
 import softbench
 from softbench.bench import records, timing
 from softbench.bench.job import Job
-from softbench.experiments.top_k.heads import asked
+from softbench.experiments.top_k.heads import trained_head
 from softbench.ops import steps as compiled_steps
 
 
@@ -26,12 +26,12 @@ def run(job: Job) -> None:
     """Trains a head, and measures every method of the cell; fills `job.result`."""
     config, result = job.config, job.result
     model, start = config["model"], time.perf_counter()
-    head, hidden, labels, history = asked(job)
+    head, hidden, labels, history = trained_head(job)
     result["num_classes"], result["dim"] = head.units, hidden[0].shape[-1]
     result |= {"train_seconds": time.perf_counter() - start, "train_loss": history}
     job.progress({"train_loss": history[-1]})
     batches = [(h,) for h in hidden]
-    calls, steps, found = compiled_steps.Calls(head.variables), {}, {}
+    calls, steps, measures = compiled_steps.Calls(head.variables), {}, {}
     ids, indexes = {}, {}
     for name, method in {"exact": {}, **config["methods"]}.items():
         start = time.perf_counter()
@@ -53,14 +53,14 @@ def run(job: Job) -> None:
         index, seconds = indexes.get(method.get("num_cells", "none"), (None, None))
         cells = None if index is None else index.means.shape[0]
         recall = recalls(ids["exact"], ids[name])
-        found[name] = {**times[name], "recall": recall, "cells": cells, "index_seconds": seconds}
-    result |= {"synchronised": True, "skipped": {}, "top_k": found}
-    job.progress(records.finite(found))
+        measures[name] = {**times[name], "recall": recall, "cells": cells, "index_seconds": seconds}
+    result |= {"synchronised": True, "skipped": {}, "top_k": measures}
+    job.progress(records.finite(measures))
 
 
-def recalls(exact: np.ndarray, found: np.ndarray) -> float:
-    """The mean share of the ids `exact` (B, k) that are among `found` (B, k)."""
-    return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, found, strict=True)]))
+def recalls(exact: np.ndarray, ids: np.ndarray) -> float:
+    """The mean share of the ids `exact` (B, k) that are among `ids` (B, k)."""
+    return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, ids, strict=True)]))
 
 
 def searcher(head: Any, method: dict, k: int, indexes: dict) -> Callable:

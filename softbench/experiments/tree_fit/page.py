@@ -35,13 +35,13 @@ def _fit_table(plan: Mapping, record: Mapping) -> Table:
 
 
 def _fits(record: Mapping) -> Iterator[dict]:
-    for name, found in record["fits"].items():
-        levels = found["levels"]
+    for name, fit in record["fits"].items():
+        levels = fit["levels"]
         yield {
             "method": name,
-            "seconds": found["seconds"],
-            "processor_seconds": found["processor_seconds"],
-            **_likelihood(found["log_likelihood"]),
+            "seconds": fit["seconds"],
+            "processor_seconds": fit["processor_seconds"],
+            **_likelihood(fit["log_likelihood"]),
             "alternations": max((level["alternations"] for level in levels), default=0),
             "settled": sum(level["settled"] for level in levels),
             "levels": len(levels),
@@ -53,8 +53,8 @@ def _likelihood(splits: Mapping) -> dict:
 
 
 def _draws(record: Mapping) -> Iterator[dict]:
-    for size, found in sorted(record["draws"].items(), key=lambda item: int(item[0])):
-        yield {"size": int(size), **measures.times(found["step_ms"], "draw_ms")}
+    for size, draw in sorted(record["draws"].items(), key=lambda item: int(item[0])):
+        yield {"size": int(size), **measures.times(draw["step_ms"], "draw_ms")}
 
 
 def _draw_table(record: Mapping) -> Table:

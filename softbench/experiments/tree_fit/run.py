@@ -56,14 +56,16 @@ def fit(options: dict, splits: dict, num_classes: int) -> dict:
     tree = AdversarialTree(**options)
     start, processor = time.perf_counter(), time.process_time()
     tree.fit(*splits["train"], num_classes, verbose=0)
-    found = {
+    measures = {
         "seconds": time.perf_counter() - start,
         "processor_seconds": time.process_time() - processor,
     }
-    found["log_likelihood"] = {name: tree.log_likelihood(*own) for name, own in splits.items()}
-    found["levels"] = [level._asdict() for level in tree.levels]
-    found["objective"] = sum(level.objective for level in tree.levels)
-    return found
+    measures["log_likelihood"] = {
+        name: tree.log_likelihood(*points) for name, points in splits.items()
+    }
+    measures["levels"] = [level._asdict() for level in tree.levels]
+    measures["objective"] = sum(level.objective for level in tree.levels)
+    return measures
 
 
 def random_tree(num_classes: int, width: int, seed: int) -> AdversarialTree:
@@ -72,9 +74,9 @@ def random_tree(num_classes: int, width: int, seed: int) -> AdversarialTree:
     leaves = 2 ** tree_depth(num_classes)
     tree = AdversarialTree(None, num_classes=num_classes, num_features=width, seed=seed)
     nodes = 0.5 * generator.normal(size=(leaves, width + 1))
-    # Every pair of leaves has a class, so that no padding is beside padding.
-    places = np.concatenate([np.arange(0, leaves, 2), np.arange(1, leaves, 2)])[:num_classes]
-    tree.keep(None, Tree(nodes, generator.permutation(places), []))
+    # Every pair of leaves has a class, so that no padding is next to padding.
+    positions = np.concatenate([np.arange(0, leaves, 2), np.arange(1, leaves, 2)])[:num_classes]
+    tree.keep(None, Tree(nodes, generator.permutation(positions), []))
     tree.build((num_classes, width))
     return tree
 
@@ -94,7 +96,7 @@ def draw_times(sizes: list[int], config: dict) -> dict[str, dict]:
 
 def _draw(tree: AdversarialTree, num_sampled: int) -> Callable:
     def draw(hidden: Any, labels: Any) -> tuple:
-        found = tree.sample(None, hidden, num_sampled, labels)
-        return found.ids, found.log_expected_count
+        samples = tree.sample(None, hidden, num_sampled, labels)
+        return samples.ids, samples.log_expected_count
 
     return draw

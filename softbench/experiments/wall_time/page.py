@@ -25,7 +25,7 @@ from softbench.report.tables import (
 )
 
 _SHARED = "A row whose draws the batch shares is compared with `exp_shared`."
-_PARTS = ("draw", "loss", "update")
+_PHASES = ("draw", "loss", "update")
 _REFERENCE = "exp"
 _MS = "loss_ms_p50"
 _LINE = ["backend", "model", "num_classes", "method"]  # one each; others ran in other processes
@@ -34,14 +34,14 @@ _LINE = ["backend", "model", "num_classes", "method"]  # one each; others ran in
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method: its times, and memory and block size of its sums."""
     kinds = sampler_kinds(record)
-    for name, parts in record["wall_time"].items():
+    for name, phases in record["wall_time"].items():
         sampler = record["config"]["methods"][name].get("sampler", {})
         config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
         shared = bool(config.get("share_draws"))
         row = {"method": name, "kind": kinds[name], "shared": shared}
-        row["count"] = parts.get("loss", {}).get("step_ms", {}).get("count", FEWEST_STEPS)
-        for part in _PARTS:
-            row |= measures.times(parts.get(part, {}).get("step_ms"), f"{part}_ms")
+        row["count"] = phases.get("loss", {}).get("step_ms", {}).get("count", FEWEST_STEPS)
+        for phase in _PHASES:
+            row |= measures.times(phases.get(phase, {}).get("step_ms"), f"{phase}_ms")
         sums = record.get("sums", {}).get(name, {})
         yield row | {"sums_mb": sums.get("megabytes"), "block": sums.get("block_size")}
 
@@ -51,23 +51,23 @@ def _losses(records: list[dict]) -> pd.DataFrame:
 
     Of draws that the batch shares it is that of the exact sampler whose draws are shared.
     """
-    found = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
+    rows = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
     keys, times = ["record", "shared"], {_MS: "exact_ms", "loss_ms_p20": "exact_p20"}
-    exact = found[found["kind"] == "exact"].drop_duplicates(keys)
+    exact = rows[rows["kind"] == "exact"].drop_duplicates(keys)
     exact = exact[[*keys, *times, "count"]].rename(columns={**times, "count": "exact_count"})
-    found = found.merge(exact, on=keys, how="left")
-    found["ratio"] = found["exact_ms"] / found[_MS]
-    found["ratio_p20"] = found["exact_p20"] / found["loss_ms_p20"]
-    return found
+    rows = rows.merge(exact, on=keys, how="left")
+    rows["ratio"] = rows["exact_ms"] / rows[_MS]
+    rows["ratio_p20"] = rows["exact_p20"] / rows["loss_ms_p20"]
+    return rows
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of wall time: one per backend, device, model and n, then the growth.
 
-    Columns: median (p20-p80) of each part; the paper's time of the loss; the exact sampler's loss
+    Columns: median (p20-p80) of each phase; the paper's time of the loss; the exact sampler's loss
     over the row's, by medians and (less moved by what else the machine does) by 20th percentiles,
     and in the paper; memory and block size of the sums. Records of one n that were made in several
-    processes are joined, each row's ratio being to the exact sampler of its own process.
+    processes are joined, each row's ratio being to the exact sampler of the same process.
     """
     losses = _losses(records)
     paper = {name: numbers["loss_ms"] for name, numbers in plan["paper"].items()}
@@ -75,30 +75,30 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     exact = (losses["group"] + f"-{_REFERENCE}").map(paper).astype(float)
     losses["ratio_paper"] = exact / losses["paper_ms"]
     losses = in_order(plan, losses.drop_duplicates(["device", *_LINE]))
-    found = []
-    for (backend, device, model), own in losses.groupby(["backend", "device", "model"]):
+    result = []
+    for (backend, device, model), group in losses.groupby(["backend", "device", "model"]):
         where = f"{model}: {backend}, {device}"
-        found += [_table(f"n = {n:,}, {where}", size) for n, size in own.groupby("num_classes")]
-        if own["num_classes"].nunique() > 1:
-            own = own.sort_values("num_classes", kind="stable")
-            page = growth(own, _MS, _MS, "n = {}")
+        result += [_table(f"n = {n:,}, {where}", size) for n, size in group.groupby("num_classes")]
+        if group["num_classes"].nunique() > 1:
+            group = group.sort_values("num_classes", kind="stable")
+            page = growth(group, _MS, _MS, "n = {}")
             page["growth"] = page["growth"].map(text)
-            data = own[["method", "num_classes", _MS]]
-            found.append(Table(f"Loss, ms, against n, {where}", page.reset_index(), data))
-    return found
+            data = group[["method", "num_classes", _MS]]
+            result.append(Table(f"Loss, ms, against n, {where}", page.reset_index(), data))
+    return result
 
 
-def _table(title: str, own: pd.DataFrame) -> Table:
+def _table(title: str, group: pd.DataFrame) -> Table:
     columns = {"method": "method"}
-    for part in _PARTS:
-        times = [f"{part}_ms_{quantile}" for quantile in ("p50", "p20", "p80")]
-        columns[f"{part}, ms (p20-p80)"] = (quantiles, *times)
+    for phase in _PHASES:
+        times = [f"{phase}_ms_{quantile}" for quantile in ("p50", "p20", "p80")]
+        columns[f"{phase}, ms (p20-p80)"] = (quantiles, *times)
     columns |= {"loss (paper)": "paper_ms", f"{_REFERENCE} / this": "ratio", "by p20": "ratio_p20"}
     columns |= {f"{_REFERENCE} / this (paper)": "ratio_paper", "sums, MB": "sums_mb"}
-    if own["paper_ms"].isna().all():
+    if group["paper_ms"].isna().all():
         columns = {key: what for key, what in columns.items() if "paper" not in key}
-    found = table(title, own, columns | {"block": "block"})
-    return found._replace(words=_SHARED) if own["shared"].any() else found
+    shown = table(title, group, columns | {"block": "block"})
+    return shown._replace(words=_SHARED) if group["shared"].any() else shown
 
 
 _DRAWS = f"""\
@@ -115,23 +115,23 @@ def front(pages: list[Page]) -> Section:
         kernels = _losses(page.tasks["wall_time"])
         kernels = kernels[(kernels["kind"] == "kernel") & (kernels["ratio"] > 0)]
         keys = ["backend", "num_classes", "cell", "shared"]
-        for (backend, n, _, shared), own in kernels.groupby(keys):
-            own = own.sort_values(_MS, kind="stable")
-            low, high = own["ratio"].min(), own["ratio"].max()
-            count = own["exact_count"].iloc[0]
+        for (backend, n, _, shared), group in kernels.groupby(keys):
+            group = group.sort_values(_MS, kind="stable")
+            low, high = group["ratio"].min(), group["ratio"].max()
+            count = group["exact_count"].iloc[0]
             if count >= FEWEST_STEPS:
                 ratios.setdefault(n, []).extend([low, high])
             least, most = (
                 Markdown(f"{code(row.method)} {number(row.loss_ms_p50)}")
-                for row in own.iloc[[0, -1]].itertuples()
+                for row in group.iloc[[0, -1]].itertuples()
             )
             rows.append(
                 {
                     "backend": backend,
                     "n": f"{n:,}",
-                    "device": own["device"].iloc[0],
-                    "batch, m": own["model"].iloc[0] + ", shared" * shared,
-                    "exact draws, ms": timed(own["exact_ms"].iloc[0], count),
+                    "device": group["device"].iloc[0],
+                    "batch, m": group["model"].iloc[0] + ", shared" * shared,
+                    "exact draws, ms": timed(group["exact_ms"].iloc[0], count),
                     "least of the kernels, ms": least,
                     "most, ms": most,
                     "exact / kernel": f"{number(low)} to {number(high)}",
@@ -153,8 +153,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     return {
         f"loss-{model}-{backend}": (
             f"Sampled softmax loss, {model}, {backend}",
-            against_n(own, _MS, "loss, ms"),
+            against_n(group, _MS, "loss, ms"),
         )
-        for (model, backend), own in losses.groupby(["model", "backend"])
-        if own["num_classes"].nunique() > 1
+        for (model, backend), group in losses.groupby(["model", "backend"])
+        if group["num_classes"].nunique() > 1
     }

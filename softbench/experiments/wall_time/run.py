@@ -31,7 +31,7 @@ from softbench.ops import steps as compiled_steps
 
 _STILL = 1e-30  # learning rate
 _MEGABYTE = 1e6
-PARTS = ("draw", "loss", "update")
+PHASES = ("draw", "loss", "update")
 
 
 def run(job: Job) -> None:
@@ -51,13 +51,13 @@ def run(job: Job) -> None:
     steps, kept, calls = {}, {}, compiled_steps.Calls(table.variables)
     for name, method in config["methods"].items():
         start = time.perf_counter()
-        found, kept[name] = make_steps(method, model, table, calls, batches, config["seed"])
-        steps |= {f"{name} {part}": step for part, step in found.items()}
+        phases, kept[name] = make_steps(method, model, table, calls, batches, config["seed"])
+        steps |= {f"{name} {phase}": step for phase, step in phases.items()}
         job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result |= {"num_classes": units, "synchronised": True, "sums": kept, "skipped": {}}
     times = timing.in_turn(steps, **config["timing"])
     result["wall_time"] = {
-        name: {part: times[f"{name} {part}"] for part in PARTS if f"{name} {part}" in times}
+        name: {phase: times[f"{name} {phase}"] for phase in PHASES if f"{name} {phase}" in times}
         for name in config["methods"]
     }
     job.progress(records.finite(result["wall_time"]))
@@ -66,7 +66,7 @@ def run(job: Job) -> None:
 def make_steps(
     method: dict, model: dict, table: Any, calls: Any, batches: list[tuple], seed: int
 ) -> tuple[dict[str, timing.Steps], dict]:
-    """Returns the compiled parts of a method, and what its sums are: memory and blocks."""
+    """Returns the compiled phases of a method, and what its sums are: memory and blocks."""
     if method.get("product"):
         rows = ops.convert_to_tensor(table.normalized(table.kernel))
         product = calls.compile(_product(rows, table.temperature))
@@ -77,8 +77,8 @@ def make_steps(
     calls.add(sampler.variables)
 
     def draw(hidden: Any, labels: Any) -> tuple:
-        found = sampler.sample(table, hidden, count, labels)
-        return found.ids, found.log_expected_count
+        samples = sampler.sample(table, hidden, count, labels)
+        return samples.ids, samples.log_expected_count
 
     def loss(hidden: Any, labels: Any) -> Any:
         ids, log_expected_count = draw(hidden, labels)
@@ -94,10 +94,10 @@ def make_steps(
         table.apply_row_gradients(ids, [gradient], trackers=trackers)
 
     changes = _changes(sampler.per_example, model, table.units, seed)
-    parts = {"draw": (draw, batches), "loss": (loss, batches), "update": (update, changes)}
+    phases = {"draw": (draw, batches), "loss": (loss, batches), "update": (update, changes)}
     steps = {
-        part: timing.cycled(calls.compile(function), arguments, calls.wait)
-        for part, (function, arguments) in parts.items()
+        phase: timing.cycled(calls.compile(function), arguments, calls.wait)
+        for phase, (function, arguments) in phases.items()
     }
     return steps, _kept(sampler)
 
