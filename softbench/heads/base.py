@@ -147,8 +147,15 @@ class Head(SavedGenerators, ExactScores):
     ) -> Targets:
         """What hidden vectors (..., d) are compared with; arguments as of `call`."""
         inputs.check_not_empty(hidden)
-        options = {"padding": self.padding, "several": self.multi_label is not None}
-        return make_targets(hidden, labels, sample_weight, masks, units=self.units, **options)
+        return make_targets(
+            hidden,
+            labels,
+            sample_weight,
+            masks,
+            units=self.units,
+            padding=self.padding,
+            several=self.multi_label is not None,
+        )
 
     def score(self, hidden: Tensor, **side: Tensor) -> Tensor:
         """Scores (..., n) of hidden (..., d)."""

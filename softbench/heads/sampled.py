@@ -8,8 +8,7 @@ from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
-from softbench.groups import has_row_each, of_every_example, of_examples
-from softbench.heads import inputs, positives, retrieval
+from softbench.heads import components, inputs, positives, retrieval
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import share_backward
@@ -18,7 +17,6 @@ from softbench.state import Arguments
 from softbench.table import Table
 from softbench.targets import (
     Targets,
-    from_present,
     one_label,
     reduced,
     spread_present,
@@ -167,19 +165,17 @@ class SampledHead(TableHead):
         exclude = true = None
         if self.exclude_labels and self.sampler.excludes_labels:
             exclude = single.labels
-        elif self.needs_counts and targets is None:
-            true = ops.expand_dims(single.labels, -1)
         elif self.needs_counts:
-            true = targets.labels
+            true = ops.expand_dims(single.labels, -1) if targets is None else targets.labels
         proposal = self.sampler.propose(self.table, features, exclude, single)
         seed = self.sampler.seed_generator
         sets = [proposal.samples(size, seed, true) for size in self.set_sizes]
         if true is not None and targets is None:
-            sets = [[_with_flat_count(part) for part in parts] for parts in sets]
+            sets = [[components.with_flat_count(part) for part in parts] for parts in sets]
         weight = single.counts
         if weight is None:
             return sets
-        return [[_of_present(part, features, weight) for part in parts] for parts in sets]
+        return [[components.of_present(part, features, weight) for part in parts] for parts in sets]
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
@@ -201,14 +197,14 @@ class SampledHead(TableHead):
         order = self.sampler.arrange(features)
         if order is not None:
             arrays = hidden, targets, features, side
-            hidden, targets, features, side = _in_order(arrays, order)
+            hidden, targets, features, side = components.in_order(arrays, order)
         several = targets.label_weight is not None
         single = one_label(targets, self.seed_generator) if several else targets
         if self.table.trainable and self.sampler.trainable:
             self.sampler.observe(self.table, single)
         drawn = self.draw(features, single, targets if several else None)
         ids = [targets.labels, *(part.ids for parts in drawn for part in parts)]
-        draws = [_joined(parts, hidden) for parts in drawn]
+        draws = [components.joined(parts, hidden) for parts in drawn]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             rest = iter(rows[1:])
@@ -257,7 +253,10 @@ class SampledHead(TableHead):
         several = targets.label_weight is not None
         score = self.table.logits if several else self.table.paired_logits
         true_logit = score(hidden, *true_rows)
-        sampled = [_side_by_side([self.table.logits(hidden, *x) for x in parts]) for parts in sets]
+        sampled = [
+            components.side_by_side([self.table.logits(hidden, *x) for x in parts])
+            for parts in sets
+        ]
         return self.shift(true_logit, sampled)
 
     def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], targets: Targets) -> list:
@@ -285,34 +284,3 @@ class SampledHead(TableHead):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "sampler": samplers.serialize(self.sampler)}
-
-
-def _in_order(arrays: Any, order: Tensor) -> Any:
-    """Structures of arrays (B, ...), or None, with the examples in another order (B,)."""
-    take = lambda x: None if x is None else ops.take(x, order, axis=0)  # noqa: E731
-    return keras.tree.map_structure(take, arrays)
-
-
-def _side_by_side(arrays: list[Tensor]) -> Tensor:
-    return arrays[0] if len(arrays) == 1 else ops.concatenate(arrays, axis=-1)
-
-
-def _joined(parts: list[Samples], hidden: Tensor) -> Samples:
-    """The components of a set as one, (B, m), or (1, m) of a single one that the batch shares."""
-    spread = of_examples if len(parts) == 1 else of_every_example
-    ids = _side_by_side([spread(part.ids, hidden) for part in parts])
-    count = _side_by_side([spread(part.log_expected_count, hidden) for part in parts])
-    return Samples(ids, count, parts[0].true_log_expected_count)
-
-
-def _with_flat_count(part: Samples) -> Samples:
-    """True counts (B, 1) as (B,)."""
-    return part._replace(true_log_expected_count=part.true_log_expected_count[:, 0])
-
-
-def _of_present(part: Samples, features: Tensor, weight: Tensor) -> Samples:
-    """Draws, with those of the first example that counts for examples of weight 0."""
-    ids, count, true = part
-    ids = from_present(ids, weight) if has_row_each(ids, features) else ids
-    count = from_present(count, weight) if has_row_each(count, features) else count
-    return Samples(ids, count, None if true is None else from_present(true, weight))

@@ -131,7 +131,9 @@ class Sampler(SavedGenerators, keras.layers.Layer):
             ValueError: if labels are not integers or, where they can be seen, not in [0, n).
         """
         self._check_built(table, num_sampled)
-        exclude = targets = true = None
+        exclude: Tensor | None = None
+        true: Tensor | None = None
+        targets: Targets | None = None
         if labels is not None:
             check_values("labels", labels, self.units)
             safe, valid = safe_ids(labels, self.units)
@@ -143,7 +145,7 @@ class Sampler(SavedGenerators, keras.layers.Layer):
         proposal = self.propose(table, hidden, exclude, targets)
         components = proposal.samples(num_sampled, self.seed_generator, true)
         if true is not None:
-            count = components[0].true_log_expected_count
+            count: Any = components[0].true_log_expected_count
             count = ops.where(valid, count[:, 0], float("nan"))
             components = [
                 component._replace(true_log_expected_count=count) for component in components

@@ -45,6 +45,7 @@ class CertainClasses(Sampler):
     tail: Sampler
     num_top: int
     num_candidates: int | None
+    num_sampled: Any  # a number, once built
 
     def _add_odds(self, width: int) -> None:
         self.width = width
