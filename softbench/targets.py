@@ -14,7 +14,7 @@ from keras import ops
 
 from softbench.common import Tensor
 from softbench.labels import check_integers, check_values, check_weights, fits, is_any_of, safe_ids
-from softbench.ops import is_concrete
+from softbench.ops import is_concrete, random_uniform
 
 PADDING = -1  # the label of a slot that holds none, where an example has several
 
@@ -261,7 +261,7 @@ def one_label(targets: Targets, seed: keras.random.SeedGenerator) -> Targets:
     """Of several labels (B, P) one of each example, with probabilities as their weights."""
     labels, weight = targets.labels, targets.label_weight
     if labels.shape[1] > 1:
-        uniform = keras.random.uniform(ops.shape(labels), seed=seed)
+        uniform = random_uniform(ops.shape(labels), seed.next())
         exists = ops.not_equal(weight, 0)
         keys = ops.log(uniform) / ops.where(exists, weight, 1.0)
         position = ops.argmax(ops.where(exists, keys, -float("inf")), axis=-1)

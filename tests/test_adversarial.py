@@ -141,13 +141,13 @@ def test_rare_children_are_not_drawn_at_the_uniform_numbers_step(monkeypatch):
     tree = build(tree_with(np.array([[0.0, 0.0], [0.0, -np.log(1e9)]]), [0, 1]))
     seen = []
 
-    def uniform(shape, seed=None):
+    def uniform(shape, seed):
         values = np.zeros(shape, "float32")
         values[-1] = np.linspace(0, 0.999, shape[-1])
         seen.append(shape)
         return keras.ops.convert_to_tensor(values)
 
-    monkeypatch.setattr(keras.random, "uniform", uniform)
+    monkeypatch.setattr(tree_walk, "random_uniform", uniform)
     ids = to_numpy(tree.sample(None, keras.ops.zeros((1, 1)), 1000).ids)
     share = 1e-9 / 2.0**-23
     assert seen and abs(ids.mean() - share) < 2e-3

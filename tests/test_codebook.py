@@ -11,6 +11,7 @@ from conftest import (
     assert_drawn_from,
     codebook_reference,
     compiled,
+    slow_but,
     thorough_but,
     to_numpy,
 )
@@ -200,6 +201,23 @@ def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
     monkeypatch.setattr(fit, "POINTS", 4)
     sampler, table = make({"num_codewords": 7}, {})
     assert_conforms(sampler, table)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="without `jit_compile`, JAX has no graph")
+@pytest.mark.parametrize("share_draws", slow_but([True, False], True))
+def test_an_epoch_is_the_same_with_and_without_xla(share_draws):
+    """The draws are equal; what is left of a difference is rounding."""
+    rng, history = np.random.default_rng(5), []
+    x, y = rng.normal(size=(64, 4)).astype("float32"), rng.integers(0, N, 64).astype("int32")
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(1)
+        inputs, labels = keras.Input((4,)), keras.Input((), dtype="int32")
+        head = head_of({"share_draws": share_draws, "refresh_every": 3})
+        model = keras.Model([inputs, labels], head(keras.layers.Dense(D)(inputs), labels))
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
+        fitted = model.fit([x, y], batch_size=8, epochs=1, shuffle=False, verbose=0)
+        history.append(fitted.history["loss"][0])
+    assert history[1] == pytest.approx(history[0], rel=1e-5)
 
 
 # Following the table.

@@ -146,6 +146,25 @@ def test_two_backward_passes_share_one(rng):
     np.testing.assert_allclose(of_b, (second * sigmoid)[:, None] * 2 * b, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"] if own.FLOAT64 else ["float32"])
+def test_uniform_numbers_are_the_same_with_and_without_xla(dtype):
+    size = 20_000
+
+    def draw(seed):
+        numbers = own.random_uniform((size // 2, 2), seed, dtype)
+        return numbers, own.random_points((size,), ops.full((size,), 1000, "int32"), seed)
+
+    numbers, points = (to_numpy(x) for x in compiled(draw)(seed(5)))
+    assert numbers.dtype == dtype and numbers.min() >= 0 and numbers.max() < 1
+    steps = 2.0 ** (52 if dtype == "float64" else 23) * numbers
+    assert np.all(steps == np.round(steps)) and len(set(steps.flat)) > 0.99 * size
+    assert stats.kstest(numbers.ravel(), "uniform").pvalue > SIGNIFICANCE
+    assert chi_square(np.bincount(points, minlength=1000), np.full(1000, 1e-3)) > SIGNIFICANCE
+    for other in (draw(seed(5)), compiled(draw, xla=True)(seed(5))):
+        np.testing.assert_array_equal(to_numpy(other[0]), numbers)
+        np.testing.assert_array_equal(to_numpy(other[1]), points)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 40])
 def test_number_at_most(size, dtype):

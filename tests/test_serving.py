@@ -12,7 +12,7 @@ import softbench
 from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
 from softbench.samplers.codebook import search
 from softbench.serving import Index, TopK
-from softbench.serving.cells import cells
+from softbench.serving.inverted_lists import inverted_lists
 
 UNITS, WIDTH, K = 400, 6, 5
 CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts": "equal"}}
@@ -146,17 +146,18 @@ def test_cells_of_points():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(300, 5)).astype("float32")
     for size in (1, 7, 60, 1000):
-        found = cells(points, size, 0)
+        found = inverted_lists(points, size, 0)
         assert len(found.means) <= 1.3 * size and np.all(np.diff(found.edges) > 0)
         np.testing.assert_array_equal(np.sort(found.order), np.arange(300))
         groups = np.split(found.order, found.edges[1:-1])
         expected = [points[group].astype(float).mean(0) for group in groups]
         np.testing.assert_allclose(found.means, expected, atol=1e-5)
     spread = np.square(points - points.mean(0)).sum()
-    groups = np.split(cells(points, 60, 0).order, cells(points, 60, 0).edges[1:-1])
+    found = inverted_lists(points, 60, 0)
+    groups = np.split(found.order, found.edges[1:-1])
     within = sum(np.square(points[g] - points[g].mean(0)).sum() for g in groups)
     assert within < 0.4 * spread
-    assert len(cells(np.zeros((9, 2), "float32"), 4, 0).means) <= 4
+    assert len(inverted_lists(np.zeros((9, 2), "float32"), 4, 0).means) <= 4
 
 
 def test_rows_that_are_alike_share_few_cells():

@@ -243,6 +243,11 @@ def random_integers(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
 random_points = random_integers  # in as few operations as any
 
 
+def random_uniform(shape: Sequence, seed: Tensor, dtype: str = "float32") -> Tensor:
+    """Numbers uniform on `[0, 1)`: multiples of 2**-23."""
+    return jax.random.uniform(seed, tuple(shape), dtype)
+
+
 def random_words(shape: Sequence, seed: Tensor) -> Tensor:
     """Integers uniform on `[0, 2^16)`, int32."""
     return jax.random.bits(seed, tuple(shape), jnp.uint16).astype(jnp.int32)

@@ -244,9 +244,20 @@ def random_integers(shape: Sequence, maximum: int | Tensor, seed: Tensor) -> Ten
     return tf.cast(scaled, tf.int32)
 
 
+def random_uniform(shape: Sequence, seed: Tensor, dtype: str = "float32") -> Tensor:
+    """Numbers uniform on `[0, 1)`: multiples of 2**-23, or of 2**-52 if "float64".
+
+    Of random integers, which XLA and TensorFlow's own kernels draw alike. Floats they make of
+    different bits of these: the same seed would draw others under `jit_compile`.
+    """
+    integers, width = ("int64", 52) if dtype == "float64" else ("int32", 23)
+    words = tf.random.stateless_uniform(shape, seed, None, None, integers)
+    return tf.cast(tf.bitwise.bitwise_and(words, 2**width - 1), dtype) * 2.0**-width
+
+
 def random_points(shape: Sequence, maximum: Tensor, seed: Tensor) -> Tensor:
     """As `random_integers`, from 52 bits: w of `maximum` are off by maximum / w 2**-52 of it."""
-    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
+    uniform = random_uniform(shape, seed, "float64")
     return tf.cast(uniform * tf.cast(maximum, tf.float64), tf.int32)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_counts, check_length
-from softbench.ops import gather_rows, read, scatter_add
+from softbench.ops import gather_rows, random_uniform, read, scatter_add
 from softbench.samplers.base import Sampler
 from softbench.samplers.proposal import Proposal
 from softbench.state import add_constant, add_state, check_one_replica
@@ -32,7 +32,7 @@ class InBatchProposal(Proposal):
         if self.targets is None:
             raise ValueError("`labels` must be given: they are the negatives. Received: None")
         labels, present = self.targets.labels, self.targets.present()
-        keys = keras.random.uniform(ops.shape(labels), seed=seed)
+        keys = random_uniform(ops.shape(labels), seed.next())
         chosen = ops.argsort(ops.where(present, keys, 2.0))[:num_sampled]
         ids = ops.take(labels, chosen, axis=0)
         log_count = self.sampler.log_frequency(ids) + self.log_total(num_sampled)

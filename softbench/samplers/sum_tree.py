@@ -10,12 +10,11 @@ samples.
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import FLOAT64, matmul_float32, number_at_most, take_rows
+from softbench.ops import FLOAT64, matmul_float32, number_at_most, random_uniform, take_rows
 
 BRANCHING = 16
 LINE = 1024  # masses of a row that are one line, at most
@@ -48,7 +47,7 @@ def draw(masses: Tensor, num_sampled: int, seed: Any, widest: int = BRANCHING) -
     size = masses.shape[-1]
     if not FLOAT64 or size > LINE:
         return descend(partial_sums(masses, widest), size, num_sampled, seed)
-    uniform = keras.random.uniform((ops.shape(masses)[0], num_sampled), dtype="float64", seed=seed)
+    uniform = random_uniform((ops.shape(masses)[0], num_sampled), seed.next(), "float64")
     return ops.minimum(_first_past(_line(masses), uniform), size - 1)
 
 
@@ -68,7 +67,7 @@ def _line(masses: Tensor) -> Tensor:
 def descend(levels: list[Tensor], size: int, num_sampled: int, seed: Any) -> Tensor:
     """As `draw`, from the `partial_sums` of masses (R, size)."""
     rows = ops.shape(levels[0])[0]
-    uniform = keras.random.uniform((len(levels), rows, num_sampled), seed=seed)
+    uniform = random_uniform((len(levels), rows, num_sampled), seed.next())
     # One group: all draws look at it.
     position = _first_past(running_sums(levels[0])[:, 0], uniform[0])
     for depth, level in enumerate(levels[1:], 1):

@@ -11,7 +11,7 @@ from softbench.common import Tensor, check_positive
 from softbench.heads import retrieval
 from softbench.ops import matmul_transposed, read
 from softbench.samplers.codebook import search
-from softbench.serving.cells import Cells, cells
+from softbench.serving.inverted_lists import InvertedLists, inverted_lists
 from softbench.state import add_constant
 
 CLASSES = 32  # in a cell, on average
@@ -72,13 +72,14 @@ class Index(keras.layers.Layer):
         scale = np.ones(vectors.shape[1], "float32")
         if self.has_bias:
             scale[-1] = _bias_scale(head.table, vectors.shape[1] - 1)
-        clusters = cells(vectors * scale, num_cells or math.ceil(self.units / CLASSES), seed)
-        means = clusters.means / scale
+        size = num_cells or math.ceil(self.units / CLASSES)
+        lists = inverted_lists(vectors * scale, size, seed)
+        means = lists.means / scale
         self.means = add_constant(self, "means", means)
-        self.spread = add_constant(self, "spread", _spread(vectors, means, clusters))
-        self.edges = add_constant(self, "edges", clusters.edges)
-        self.order = add_constant(self, "order", clusters.order)
-        self.usual = max(1, int(np.median(np.diff(clusters.edges))))
+        self.spread = add_constant(self, "spread", _spread(vectors, means, lists))
+        self.edges = add_constant(self, "edges", lists.edges)
+        self.order = add_constant(self, "order", lists.order)
+        self.usual = max(1, int(np.median(np.diff(lists.edges))))
         self.built = True
 
     def candidates(self, table: Any, hidden: Tensor, size: int, k: int) -> search.Candidates:
@@ -89,11 +90,11 @@ class Index(keras.layers.Layer):
         return search.candidates(scores, read(self.edges), read(self.order), size, k, self.usual)
 
 
-def _spread(vectors: np.ndarray, means: np.ndarray, clusters: Cells) -> np.ndarray:
+def _spread(vectors: np.ndarray, means: np.ndarray, lists: InvertedLists) -> np.ndarray:
     """The standard deviation of an entry of the vectors (n, d) of each cell: float32 (C,)."""
-    sizes = np.diff(clusters.edges)
+    sizes = np.diff(lists.edges)
     cell = np.repeat(np.arange(len(sizes)), sizes)
-    away = np.square(vectors[clusters.order] - means[cell]).mean(-1)
+    away = np.square(vectors[lists.order] - means[cell]).mean(-1)
     return np.sqrt(np.bincount(cell, away) / sizes).astype("float32")
 
 

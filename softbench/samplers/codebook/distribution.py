@@ -18,7 +18,6 @@ C = K1 K2 cells, L window, n classes, V windows asked for.
 
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from softbench.common import Tensor
@@ -28,6 +27,7 @@ from softbench.ops import (
     matmul_by_parts,
     matmul_float32,
     matmul_transposed,
+    random_uniform,
     read,
     take_rows,
 )
@@ -220,7 +220,7 @@ class CodebookDistribution(NamedTuple):
             place = draw(query.groups, num_sampled, seed, TOP)
             part, k1 = self.divided(place, count)
             masses = self.children(query, k1, part)
-            k2 = choose(masses, keras.random.uniform(ops.shape(place), seed=seed)) + part * group
+            k2 = choose(masses, random_uniform(ops.shape(place), seed.next())) + part * group
         k2 = ops.minimum(k2, second_size - 1)
         return self.cells.draw(k1 * second_size + k2, query.labels, seed.next()), k1, k2
 
@@ -232,7 +232,7 @@ class CodebookDistribution(NamedTuple):
         else:
             windows = places // self.window
             masses = self.in_windows(query, windows[0] if query.mixture is not None else windows)
-            child = choose(masses, keras.random.uniform(ops.shape(places), seed=seed))
+            child = choose(masses, random_uniform(ops.shape(places), seed.next()))
             places = ops.minimum(windows * self.window + child, self.table.units - 1)
             log_q = ops.log(ops.take_along_axis(masses, ops.expand_dims(child, -1), axis=-1))
             log_q = ops.squeeze(log_q, -1)

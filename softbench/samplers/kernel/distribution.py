@@ -17,11 +17,17 @@ classes asked for, D length of a feature vector, b classes in a leaf block, n cl
 
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_groups, gather_rows, matmul_transposed, on_cpu, read
+from softbench.ops import (
+    gather_groups,
+    gather_rows,
+    matmul_transposed,
+    on_cpu,
+    random_uniform,
+    read,
+)
 from softbench.samplers.kernel.block_sums import CHUNK
 from softbench.samplers.kernel.class_weights import ClassWeights
 from softbench.samplers.kernel.features import FeatureMap
@@ -189,7 +195,7 @@ class KernelDistribution(NamedTuple):
         total = ops.sum(top, axis=-1, keepdims=True)
         share = take_entries(top, node) / ops.where(total > 0, total, 1.0)
         levels = len(self.blocks.sums)
-        uniform = keras.random.uniform((ops.shape(node)[0], levels, num_sampled), seed=seed)
+        uniform = random_uniform((ops.shape(node)[0], levels, num_sampled), seed.next())
         ids, log_shares_below = self._descend_by_slices(query, node, uniform)
         return ops.minimum(ids, self.table.units - 1), ops.log(share) + log_shares_below
 

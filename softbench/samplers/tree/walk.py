@@ -12,9 +12,9 @@ import numpy as np
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.ops import gather_rows, matmul_transposed, read
+from softbench.ops import gather_rows, matmul_transposed, random_uniform, read
 
-UNIFORM_STEP = 2.0**-23  # between the numbers that `keras.random.uniform` can give
+UNIFORM_STEP = 2.0**-23  # between the numbers that `random_uniform` can give
 
 
 class LabelPath(NamedTuple):
@@ -109,7 +109,7 @@ def descend(
     """
     depth = tree_depth(nodes)
     shape = (ops.shape(x)[0], num_sampled)
-    uniform = keras.random.uniform((depth + 1, *shape), seed=seed)
+    uniform = random_uniform((depth + 1, *shape), seed.next())
     fine = uniform[depth] * UNIFORM_STEP
 
     # A loop and not its steps written out: XLA takes a second to compile each of these.
