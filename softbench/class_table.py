@@ -136,7 +136,8 @@ class ClassTable(SavedGenerators, Table):
                 self.rounding = rounding.generator(self.seed)
                 rounding.warn_of_copies(self.kernel)
             self.iterations = add_state(self, "iterations", dtype="int32")
-            self.row_optimizer.rate.attach(self)
+            # of several tables if they share their row optimizer: a weight of each
+            self.learning_rate = self.row_optimizer.rate.attach(self)
 
     def _add_rows(self, name: str, shape: tuple, **options: Any) -> keras.Variable:
         """`add_weight` of what has a row for each class."""

@@ -166,7 +166,7 @@ def test_short_vectors_are_normalized_like_all(scale):
     hidden = np.random.default_rng(6).normal(0, scale, (3, D)).astype("float32")
     expected = numpy_scores(head, hidden)
     ids = np.array([[0, 1], [2, 3], [4, N - 1]], "int32")
-    for found in (head(hidden), head.table.scores(hidden, keras.ops.arange(N))):
+    for found in (head(hidden), head.table.scores(hidden, keras.ops.arange(N)[None])):
         np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-4, atol=1e-6)
     found = to_numpy(head.table.scores(hidden, keras.ops.convert_to_tensor(ids)))
     np.testing.assert_allclose(found, np.take_along_axis(expected, ids, -1), rtol=1e-4, atol=1e-6)

@@ -102,10 +102,10 @@ def test_sums_after_one_change_of_rows(block_size):
 
     ids = np.array([40, 3, 0, 3, 17], "int32")
     gradients = rng.normal(size=(5, D)).astype("float32")
-    before = [to_numpy(v).copy() for v in sampler._followers()]
+    before = [to_numpy(v).copy() for v in sampler._sums_and_weights()]
     fresh = compiled(change, sampler, table)(ids, gradients)
     assert len(before) == (1 if block_size == 50 else 2)
-    for old, variable, value in zip(before, sampler._followers(), fresh, strict=True):
+    for old, variable, value in zip(before, sampler._sums_and_weights(), fresh, strict=True):
         np.testing.assert_allclose(to_numpy(variable), to_numpy(value), rtol=1e-4, atol=1e-5)
         assert np.abs(old - to_numpy(value)).max() > 1e-2
 

@@ -5,7 +5,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-from conftest import slow_but
+from conftest import on_table, slow_but
 from head_zoo import HEADS, PER_EXAMPLE, UNIGRAM, WIDTH, D, N, data, inputs, models, rows
 
 from softbench import (
@@ -22,12 +22,16 @@ from softbench import (
 RFF = {"class_name": "rff", "config": {"num_features": 8, "block_size": 2, "redraw": True}}
 CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 2, "refresh_every": 1}}
 ONE_LABEL = HEADS | {
-    "bucketed": partial(BucketedSoftmax, N, 4, 4, 3),
-    "bucketed rows": partial(BucketedSoftmax, N, 4, 4, 3, **rows()),
+    "bucketed": partial(BucketedSoftmax, N, num_buckets=4, bucket_examples=4, bucket_classes=3),
+    "bucketed rows": partial(
+        BucketedSoftmax, N, num_buckets=4, bucket_examples=4, bucket_classes=3, **rows()
+    ),
     "rff": partial(SampledSoftmax, N, RFF, 6),
     "codebook rows": partial(SampledSoftmax, N, CODEBOOK, 6, **rows()),
     "in batch rows": partial(SampledSoftmax, N, "in_batch", 6, **rows()),
-    "bfloat16 rows": partial(SampledSoftmax, N, "uniform", 6, table_dtype="bfloat16", **rows()),
+    "bfloat16 rows": partial(
+        on_table, SampledSoftmax, N, "uniform", 6, table_dtype="bfloat16", **rows()
+    ),
 }
 SEVERAL_LABELS = {
     "full, several": partial(FullSoftmax, N),

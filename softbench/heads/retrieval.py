@@ -47,7 +47,8 @@ def _index(head: Any, approximate: Any) -> Any:
     """What names the candidates."""
     if approximate is True:
         sampler = getattr(head, "sampler", None)
-        index, received = getattr(sampler, "index", None), f"sampler={type(sampler).__name__}"
+        index = None if sampler is None else sampler.index()
+        received = f"sampler={type(sampler).__name__}"
     else:
         index, received = approximate, f"approximate={approximate!r}"
     fits = hasattr(head, "table") and getattr(index, "units", None) == head.units

@@ -178,7 +178,6 @@ class Sampler(SavedGenerators, keras.layers.Layer):
         """The order (B,) in which groups want the examples of hidden (B, d); None: any will do."""
         return None
 
-    @property
     def index(self) -> Any:
         """What names the best classes for `head.top_k(approximate=True)`; None: nothing."""
         return None

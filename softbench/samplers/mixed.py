@@ -184,9 +184,8 @@ class Mixed(Sampler):
     def excludes_labels(self) -> bool:
         return any(component.excludes_labels for component in self.components)
 
-    @property
     def index(self) -> Any:
-        return self.first.index or self.second.index
+        return self.first.index() or self.second.index()
 
     @property
     def input_width(self) -> int | None:

@@ -200,7 +200,6 @@ class Codebook(FollowingCodebook):
     def arrange(self, hidden: Tensor) -> Tensor | None:
         return None if self.rows in (None, 1) else similar(hidden, self.rows)
 
-    @property
     def index(self) -> Any:
         return self
 

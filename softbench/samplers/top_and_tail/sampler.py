@@ -204,7 +204,9 @@ class TopAndTail(CertainClasses):
         if self.counts is not None:
             defaults["counts"] = count_weights(self.counts, TOP_POWER)
         name = top.get("class_name") if isinstance(top, dict) else top
-        codebook = get(top, **(defaults if name == "codebook" else {}))
+        codebook: Any = top
+        if isinstance(top, dict) or name == "codebook":
+            codebook = get(top, **(defaults if name == "codebook" else {}))
         if getattr(codebook, "within_cell", None) != "weights":
             raise ValueError(
                 "`top` must be 'codebook' or the config of one with within_cell='weights'. "
@@ -236,7 +238,6 @@ class TopAndTail(CertainClasses):
     def excludes_labels(self) -> bool:
         return self.rows is None or self.tail.excludes_labels
 
-    @property
     def index(self) -> Any:
         return self.top
 
