@@ -36,7 +36,7 @@ class LearningRate:
             self.number = given
 
     def attach(self, layer: keras.layers.Layer) -> keras.Variable | None:
-        """The variable, made by the first layer that asks, which is to keep it; None of a schedule."""
+        """The variable, made by the first layer that asks; None of a schedule."""
         if self.variable is None and self.schedule is None:
             start = keras.initializers.Constant(self.number)
             self.variable = add_state(layer, "learning_rate", initializer=start)

@@ -63,11 +63,12 @@ def test_a_frozen_sampler_of_a_head_that_trains(name):
     """The rows move, what the sampler keeps of them does not."""
     rng = np.random.default_rng(0)
     head = SampledSoftmax(N, SAMPLERS[name], M, seed=1, row_optimizer=RowAdagrad(0.1))
-    head.build((None, D))
+    hidden, labels = keras.Input((D,)), keras.Input((), dtype="int32")
+    model = keras.Model([hidden, labels], head(hidden, labels))
     head.sampler.trainable = False
-    hidden = rng.normal(size=(8, D)).astype("float32")
+    model.compile("sgd")
     before, kernel = state(head.sampler), to_numpy(head.table.kernel).copy()
-    head(hidden, np.arange(8, dtype="int32"), training=True)
+    model.train_on_batch([rng.normal(size=(8, D)).astype("float32"), np.arange(8, dtype="int32")])
     assert not np.array_equal(to_numpy(head.table.kernel), kernel)
     for path, value in state(head.sampler).items():
         np.testing.assert_array_equal(value, before[path], err_msg=path)

@@ -24,6 +24,7 @@ from softbench import Classifier, ClassTable, RowAdagrad, SampledSoftmax, sample
 from softbench.samplers.kernel import block_sums, maclaurin, positive, quadratic, rff, sorf
 from softbench.samplers.kernel import distribution as kernel_distribution
 from softbench.samplers.kernel import shape as kernel_shape
+from softbench.targets import make_targets
 
 N, D, DRAWS = 101, 6, 3000
 ZEROS, HUGE, TWIN = (9, 10), 20, 50
@@ -440,6 +441,7 @@ def test_refresh_under_an_ordinary_optimizer():
     rng, hidden, labels = np.random.default_rng(0), hidden_vectors(), LABELS[:3]
 
     def function(hidden, labels):
+        sampler.observe(table, make_targets(hidden, labels, units=N))
         others = sampler.sample(table, hidden, 2000, labels)
         return others, sampler.log_prob(table, hidden, labels=labels)
 
