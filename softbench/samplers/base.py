@@ -47,6 +47,11 @@ class Sampler(SavedGenerators, keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.num_sampled: int | None = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras keeps the arguments of `build`. With the table among them it would be a part of the
+        # sampler, frozen with it.
+        super().__setattr__(name, None if name == "_build_shapes_dict" else value)
+
     def _checked_groups(self, share_draws: bool | int) -> bool | int:
         if isinstance(share_draws, bool):
             return share_draws
