@@ -1,5 +1,6 @@
 """The weight of a class in a kernel sampler besides its kernel: prior and bias."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -30,18 +31,13 @@ class ClassWeights(keras.layers.Layer):
         self.units, self.prior_values = units, prior
         self.constant = self.applied = None
 
-    def build(self, table: Any) -> None:
-        """`table` is the `ClassTable` whose bias is followed."""
+    def build(self, live: Callable[[], Tensor] | None) -> None:
+        """`live` gives the weights (n,) by the bias of now; None where there is no bias."""
         if self.prior_values is not None:
             self.constant = add_constant(self, "prior", self.prior_values, per_class=True)
-        if table.bias is not None:
-            self.applied = add_state(
-                self,
-                "applied",
-                (self.units,),
-                lambda shape, dtype=None: self.live(table),
-                per_class=True,
-            )
+        if live is not None:
+            start = lambda shape, dtype=None: live()  # noqa: E731
+            self.applied = add_state(self, "applied", (self.units,), start, per_class=True)
 
     def prior(self, ids: Tensor) -> Tensor:
         """Prior weight of any ids, 0 for those of n or more."""

@@ -147,7 +147,8 @@ class KernelSampler(Sampler):
         self.features.build((None, table_shape[-1]))
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
-        self.class_weights.build(table)
+        live = lambda: self.class_weights.live(table)  # noqa: E731
+        self.class_weights.build(None if table.bias is None else live)
         draws = self.rows == 1, num_sampled or 1
         size = self.block_size or default_block_size(
             self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
