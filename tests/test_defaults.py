@@ -76,7 +76,3 @@ def test_defaults(name):
     cls = REGISTRY[name] if name in REGISTRY else getattr(softbench, name)
     found = defaults(cls)
     assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]
-
-
-def test_every_sampler_is_listed():
-    assert set(REGISTRY) <= set(DEFAULTS)
