@@ -7,8 +7,8 @@ from keras import ops
 
 from softbench.common import PACKAGE
 from softbench.labels import check_weights
+from softbench.learning_rate import check_optimizer
 from softbench.metrics import Perplexity, PrecisionAtK
-from softbench.rates import check_optimizer
 from softbench.state import saved_arguments
 
 

@@ -13,8 +13,8 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_number
+from softbench.learning_rate import LearningRate, Rate
 from softbench.ops import apply_adagrad
-from softbench.rates import LearningRate, Rate
 from softbench.rounding import add_to_rows, is_rounded, read_rows, write_rows
 from softbench.state import Arguments, saved_arguments
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import BACKEND
 
-from softbench.advise import agreement, app, choices, kinds, ranking, trained
+from softbench.advise import agreement, app, choices, kinds, ranking, trials
 from softbench.advise.choices import Choice, Problem
 from softbench.advise.measure import Measured
 from softbench.advise.quality import Quality
@@ -71,8 +71,8 @@ def test_what_is_trained_and_its_order(need, tmp_path, monkeypatch, capsys):
             record = {"status": "ok", "error": None, "step_ms": {"median": 7.0}, **FOUND[name]}
             (workdir / "runs" / f"{cell.id}.json").write_text(json.dumps(record))
 
-    monkeypatch.setattr(trained.runner, "run_cells", run_cells)
-    monkeypatch.setattr(trained.records, "read", lambda path: json.loads(path.read_text()))
+    monkeypatch.setattr(trials.runner, "run_cells", run_cells)
+    monkeypatch.setattr(trials.records, "read", lambda path: json.loads(path.read_text()))
     path = write_text(tmp_path / "own.txt")
     options = [f"--data={path}", f"--need={need}", "--methods=full,unigram,codebook"]
     options += ["--minutes=4", f"--backend={BACKEND}"]
@@ -82,7 +82,7 @@ def test_what_is_trained_and_its_order(need, tmp_path, monkeypatch, capsys):
     expected = choices.choices(problem)
     for name, config in seen.items():
         assert config["methods"][name] == expected[name].method
-        assert config["max_train_seconds"] == 240 / 3 - trained.START
+        assert config["max_train_seconds"] == 240 / 3 - trials.START
     rows = text.split("\n\n")[2].splitlines()[1:]
     best = ["full", "unigram"] if need == "calibrated" else ["unigram", "full"]
     assert [row.split()[0] for row in rows] == [*best, "codebook"]
@@ -93,7 +93,7 @@ def test_what_is_trained_and_its_order(need, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_it_trains(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(trained, "LEAST", 2.0)
+    monkeypatch.setattr(trials, "LEAST", 2.0)
     path, keep = write_text(tmp_path / "own.txt"), tmp_path / "kept"
     options = [f"--data={path}", "--methods=full,unigram", "--minutes=0.01", f"--workdir={keep}"]
     assert app.main(["softbench-advise", f"--backend={BACKEND}", *options]) == 0

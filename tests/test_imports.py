@@ -22,7 +22,7 @@ ROOMS = (
     ("ops",),
     ("labels", "distribution", "groups"),
     ("targets", "state", "partition", "losses", "metrics", "datasets"),
-    ("rates", "rounding"),
+    ("learning_rate", "rounding"),
     ("rows",),
     ("table",),
     ("tie",),

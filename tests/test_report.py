@@ -14,7 +14,7 @@ from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.experiments.step_time import page as report_steps
 from softbench.report import app as report
-from softbench.report import choices, frame, measures, training
+from softbench.report import frame, measures, training, which_one
 from softbench.report import page as report_page
 from softbench.report import tables as report_tables
 
@@ -329,7 +329,7 @@ def test_a_measure_is_said_once(monkeypatch):
     assert plot["y"] == "validation regret" and plot["lines"]["exp"] == [[20.0, 0.25]]
     for record in made:
         record["curve"] = record["curve"][1:]
-    (found,) = choices.comparisons(report_page.Page("demo", plan, made))
+    (found,) = which_one.comparisons(report_page.Page("demo", plan, made))
     assert found.metric == "valid_regret" and found.rows[0].method == "exp"
 
 

@@ -12,9 +12,9 @@ from softbench.experiments.gradient_bias import page as bias_page
 from softbench.experiments.step_time import page as step_page
 from softbench.experiments.wall_time import page as wall_page
 from softbench.report import app as report
-from softbench.report import choices as report_choices
 from softbench.report import front as report_front
 from softbench.report import papers as report_papers
+from softbench.report import which_one
 from softbench.report.page import Page
 
 SHARED = {"sampler": {"class_name": "unigram", "config": {"share_draws": True}}}
@@ -42,7 +42,7 @@ def page(*made, name="demo", **plan):
 
 
 def comparisons(*made, **plan):
-    return report_choices.comparisons(page(*made, **plan))
+    return which_one.comparisons(page(*made, **plan))
 
 
 def test_rows_are_compared_at_the_last_epoch_that_three_have():
@@ -71,7 +71,7 @@ def test_seeds_are_averaged_and_other_data_are_other_comparisons():
     again = [run("full", [100.0]), run("a", [112.0])]
     again = [record | {"seed": 1} for record in again]
     found = comparisons(run("full", [100.0]), made[1], *again)
-    (row,) = report_choices.choices(found).table.rows
+    (row,) = which_one.choices(found).table.rows
     assert row[6:9] == ["2", "`full` 100 ± 0", "`a` +1.0 ± 140 % tied"]
 
 
@@ -107,9 +107,9 @@ def test_only_records_that_had_the_processors_to_themselves_give_times(processor
     made[2]["processors"] = made[3]["processors"] = processors
     (found,) = comparisons(*made)
     assert [row.step_ms for row in found.rows] == [36.0, pytest.approx(math.nan, nan_ok=True), 60.0]
-    (row,) = report_choices.choices([found]).table.rows
+    (row,) = which_one.choices([found]).table.rows
     assert row[9] == "`a`, 0.60 of `full`'s step"
-    ((_, data),) = report_choices.frontiers([found]).values()
+    ((_, data),) = which_one.frontiers([found]).values()
     assert set(data["lines"]) == {"frontier", "full", "a"} and data["x"].endswith(" (no time: b)")
 
 
@@ -128,7 +128,7 @@ def test_the_fastest_of_those_as_good_is_chosen_from_the_same_model():
         run("exp", [101.0], {"sampler": "exp"}, step=11.0, head=1.0),
         run("other", [50.0], SHARED | {"normalize": True}, step=11.0, head=1.0),
     ]
-    section = report_choices.choices(comparisons(*made))
+    section = which_one.choices(comparisons(*made))
     (row,) = section.table.rows
     assert row[6:] == [
         "single",
@@ -155,7 +155,7 @@ def test_a_reference_behind_the_most_frequent_classes_gives_no_ratio(metric, end
         record["curve"][0]["valid_precision_at_1"] = 0.2
     made[0]["final"] = {f"test_{metric}": ends}
     made[0]["most_frequent"] = {f"test_{metric}": chance}
-    section = report_choices.choices(comparisons(*made, columns=[f"test_{metric}"]))
+    section = which_one.choices(comparisons(*made, columns=[f"test_{metric}"]))
     assert section.answer.startswith("Best against") == learned
     assert len(section.table.rows) == 1
 
@@ -189,7 +189,7 @@ def test_frontier_joins_what_no_row_beats_and_names_what_is_outside():
         run("broken", [1000.0], step=20.0, head=10.0),
         run("other", [50.0], {"temperature": 0.09}, step=20.0, head=10.0),
     ]
-    ((_, data),) = report_choices.frontiers(comparisons(*made)).values()
+    ((_, data),) = which_one.frontiers(comparisons(*made)).values()
     assert data["lines"]["frontier"] == [[0.25, 1.1], [1.0, 1.0]]
     assert set(data["lines"]) == {"frontier", "full", "fast", "beaten", "other *"}
     assert data["x"].endswith("(not shown: broken at 10)")

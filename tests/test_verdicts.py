@@ -9,9 +9,9 @@ from scipy import stats
 from softbench.report import front, hours, numbers
 from softbench.report.page import Page
 from softbench.report.verdicts import rule
-from softbench.report.verdicts.library import LIBRARY
+from softbench.report.verdicts.all_claims import LIBRARY
 from softbench.report.verdicts.ratios import Numbers, Records, Times
-from softbench.report.verdicts.trained import Sooner
+from softbench.report.verdicts.training_ratios import Sooner
 
 GROUP = "ptb-lstm_small"
 A_BELOW_FULL = rule.better("demo", GROUP, "a", "full")

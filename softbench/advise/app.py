@@ -12,7 +12,7 @@ from absl import flags, logging
 
 from softbench import commands
 from softbench.advise import choices as choices_lib
-from softbench.advise import kinds, ranking, trained
+from softbench.advise import kinds, ranking, trials
 from softbench.advise import quality as quality_lib
 from softbench.advise.choices import Problem
 from softbench.commands import ConfigError
@@ -109,12 +109,12 @@ def _on_data(options: flags.FlagValues, start: float) -> int:
     with folder if options.workdir else tempfile.TemporaryDirectory() as path:
         workdir = Path(path)
         what = options.data, options.kind, options.need, backend, options.data_dir
-        question = trained.question(*what, workdir)
+        question = trials.question(*what, workdir)
         tried = _chosen(choices_lib.choices(question.problem), options.methods)
-        rows = trained.train(question, tried, 60.0 * options.minutes, workdir)
+        rows = trials.train(question, tried, 60.0 * options.minutes, workdir)
         cells = len(rows)
     where = f"{backend}, {cells} processes one after the other"
-    print("\n" + trained.text(question, rows, where, time.perf_counter() - start))
+    print("\n" + trials.text(question, rows, where, time.perf_counter() - start))
     return 0 if rows[0].nll is not None else 1
 
 

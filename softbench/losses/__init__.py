@@ -14,7 +14,7 @@ from softbench.losses.binary import (
     nce_binary,
     negative_sampling,
 )
-from softbench.losses.draws import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
+from softbench.losses.corrections import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
 from softbench.losses.softmax import (
     augment_reduce,
     hinge,

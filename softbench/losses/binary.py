@@ -6,7 +6,7 @@ Shape letters as in the package.
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.losses.draws import correct, masked_draws, sum_unmasked
+from softbench.losses.corrections import correct, masked_draws, sum_unmasked
 
 
 def nce_binary(

@@ -3,7 +3,7 @@
 from keras import ops
 
 from softbench.common import Tensor
-from softbench.losses.draws import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
+from softbench.losses.corrections import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
 
 
 def sampled_softmax(

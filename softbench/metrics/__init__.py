@@ -4,10 +4,7 @@ Two forms of the ranking metrics: functions on NumPy arrays and csr truth (exact
 benchmark reports), and `keras.metrics.Metric` classes on padded or dense truth.
 """
 
-from softbench.metrics.calibration import expected_calibration_error
-from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
-from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
-from softbench.metrics.ranking import (
+from softbench.metrics.at_k import (
     RankingTotals,
     class_buckets,
     inverse_propensities,
@@ -15,6 +12,9 @@ from softbench.metrics.ranking import (
     precision_at_k,
     propensity_scored_precision_at_k,
 )
+from softbench.metrics.calibration import expected_calibration_error
+from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
+from softbench.metrics.precision import PrecisionAtK, PropensityScoredPrecisionAtK
 from softbench.metrics.recommendation import RecommendationTotals
 
 __all__ = [

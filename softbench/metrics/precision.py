@@ -1,6 +1,6 @@
 """Precision@k and its propensity-scored form as Keras metrics, on padded or dense truth.
 
-Conventions as in `softbench.metrics.ranking`.
+Conventions as in `softbench.metrics.at_k`.
 
 Shape letters: B batch, n classes, K ranked ids per example, R label slots per example.
 """

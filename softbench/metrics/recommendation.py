@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from softbench.metrics.ranking import RankingTotals, hits
+from softbench.metrics.at_k import RankingTotals, hits
 
 
 class RecommendationTotals(RankingTotals):

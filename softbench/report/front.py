@@ -8,13 +8,13 @@ import pandas as pd
 from softbench.bench import tasks
 from softbench.bench.app import first_line
 from softbench.bench.records import PLAN
-from softbench.report import choices, hours, papers
+from softbench.report import hours, papers, which_one
 from softbench.report import markdown as md
 from softbench.report import page as page_lib
 from softbench.report.page import Page
 from softbench.report.tables import Table
 from softbench.report.verdicts import rule
-from softbench.report.verdicts.library import LIBRARY
+from softbench.report.verdicts.all_claims import LIBRARY
 from softbench.report.verdicts.ratios import Records
 
 _INTRO = """\
@@ -96,12 +96,12 @@ def front_page(
         notes: what a person writes of them all, in Markdown with markers.
         decided: `verdicts` of the pages.
     """
-    compared = [item for page in pages for item in choices.comparisons(page)]
-    frontiers = choices.frontiers(compared)
+    compared = [item for page in pages for item in which_one.comparisons(page)]
+    frontiers = which_one.frontiers(compared)
     lines = ["# Results", "", _INTRO, ""]
     lines += [md.without_markers(notes), ""] if notes else []
     lines += ["## What the records say of every method", ""]
-    sections = [choices.choices(compared)]
+    sections = [which_one.choices(compared)]
     for task in tasks.TASKS:
         module = tasks.page_module(task)
         if hasattr(module, "front"):
@@ -152,7 +152,7 @@ def overviews(pages: list[Page]) -> dict[str, tuple[str, dict]]:
     return plots
 
 
-def _left_out(compared: list[choices.Comparison]) -> list[str]:
+def _left_out(compared: list[which_one.Comparison]) -> list[str]:
     lines = [
         f"* {item.page.link}, {md.code(item.group)}, {md.literal(item.backend)}: "
         f"{_WHY[item.timing]}"

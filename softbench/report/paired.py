@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from softbench.report import intervals, measures
-from softbench.report.choices import REFERENCE
-from softbench.report.lines import ROW as _ROW
+from softbench.report.curves import ROW as _ROW
 from softbench.report.tables import Table, in_order
+from softbench.report.which_one import REFERENCE
 
 _WORDS = """\
 A row's value less that of `{}` with the same seed, which has the same order of the data

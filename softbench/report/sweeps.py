@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from softbench.report import frame, intervals, measures
-from softbench.report.choices import REFERENCE
+from softbench.report.which_one import REFERENCE
 
 # {argument: its words}, of a head or of its sampler.
 _NUMBERS = {"nu": "nu", "num_features": "features D", "num_sampled": "draws m"}

@@ -8,9 +8,9 @@ import pandas as pd
 
 from softbench.report import frame, grids, intervals, measures, paired
 from softbench.report import markdown as md
+from softbench.report.curves import ROW as _ROW
+from softbench.report.curves import plots as plots
 from softbench.report.intervals import Interval, interval
-from softbench.report.lines import ROW as _ROW
-from softbench.report.lines import plots as plots
 from softbench.report.markdown import Markdown
 from softbench.report.tables import Table, in_order, number, table, text
 

@@ -19,7 +19,7 @@ from softbench.bench.training import best as best_lib
 from softbench.bench.training import build, resume, side_inputs
 from softbench.bench.training.best import Best
 from softbench.bench.training.problems import TOP_K, Problem, load
-from softbench.metrics.ranking import medians_by_frequency
+from softbench.metrics.at_k import medians_by_frequency
 
 _VERBOSE = 1 if sys.stdout.isatty() else 2
 

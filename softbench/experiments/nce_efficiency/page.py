@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from softbench.experiments.nce import tables as nce
+from softbench.experiments.nce import shared_tables as nce
 from softbench.report import frame
 from softbench.report.plots import panel
 from softbench.report.tables import Table, number, show

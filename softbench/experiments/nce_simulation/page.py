@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from softbench.experiments.nce import tables as nce
+from softbench.experiments.nce import shared_tables as nce
 from softbench.report import frame
 from softbench.report.plots import panel
 from softbench.report.tables import Table

@@ -7,7 +7,6 @@ import numpy as np
 
 from softbench.experiments import trained as trained_lib
 from softbench.experiments.trained import Trained
-from softbench.samplers.codebook.sampler import Codebook
 
 
 class Tracker(keras.callbacks.Callback):
@@ -65,7 +64,7 @@ class Tracker(keras.callbacks.Callback):
         first = Trained(kernel, kernel[:0], np.zeros(0), self._counts, np.zeros(()))
         self._head = trained_lib.head(self._method, first, self._seed)
         sampler = self._head.sampler
-        if not isinstance(sampler, Codebook):
+        if sampler.index() is not sampler:
             raise ValueError(
                 "`following` must name rows of the sampler 'codebook'. Received a row of "
                 f"{type(sampler).__name__}"

@@ -16,7 +16,7 @@ from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
 from softbench.experiments.proposals.following import Tracker
 from softbench.experiments.trained import Trained
-from softbench.metrics.ranking import BUCKETS, class_buckets, medians_by_frequency
+from softbench.metrics.at_k import BUCKETS, class_buckets, medians_by_frequency
 from softbench.ops import steps as compiled_steps
 from softbench.targets import Targets
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping
 
 from softbench.report import frame, measures
-from softbench.report.choices import REFERENCE
 from softbench.report.markdown import code, literal
 from softbench.report.page import Page
 from softbench.report.plots import against_n
@@ -18,6 +17,7 @@ from softbench.report.tables import (
     section,
     timed,
 )
+from softbench.report.which_one import REFERENCE
 
 _MS = "step_ms_p50"
 _TIMES = [_MS, "step_ms_p20", "step_ms_p80"]

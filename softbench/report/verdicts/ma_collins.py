@@ -2,7 +2,7 @@
 
 from softbench.report.verdicts.ratios import Numbers
 from softbench.report.verdicts.rule import Claim, Part, better
-from softbench.report.verdicts.trained import Trained
+from softbench.report.verdicts.training_ratios import Trained
 
 SMALL = ("ptb_nce", "ptb-lstm_small")
 SIZES = tuple(("ptb_nce", f"ptb-lstm_{size}") for size in ("small", "medium", "large"))

@@ -5,7 +5,7 @@ import math
 from softbench.report.verdicts.ratios import Numbers, Times
 from softbench.report.verdicts.rawat import AT_1, LANGUAGE, XMC
 from softbench.report.verdicts.rule import Claim, Part, better
-from softbench.report.verdicts.trained import Sooner
+from softbench.report.verdicts.training_ratios import Sooner
 
 HIERARCHY, WD50K, ELTEC = (
     ("adversarial", group) for group in ("hierarchy-bag", "wd50k-pair", "states_eltec-hun-linear")

@@ -2,7 +2,7 @@
 
 from softbench.report.verdicts.ratios import Numbers, Times
 from softbench.report.verdicts.rule import Claim, Part, better
-from softbench.report.verdicts.trained import Trained
+from softbench.report.verdicts.training_ratios import Trained
 
 PTB, EARLY = ("ptb_rff", "ptb-lstm_small"), ("ptb_rff", "ptb-lstm_small_1162_steps")
 LANGUAGE, XMC = ("quickstart", "language-lstm"), ("quickstart", "xmc-bag")

@@ -11,7 +11,7 @@ from softbench.report import markdown as md
 from softbench.report import measures
 from softbench.report.tables import Table, number
 from softbench.report.verdicts.ratios import Ratio, Records, Source
-from softbench.report.verdicts.trained import Trained
+from softbench.report.verdicts.training_ratios import Trained
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
 _SINGLE, _BETWEEN = "single seed", "the interval reaches over the limit"
