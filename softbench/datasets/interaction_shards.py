@@ -16,6 +16,7 @@ from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
 from softbench.datasets.columns import ids
 from softbench.datasets.draws import random_generator
+from softbench.datasets.interactions import item_lists
 from softbench.datasets.shards import InteractionShards, RowGroups, row_groups
 
 Pairs = tuple[np.ndarray, np.ndarray]  # users and items, each int32 (R,)
@@ -67,7 +68,7 @@ def write_interaction_shards(
     lists = [tuple(map(np.concatenate, zip(*seen, strict=True)))]
     lists += [_of(queried, *pairs) for pairs in held_out]
     for split, pairs in zip(SPLITS, lists, strict=True):
-        for array, values in _lists(*pairs, last + 1)._asdict().items():
+        for array, values in item_lists(*pairs, last + 1)._asdict().items():
             store.append(f"{split}_{array}", values)
     store.append("counts", counts)
     store.write_strings("files", paths)
@@ -99,12 +100,6 @@ def _of(queried: np.ndarray, users: np.ndarray, items: np.ndarray) -> Pairs:
     """The rows of some users."""
     kept = np.isin(users, queried)
     return users[kept], items[kept]
-
-
-def _lists(users: np.ndarray, items: np.ndarray, size: int) -> ItemLists:
-    """The items of each of `size` users, in the order of the rows."""
-    ends = np.append(0, np.cumsum(np.bincount(users, minlength=size)))
-    return ItemLists(items[np.argsort(users, kind="stable")], ends.astype(np.int64))
 
 
 def load_interaction_shards(store: Any, facts: Mapping, name: str) -> InteractionData:

@@ -13,19 +13,11 @@ import numpy as np
 
 from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
-from softbench.datasets.interaction_files import read_interactions, read_lists
-from softbench.datasets.lines import by_frequency, fail
+from softbench.datasets.lines import fail
 from softbench.datasets.store import Splits
+from softbench.datasets.tables import ITEM, TIME, USER, read_lists, read_table
 
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
-
-
-class _Numbers(dict):
-    """Numbers of names, from 0 on in the order in which they are looked up."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = number = len(self)
-        return number
 
 
 def write_histories(
@@ -36,66 +28,76 @@ def write_histories(
     min_length: int = LEAST,
     layout: str = "auto",
     columns: str = "",
+    date_format: str = "",
+    missing: str = "error",
 ) -> dict:
     """Reads {"all"}: the items of each user by time, or in the order of the file.
 
-    Items seen less often than `min_count` and users with fewer than `min_length` items are left
-    out, again and again until none is left to leave out. The rest is split by `leave_one_out`. Item
-    ids go by decreasing frequency in training, ties alphabetically; users are in the order of the
-    file.
+    Rows that repeat user, item and time are left out. Then items seen less often than `min_count`
+    and users with fewer than `min_length` items are, again and again until none is left to leave
+    out. The rest is split by `leave_one_out`. Item ids go by decreasing frequency in training, ties
+    alphabetically; users are in the order of the file.
 
     Args:
         store: see `softbench.datasets.store`.
         files: {"all"}.
         min_count: of an item.
         min_length: of a user, 3 or more; 0 keeps all users.
-        layout, columns: of `read_interactions`.
+        layout, columns, date_format, missing: of `read_table`.
 
     Returns:
-        {"num_classes", "num_users", "rows": {split: interactions}, "dropped": interactions that
-        were left out, "repairs"}.
+        {"num_classes", "num_users", "rows": {split: interactions}, "columns": how they were
+        understood, "dropped": {"rare_items", "short_users"}: interactions that were left out,
+        "repairs"}.
 
     Raises:
-        DataFileError: naming file and line.
+        DataFileError: naming file and row.
         ValueError: for arguments out of range, or if nothing is left.
     """
+    import pandas as pd
+
     check_positive(min_count=min_count)
     if min_length and min_length < LEAST:
         raise ValueError(
             f"0 keeps all users; else `min_length` must be {LEAST} or more. Received: {min_length}"
         )
-    repairs, path, users, items = Counter(), files["all"], _Numbers(), _Numbers()
-    read = read_interactions(path, repairs, layout, columns)
-    rows = np.fromiter(
-        ((users[user], items[item], time or 0.0) for user, item, time in read),
-        [("user", np.int64), ("item", np.int64), ("time", np.float64)],
-    )
-    kept = _kept(rows["user"], rows["item"], min_count, min_length)
+    repairs, path = Counter(), files["all"]
+    reading = {"columns": columns, "date_format": date_format, "missing": missing}
+    rows, understood = read_table(path, (USER, ITEM, TIME), repairs, layout=layout, **reading)
+    (users, user_names), (items, item_names) = map(pd.factorize, (rows["user"], rows["item"]))
+    kept, dropped = _kept(users, items, min_count, min_length)
     if not kept.any():
         raise ValueError(
             f"{path.name}: no interaction is left with `min_count` and `min_length`. "
             f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions"
         )
-    left = rows[kept]
-    left = left[np.lexsort((left["time"], left["user"]))]  # stable: ties stay as they are
-    kept_users, sizes = np.unique(left["user"], return_counts=True)
-    splits = leave_one_out(ItemLists(left["item"], np.append(0, np.cumsum(sizes))))
-    names = list(users)
-    facts = _write(store, [names[user] for user in kept_users], items, splits, repairs)
-    return facts | {"dropped": int((~kept).sum())}
+    times = rows["time"].to_numpy() if "time" in rows else np.zeros(len(rows))
+    order = np.flatnonzero(kept)
+    order = order[np.lexsort((times[order], users[order]))]  # stable: ties stay as they are
+    kept_users, sizes = np.unique(users[order], return_counts=True)
+    splits = leave_one_out(ItemLists(items[order], np.append(0, np.cumsum(sizes))))
+    facts = _write(store, user_names[kept_users], item_names, splits, repairs)
+    return facts | {"columns": understood, "dropped": dropped}
 
 
-def _kept(users: np.ndarray, items: np.ndarray, min_count: int, min_length: int) -> np.ndarray:
-    """Which rows (E,) are of items that are frequent enough and of users that have enough."""
-    kept = np.ones(len(users), bool)
+def _kept(
+    users: np.ndarray, items: np.ndarray, min_count: int, min_length: int
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Which rows (E,) are of items that are frequent enough and of users that have enough.
+
+    And how many the others are, by what they lack.
+    """
+    kept, dropped = np.ones(len(users), bool), {"rare_items": 0, "short_users": 0}
+    rules = ("rare_items", items, min_count), ("short_users", users, min_length)
     while True:
-        often = np.bincount(items[kept], minlength=items.max(initial=0) + 1) >= min_count
-        left = kept & often[items]
-        long = np.bincount(users[left], minlength=users.max(initial=0) + 1) >= min_length
-        left &= long[users]
-        if left.sum() == kept.sum():
-            return left
-        kept = left
+        before = kept.sum()
+        for reason, ids, least in rules:
+            enough = np.bincount(ids[kept], minlength=ids.max(initial=0) + 1) >= least
+            left = kept & enough[ids]
+            dropped[reason] += int(kept.sum() - left.sum())
+            kept = left
+        if kept.sum() == before:
+            return kept, dropped
 
 
 def write_interactions(
@@ -119,45 +121,53 @@ def write_interactions(
     Raises:
         DataFileError: naming file and line.
     """
-    repairs, items, test = Counter(), _Numbers(), {}
-    read = read_lists(files["train"], repairs)
-    train = {user: [items[item] for item in names] for _, user, names in read}
-    for line, user, names in read_lists(files["test"], repairs):
-        if user not in train:
-            rule = "every user of the test must be one of the training file."
-            fail(files["test"], line, rule, f"user {user!r}")
-        test[user] = [items[item] for item in names]
-    lists = item_lists(train.values())
-    split_ids = Splits(split_seed, valid_fraction)(np.arange(len(lists.items)))
-    splits = [*_divided(lists, split_ids)[:2], item_lists(test.get(user, []) for user in train)]
-    return _write(store, list(train), items, splits, repairs)
+    import pandas as pd
+
+    repairs = Counter()
+    train, test = (read_lists(files[role], repairs) for role in ("train", "test"))
+    users = pd.Index(train["user"])
+    unknown = ~test["user"].isin(users)
+    if unknown.any():
+        rule = "every user of the test must be one of the training file."
+        fail(files["test"], test.index[unknown][0], rule, f"user {test['user'][unknown].iloc[0]!r}")
+    events = [lists.explode("item").dropna() for lists in (train, test)]
+    items, names = pd.factorize(pd.concat(events)["item"])
+    numbers = np.split(items, [len(events[0])])
+    trained, tested = (
+        item_lists(users.get_indexer(rows["user"]), ids, len(users))
+        for rows, ids in zip(events, numbers, strict=True)
+    )
+    split_ids = Splits(split_seed, valid_fraction)(np.arange(len(trained.items)))
+    return _write(store, users, names, [*_divided(trained, split_ids)[:2], tested], repairs)
 
 
 def _write(
-    store: Any, users: list[str], items: _Numbers, splits: Sequence[ItemLists], repairs: Counter
+    store: Any,
+    users: Iterable[str],
+    names: Sequence[str],
+    splits: Sequence[ItemLists],
+    repairs: Counter,
 ) -> dict:
     """Stores the lists of each split, with the items that are in them numbered by frequency."""
-    names = list(items)
-    counts = np.bincount(splits[0].items, minlength=len(names))
+    names, counts = list(names), np.bincount(splits[0].items, minlength=len(names))
     used = np.unique(np.concatenate([lists.items for lists in splits]))
-    ranked = by_frequency({names[item]: int(counts[item]) for item in used})
-    order = np.array([items[name] for name in ranked], np.int64)
+    order = np.array(sorted(used, key=lambda item: (-counts[item], names[item])), np.int64)
     for split, lists in zip(SPLITS, renumbered(splits, order), strict=True):
         for array, values in lists._asdict().items():
             store.append(f"{split}_{array}", values)
     store.append("counts", counts[order])
-    store.write_strings("items", ranked)
+    store.write_strings("items", [names[item] for item in order])
     store.write_strings("users", users)
     rows = {split: len(lists.items) for split, lists in zip(SPLITS, splits, strict=True)}
-    facts = {"num_classes": len(ranked), "num_users": len(users), "rows": rows}
+    facts = {"num_classes": len(order), "num_users": len(users), "rows": rows}
     return facts | {"repairs": dict(+repairs)}
 
 
-def item_lists(lists: Iterable[Iterable[int]]) -> ItemLists:
-    """The `ItemLists` of the users' ids, one list each."""
-    arrays = [np.fromiter(ids, np.int32) for ids in lists]
-    ends = np.append(0, np.cumsum([len(array) for array in arrays])).astype(np.int64)
-    return ItemLists(np.concatenate([np.zeros(0, np.int32), *arrays]), ends)
+def item_lists(users: np.ndarray, items: np.ndarray, size: int) -> ItemLists:
+    """The items of each of `size` users, in the order of the rows."""
+    ends = np.append(0, np.cumsum(np.bincount(users, minlength=size)))
+    order = np.argsort(users, kind="stable")
+    return ItemLists(items[order].astype(np.int32), ends.astype(np.int64))
 
 
 def leave_one_out(lists: ItemLists) -> list[ItemLists]:

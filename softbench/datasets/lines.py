@@ -7,10 +7,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 _OPENERS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
-_BROKEN = (EOFError, lzma.LZMAError, zlib.error, OSError)
+BROKEN = (EOFError, lzma.LZMAError, zlib.error, OSError)
 
 
 class DataFileError(ValueError):
@@ -23,31 +23,34 @@ def fail(path: Path, line: int, rule: str, received: object) -> NoReturn:
     raise DataFileError(f"{path}:{line}: {rule} Received: {text[:120]}")
 
 
+def open_bytes(path: Path) -> IO[bytes]:
+    """Opens a file to read; gzip, xz and bzip2 are recognised by content."""
+    with path.open("rb") as raw:
+        start = raw.read(6)
+    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), open)
+    return opener(path, "rb")
+
+
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a file with their ends; gzip, xz and bzip2 are recognised by content.
+    """Yields the lines of a file with their ends; see `open_bytes`.
 
     Raises:
         DataFileError: where compressed content is broken or ends too early.
     """
-    with path.open("rb") as raw:
-        start = raw.read(6)
-    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), None)
-    if opener is None:
-        with path.open("rb") as file:
-            yield from file
-        return
     line = 0
-    with opener(path, "rb") as file:
+    with open_bytes(path) as file:
         try:
             for content in file:
                 line += 1
                 yield content
-        except _BROKEN as error:
+        except BROKEN as error:
             fail(path, line + 1, "the compressed file must be whole.", str(error))
 
 
 def read_text(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:
     """Yields (number from 1, text with its end) of the lines; counts `crlf_lines` in `repairs`.
+
+    A byte order mark is left out.
 
     Raises:
         DataFileError: if a line is not UTF-8, or as `read_lines`.
@@ -55,7 +58,7 @@ def read_text(path: Path, repairs: Counter) -> Iterator[tuple[int, str]]:
     for line, content in enumerate(read_lines(path), 1):
         repairs["crlf_lines"] += content.endswith(b"\r\n")
         try:
-            yield line, content.decode("utf-8")
+            yield line, content.decode("utf-8" if line > 1 else "utf-8-sig")
         except UnicodeDecodeError as error:
             bad = content[error.start : error.end]
             fail(path, line, "the text must be UTF-8.", f"byte {bad!r}")

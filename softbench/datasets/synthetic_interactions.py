@@ -43,7 +43,8 @@ def synthetic_interactions(
             steps[:, step] = next_of[steps[:, step - 1] % GROUPS, taste, slots[:, step]]
     sizes = generator.integers(LEAST, max_items + 1, num_users)
     lists = [list(dict.fromkeys(row[:k].tolist())) for row, k in zip(steps, sizes, strict=True)]
-    splits = leave_one_out(item_lists(lists))
+    users = np.repeat(np.arange(num_users), [len(items) for items in lists])
+    splits = leave_one_out(item_lists(users, np.concatenate(lists), num_users))
     counts = np.bincount(splits[0].items, minlength=num_classes)
     order = np.argsort(-counts, kind="stable")
     return InteractionData(

@@ -5,36 +5,17 @@ Arrays: `<split>` int32 (N, 3) of ids (head, relation, tail), `counts`; strings 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from softbench.datasets.base import SPLITS, TripleData
-from softbench.datasets.lines import by_frequency, fail, filled_lines
+from softbench.datasets.lines import by_frequency
 from softbench.datasets.shuffled import ShuffledBatches
 from softbench.datasets.store import Splits
-
-_BLOCK = 65_536
-
-
-def read_triples(path: Path, repairs: Counter) -> Iterator[tuple[str, str, str]]:
-    """Yields the triples of a file, one a line, separated by commas or by tabs.
-
-    Blank lines (`blank_lines`) and carriage returns (`crlf_lines`) are counted in `repairs`. (Of
-    statements with qualifiers, as in the full WD50K, the first three fields are the triple; such
-    files are refused, so that nothing is lost unseen.)
-
-    Raises:
-        DataFileError: for an empty file, or a line that is not three names.
-    """
-    for line, text in filled_lines(path, repairs, "the file must hold triples."):
-        fields = [field.strip() for field in text.split("\t" if "\t" in text else ",")]
-        if len(fields) != 3 or not all(fields):
-            fail(path, line, "a line must be `head,relation,tail`.", text)
-        yield tuple(fields)
+from softbench.datasets.tables import HEAD, RELATION, TAIL, read_table
 
 
 def write_triples(
@@ -44,70 +25,65 @@ def write_triples(
     valid_fraction: float = 0.05,
     test_fraction: float = 0.05,
     split_seed: int = 0,
+    columns: str = "",
+    missing: str = "error",
 ) -> dict:
     """Reads triples into a store.
 
     Entities and relations are those of all files. Ids go by decreasing frequency in the training
-    triples (of entities: as tails), ties alphabetically.
+    triples (of entities: as tails), ties alphabetically. Rows that repeat one of their file are
+    left out.
 
     Args:
         store: see `softbench.datasets.store`.
         files: {"train", "valid", "test"}; or {"train", "test"} or {"all"}, of which `Splits` holds
             out what is missing, in exact fractions.
         valid_fraction, test_fraction, split_seed: of `Splits`.
+        columns, missing: of `read_table`.
 
     Returns:
-        {"num_classes", "num_relations", "rows", "repairs"}.
+        {"num_classes", "num_relations", "rows", "columns": how they were understood, "repairs"}.
+
+    Raises:
+        DataFileError: naming file and row.
     """
-    splits = _held_out(files, split_seed, valid_fraction, test_fraction)
-    repairs, tails, relations = Counter(), Counter(), Counter()
-    for split, (head, relation, tail) in _by_split(files, splits, repairs):
-        tails.update({head: 0, tail: int(split == "train")})
-        relations[relation] += split == "train"
-    names = [by_frequency(tails), by_frequency(relations)]
-    entity, link = ({name: i for i, name in enumerate(ranked)} for ranked in names)
-    rows = dict.fromkeys(SPLITS, 0)
-    for split in SPLITS:
-        store.append(split, np.zeros((0, 3), np.int32))
-    triples = _by_split(files, splits, Counter())
-    while block := list(islice(triples, _BLOCK)):
-        ids = np.array([(entity[h], link[r], entity[t]) for _, (h, r, t) in block], np.int32)
-        of = np.array([split for split, _ in block])
-        for split in SPLITS:
-            store.append(split, ids[of == split])
-            rows[split] += int((of == split).sum())
-    store.append("counts", np.array([tails[name] for name in names[0]], np.int64))
+    import pandas as pd
+
+    repairs, understood, tables = Counter(), "", []
+    whole = "all" if "all" in files else "train"
+    fractions = (0.0 if "valid" in files else valid_fraction, test_fraction * (whole == "all"))
+    for role in (*SPLITS, "all"):
+        if role in files:
+            reading = {"columns": columns, "missing": missing}
+            rows, understood = read_table(files[role], (HEAD, RELATION, TAIL), repairs, **reading)
+            split_ids = SPLITS.index(role) if role in SPLITS else 0
+            if role == whole and any(fractions):
+                split_ids = Splits(split_seed, *fractions, size=len(rows))(np.arange(len(rows)))
+            tables.append(rows.assign(split=split_ids))
+    rows = pd.concat(tables)
+    train = rows[rows["split"] == 0]
+    entities = dict.fromkeys(pd.unique(pd.concat([rows["head"], rows["tail"]])), 0)
+    relations = dict.fromkeys(pd.unique(rows["relation"]), 0)
+    entities |= train["tail"].value_counts().to_dict()
+    relations |= train["relation"].value_counts().to_dict()
+    names = [by_frequency(entities), by_frequency(relations)]
+    entity, link = map(pd.Index, names)
+    numbers = entity, link, entity
+    columns_of = (rows["head"], rows["relation"], rows["tail"])
+    ids = [n.get_indexer(values) for n, values in zip(numbers, columns_of, strict=True)]
+    triples = np.stack(ids, axis=1).astype(np.int32)
+    for index, split in enumerate(SPLITS):
+        store.append(split, triples[rows["split"] == index])
+    store.append("counts", np.array([entities[name] for name in names[0]], np.int64))
     store.write_strings("entities", names[0])
     store.write_strings("relations", names[1])
     return {
         "num_classes": len(names[0]),
         "num_relations": len(names[1]),
-        "rows": rows,
+        "rows": {split: int((rows["split"] == index).sum()) for index, split in enumerate(SPLITS)},
+        "columns": understood,
         "repairs": dict(+repairs),
     }
-
-
-def _held_out(
-    files: Mapping[str, Path], seed: int, valid: float, test: float
-) -> dict[str, np.ndarray]:
-    """{role: index into `SPLITS` of each triple} of the file that others are held out of."""
-    whole = "all" if "all" in files else "train"
-    fractions = (0.0 if "valid" in files else valid, test if whole == "all" else 0.0)
-    if not any(fractions):
-        return {}
-    size = sum(1 for _ in read_triples(files[whole], Counter()))
-    return {whole: Splits(seed, *fractions, size=size)(np.arange(size))}
-
-
-def _by_split(
-    files: Mapping[str, Path], held_out: Mapping[str, np.ndarray], repairs: Counter
-) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Yields (split, triple) of all files."""
-    for role in (*SPLITS, "all"):
-        if role in files:
-            split_ids = held_out.get(role)
-            for number, triple in enumerate(read_triples(files[role], repairs)):
-                yield (role if split_ids is None else SPLITS[split_ids[number]]), triple
 
 
 def load_triples(store: Any, facts: Mapping, name: str) -> TripleData:
