@@ -4,26 +4,34 @@
     softbench --config=interactions --config.dataset.path=ratings.csv \\
         --config.dataset.columns=userId,movieId,timestamp
 
-The file has user, item and maybe time in a line, between commas, tabs, semicolons or `::` (a
-header with usual names is understood; else `columns` says names or numbers of the fields), or is
-Parquet (pandas and pyarrow installed), or has one user a line: `user item item ...`. Without a time
-the order of the file counts. Items seen less than `min_count` times and users with less than
-`min_length` items are left out. The last item of each user is the test, the one before it is for
-validation; all items are ranked but those that the user has had.
+The file is CSV with any separator, JSON lines or Parquet (`softbench[data]` installed) with user,
+item and maybe time in a row, or has a user a line: `user item item ...`. Columns with usual names
+are recognised; else `columns` says their names or numbers (from 0). Without a time the order of the
+file counts. The run begins with four lines: what the file holds, what was dropped, how the columns
+were understood, the split.
+
+Rows that repeat user, item and time are dropped. A row without a user, an item or its time is an
+error, or dropped with `--config.dataset.missing=drop`. Dates in which day and month could be taken
+for each other need `--config.dataset.date_format=%d/%m/%Y`. Items seen less than `min_count` times
+and users with less than `min_length` items are left out. The last item of each user is the test,
+the one before it is for validation; all items are ranked but those that the user has had.
 
 A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]` installed):
 `--config.dataset.name=tfds:movielens/100k-ratings
 --config.dataset.features=user_id,movie_id,timestamp`.
 
 All rows train the same encoder, SASRec of the last `length` items, which reads its items from the
-table of the head, for twenty epochs. For more than some 50,000 items, `unigram_rows` and
-`in_batch_rows` update the touched rows of the class table alone; they need
-`--config.model.tied=False`. Large catalogues: also `--config.model.test_users=10000`, the number
-of users asked at the end (0: all), beside `valid_users` after each epoch.
+table of the head, for ten epochs: the recommended row, `codebook`; the two strongest of the others
+on Amazon Beauty (results/sequences), `unigram` without replacement and `mixed`; and `full`. Others:
+`--config.methods=uniform,in_batch,nce_ranking,rff`. For more than some 50,000 items, `unigram_rows`
+and `in_batch_rows` update the touched rows of the class table alone; they need
+`--config.model.tied=False`. Large catalogues: also `--config.model.test_users=10000`, the number of
+users asked at the end (0: all), beside `valid_users` after each epoch.
 """
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
+    FIRST_RUN,
     NORMALISED_FREQUENCIES,
     SASREC,
     SMALL_HISTORIES,
@@ -51,17 +59,19 @@ def get_config():
             "path": "",
             "features": "",
             "columns": "",
+            "date_format": "",
+            "missing": "error",
             "layout": "auto",
             "min_count": 2,
             "min_length": 3,
         },
         model=model,
         optimizer={"name": "adam", "learning_rate": 3e-3},
-        methods="full,uniform,unigram,in_batch,nce_ranking,rff",
+        methods="codebook,unigram,mixed,full",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
-        epochs=20,
-        timing={"warmup_steps": 2, "head_repetitions": 10},  # a small file has few steps an epoch
-        columns=(*ranking_columns(10), "test_perplexity", "step_ms", "head_ms", "examples/s"),
+        epochs=10,
+        timing=FIRST_RUN,
+        columns=(*ranking_columns(10), "test_perplexity", "step_ms", "examples/s"),
         presets={
             "smoke": {
                 "dataset": SMALL_HISTORIES,

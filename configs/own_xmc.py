@@ -20,6 +20,7 @@ With very many features, the table of the encoder takes row updates too: a confi
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
+    FIRST_RUN,
     NORMALISED_FREQUENCIES,
     SMALL_LABELS,
     SMALL_TIMING,
@@ -46,17 +47,16 @@ def get_config():
         },
         model=model,
         optimizer={"name": "adam", "learning_rate": 1e-2, "epsilon": 1e-4},
-        methods="full,uniform,unigram,in_batch,nce_ranking,rff",
+        methods="rff,codebook,nce_binary,full",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
-        timing={"warmup_steps": 5, "head_repetitions": 10},
+        timing=FIRST_RUN,
         columns=(
             "test_precision_at_1",
             "test_precision_at_3",
             "test_precision_at_5",
             "test_perplexity",
             "step_ms",
-            "head_ms",
             "examples/s",
         ),
         presets={

@@ -2,8 +2,11 @@
 
     softbench --config=triples --config.dataset.path=my_triples.csv
 
-The file has `head,relation,tail` in each line, between commas or tabs; or the path is a folder with
-train.txt and test.txt (and valid.txt). Of one file 5 % each are held out for validation and test.
+The file is CSV with any separator, JSON lines or Parquet (`softbench[data]` installed) with head,
+relation and tail in a row; other columns than these need `--config.dataset.columns`, their names or
+numbers. Or the path is a folder with train.txt and test.txt (and valid.txt). Of one file 5 % each
+are held out for validation and test. A row without one of the three is an error, or dropped with
+`--config.dataset.missing=drop`.
 
 All rows train the same encoder, a small network on the embeddings of head and relation, from the
 same start for five epochs.
@@ -13,6 +16,7 @@ some 50,000 entities. `--config.model.held_out_rows=10000` evaluates on so many 
 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
+    FIRST_RUN,
     NORMALISED_FREQUENCIES,
     SMALL_TIMING,
     SMALL_TRIPLES,
@@ -29,23 +33,24 @@ def get_config():
         dataset={
             "name": "triples",
             "path": "",
+            "columns": "",
+            "missing": "error",
             "valid_fraction": 0.05,
             "test_fraction": 0.05,
             "split_seed": 0,
         },
         model=model,
         optimizer={"name": "adam", "learning_rate": 5e-3, "epsilon": 1e-4},
-        methods="full,uniform,unigram,in_batch,nce_ranking,rff",
+        methods="rff,codebook,nce_binary,full",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
-        timing={"warmup_steps": 5, "head_repetitions": 10},
+        timing=FIRST_RUN,
         columns=(
             "valid_perplexity",
             "test_perplexity",
             "test_precision_at_1",
             "test_ndcg_at_5",
             "step_ms",
-            "head_ms",
             "examples/s",
         ),
         presets={

@@ -1,23 +1,28 @@
-"""The command `softbench`, and `python -m softbench`: an experiment, and then its tables."""
+"""The command `softbench`, and `python -m softbench`: an experiment, then its tables and page."""
 
 from pathlib import Path
 
 from softbench import commands
 from softbench.bench import app
 
+PAGE = "report.html"  # in the folder of the results
+
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv`; returns the exit status."""
-    return app.main(argv, _print_tables)
+    return app.main(argv, _show)
 
 
-def _print_tables(workdir: Path) -> None:
+def _show(workdir: Path) -> None:
+    """Prints the tables, and writes the page of an experiment."""
     try:
+        from softbench.report import app as report
         from softbench.report import page
     except ModuleNotFoundError as error:
         print(f"\nNo tables: {error.name} is missing, pip install 'softbench[report]'")
     else:
         print("\n" + page.summary(page.read(workdir)))
+        report.main(["softbench-report", f"--results={workdir}", f"--html={workdir / PAGE}"])
 
 
 def run() -> None:

@@ -1,6 +1,7 @@
 """What the commands share: absl flags, and mistakes that are one line. Needs no Keras."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -12,6 +13,16 @@ import softbench
 
 class ConfigError(ValueError):
     """A user's mistake in a flag or a config: shown as one line, without a traceback."""
+
+
+def with_flags(message: object, prefix: str) -> str:
+    """An error of a library call as that of a command: `name=value` is a flag with a prefix.
+
+    Args:
+        message: which names options in backticks, as `columns=user,item`.
+        prefix: such as "--option=".
+    """
+    return re.sub(r"`(\w+=)", rf"`{prefix}\1", str(message))
 
 
 def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagValues:

@@ -72,13 +72,10 @@ def compare(
         `attrs["runs"]` are the single runs.
 
     Raises:
-        ImportError: without pandas.
         ValueError: for data, methods or seeds of no use, before anything is trained.
     """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ImportError("compare needs pandas: pip install 'softbench[report]'") from None
+    import pandas as pd
+
     seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not seeds or minutes <= 0:
         raise ValueError(

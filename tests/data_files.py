@@ -56,3 +56,10 @@ def write_text_folder(folder, train="b a b\n\na c b\n", test="a z b\n"):
     (folder / "text").mkdir(parents=True, exist_ok=True)
     (folder / "text" / "train.txt").write_text(train)
     (folder / "text" / "test.txt").write_text(test)
+
+
+def histories(data):
+    """{user: items} by their names, in the order of time."""
+    whole = data.before("test").joined(data.test)
+    spans = zip(data.users, whole.ends, whole.ends[1:], strict=False)
+    return {user: [data.items[i] for i in whole.items[a:b]] for user, a, b in spans}

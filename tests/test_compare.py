@@ -180,11 +180,3 @@ def test_what_is_of_no_use_is_an_error_before_anything_is_trained(options, words
 
     with pytest.raises(ValueError, match=words):
         softbench.compare(never, **{"data": DATA, **QUICK, **options})
-
-
-def test_without_pandas_it_says_what_to_install(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install 'softbench\[report\]'"):
-        softbench.compare(encoder, DATA)

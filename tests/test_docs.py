@@ -1,6 +1,7 @@
 """docs/: its links exist, its names are of the library, its examples run."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from shipped import ROOT
 
 import softbench
+from softbench.datasets import prepared
 
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
 HEADS = re.compile(r"`([A-Z]\w+)[(`]")
@@ -44,6 +46,22 @@ def run(folder, name, *options):
     )
     assert found.returncode == 0, found.stderr
     return found.stdout
+
+
+def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
+    """Both programs of the page: what a customer took next is among ten of fifty products."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "own_data.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert [program.count("\n") for program in programs] == [9, 15]
+    names = {}
+    random.seed(0)
+    for program in programs:
+        exec(compile(program.replace("fit(", "fit(verbose=0, x="), "own_data.md", "exec"), names)
+    taken = names["data"].items[names["labels"][0, 0]]
+    assert len(set(names["best"])) == 10 and taken in names["best"]
+    summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
+    assert all(f"    {line}\n" in text for line in summary)
 
 
 @pytest.mark.thorough

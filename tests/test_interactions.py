@@ -1,12 +1,10 @@
 """Users' items: files, splits, packed histories and queries. NumPy only."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from softbench import datasets
-from softbench.datasets import histories, interaction_files
+from softbench.datasets import histories
 from softbench.datasets.lines import DataFileError
 
 HISTORIES = "u a b c d\n\nv b a\nw c b a b e\n"
@@ -62,16 +60,6 @@ def test_interactions_hold_out_a_part(tmp_path):
     (tmp_path / "gowalla" / "test.txt").write_text("3 1\n\n99 2\n")
     with pytest.raises(DataFileError, match=r"test.txt:3: every user of the test .*'99'"):
         datasets.load("gowalla", data_dir=tmp_path)
-
-
-def test_a_user_has_one_line(tmp_path):
-    path = tmp_path / "lists.txt"
-    path.write_text("u a\nv b\nu c\n")
-    with pytest.raises(DataFileError, match=r"lists.txt:3: each user must have one line.*'u'"):
-        list(interaction_files.read_lists(path, Counter()))
-    path.write_text("")
-    with pytest.raises(DataFileError, match="must hold users"):
-        list(interaction_files.read_lists(path, Counter()))
 
 
 @pytest.mark.parametrize("length", [1, 7, 50])

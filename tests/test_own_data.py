@@ -17,7 +17,6 @@ from softbench.bench.config import ConfigError
 from softbench.bench.job import Job
 from softbench.bench.training import run as train
 from softbench.datasets.base import SPLITS
-from softbench.datasets.lines import DataFileError
 from softbench.datasets.store import Splits
 
 BACKEND = keras.backend.backend()
@@ -99,78 +98,13 @@ def test_one_file_of_triples_is_divided(tmp_path):
     np.testing.assert_array_equal(np.bincount(data.train[:, 2], minlength=9), data.counts)
 
 
-def histories(data):
-    """{user: items} by their names; the last item is the test, the one before it for validation."""
-    assert set(data.valid.sizes()) == set(data.test.sizes()) == {1}
-    whole = data.before("test").joined(data.test)
-    lists = np.split(whole.items, whole.ends[1:-1])
-    return {
-        user: [data.items[i] for i in items] for user, items in zip(data.users, lists, strict=True)
-    }
-
-
 def test_interactions_are_put_in_the_order_of_time(tmp_path):
     data = datasets.load("interactions", data_dir=write_csv(tmp_path / "a.csv"))
     expected = {f"user{u}": [f"item{(u + t) % 30}" for t in range(6)] for u in range(40)}
-    assert histories(data) == expected
+    assert data_files.histories(data) == expected
     training = [item for items in expected.values() for item in items[:-2]]
     assert data.counts.tolist() == [training.count(name) for name in data.items]
     assert data.counts.tolist() == sorted(data.counts, reverse=True)
-
-
-ROWS = [("a", "x", 3), ("b", "y", 1), ("a", "y", 1), ("a", "z", 2), ("b", "x", 2), ("b", "z", 9)]
-BY_TIME = {"a": ["y", "z", "x"], "b": ["y", "x", "z"]}
-IN_ORDER = {"a": ["x", "y", "z"], "b": ["y", "x", "z"]}
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "expected"),
-    [
-        ("".join(f"{u}\t{i}\t{t}\n" for u, i, t in ROWS), {}, BY_TIME),
-        ("".join(f"{u}::{i}::5::{t}\n" for u, i, t in ROWS), {"columns": "0,1,3"}, BY_TIME),
-        ("".join(f"{u},{i},2024-05-0{t}T10:00:00\n" for u, i, t in ROWS), {}, BY_TIME),
-        ("".join(f"{u};{i}\n" for u, i, t in ROWS), {}, IN_ORDER),
-        (
-            "when,who,what\n" + "".join(f'{t},{u},"{i}"\n' for u, i, t in ROWS),
-            {"columns": "who,what,when"},
-            BY_TIME,
-        ),
-        ("a x y z\n\nb y x z\n", {}, IN_ORDER),
-        ("".join(f"{u} {i}\n" for u, i, t in ROWS), {"layout": "columns"}, IN_ORDER),
-    ],
-)
-def test_interactions_in_every_form(tmp_path, text, options, expected):
-    path = tmp_path / "a.txt"
-    path.write_text(text)
-    assert histories(datasets.load("interactions", data_dir=path, **options)) == expected
-
-
-def test_interactions_from_parquet(tmp_path):
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    frame = pd.DataFrame(ROWS, columns=["user", "item", "time"])
-    frame["time"] = pd.to_datetime(frame["time"], unit="D")
-    frame.to_parquet(tmp_path / "a.parquet")
-    assert histories(datasets.load("interactions", data_dir=tmp_path / "a.parquet")) == BY_TIME
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("", {}, ":1: the file must hold interactions"),
-        ("a,x,1\na,y\n", {}, r":2: a line must have 3 fields or more\. Received: a,y"),
-        ("a,x,1\na,,2\n", {}, ":2: user and item must not be empty"),
-        ("u,i,t\na,x,1\n", {}, r":1: a time must be a number or a date .*`columns` says"),
-        ("a,x,5,1\n", {}, r":1: a line without a header must be user.*columns='0,1,3'"),
-        ("a x y\na z\n", {}, r":2: each user must have one line \(`layout='columns'`"),
-        ("a,x\n", {"columns": "who,what"}, ":1: the first line must name the columns who,what"),
-    ],
-)
-def test_malformed_interactions_name_file_and_line(tmp_path, text, options, words):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
-    with pytest.raises(DataFileError, match=words):
-        datasets.load("interactions", data_dir=path, **options)
 
 
 def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
@@ -178,7 +112,7 @@ def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a x y x\nb y x x\nc z y x\n")
     data = datasets.load("interactions", data_dir=path, min_count=2)
-    assert histories(data) == {"a": ["x", "y", "x"], "b": ["y", "x", "x"]}
+    assert data_files.histories(data) == {"a": ["x", "y", "x"], "b": ["y", "x", "x"]}
     with pytest.raises(ValueError, match=r"a\.txt: no interaction is left.*min_count=9"):
         datasets.load("interactions", data_dir=path, min_count=9)
     with pytest.raises(ValueError, match=r"`min_length` must be 3 or more\. Received: 2"):

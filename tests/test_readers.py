@@ -219,23 +219,6 @@ def test_triples_by_hand(tmp_path):
     np.testing.assert_array_equal(data.test, [[1, 1, 0], [2, 0, 0]])
 
 
-@pytest.mark.parametrize(
-    "text, line, words",
-    [
-        ("a,r,b\na,b\n", 2, "`head,relation,tail`. Received: a,b"),
-        ("a,r,b\n\na,,b\n", 3, "`head,relation,tail`"),
-        ("a,r,b,q,v\n", 1, "`head,relation,tail`"),
-        ("", 1, "must hold triples"),
-        ("\n \n", 1, "must hold triples"),
-    ],
-)
-def test_malformed_triples(tmp_path, text, line, words):
-    data_files.write_triples_folder(tmp_path)
-    (tmp_path / "wd50k" / "valid.txt").write_text(text)
-    with pytest.raises(DataFileError, match=rf"valid.txt:{line}: .*{words}"):
-        datasets.load("wd50k", data_dir=tmp_path)
-
-
 def corpus(folder, **options):
     data = datasets.load("text", data_dir=folder, **{"valid_fraction": 0.5, **options})
     return data, {s: [data.vocabulary[i] for i in getattr(data, s)] for s in SPLITS}

@@ -25,6 +25,9 @@ LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms",
 
 _ROWS = ("unigram", "in_batch")  # of `comparison`: again with row updates
 
+# `timing` of configs for the data of a user: a small file has few steps an epoch, and diagnostics of
+# every point would take as long as these.
+FIRST_RUN = {"warmup_steps": 2, "head_repetitions": 0, "diagnose_last": True}
 SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
 SMALL_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
 SMALL_LANGUAGE = {"name": "synthetic_language", **SMALL_SIZES}
@@ -118,6 +121,7 @@ def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str
     """
     m, shared, seen = num_sampled, {"share_draws": True}, {"counts": "train + 1"}
     flat = {**seen, "power": 0.75, "unique": True, **shared}
+    in_batch = sampler("in_batch", counts="train")
     table = {
         "full": full(**kwargs),
         "uniform": sampled("uniform", m, kwargs, **shared),
@@ -127,6 +131,7 @@ def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str
         "nce_ranking": noise("ranking", m, kwargs, **seen, **shared),
         "rff": sampled("rff", m, kwargs, **shared),
         "codebook": sampled("codebook", m, kwargs, **seen, **shared),
+        "mixed": sampled("mixed", m, kwargs, first=in_batch, second=sampler("uniform", **shared)),
     }
     rows = {f"{name}_rows": with_row_updates(table[name], adagrad(0.1)) for name in _ROWS}
     return table | rows

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from softbench import datasets
+from softbench import commands, datasets
 from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
 from softbench.datasets import catalog, own_files, prepared, tfds_files
@@ -100,13 +100,13 @@ def read(cells: list[Cell], workdir: Path) -> list[Cell]:
 
 
 def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
-    """The folder that `datasets.load` takes; prints what is in it when it was read now."""
+    """The folder that `datasets.load` takes; prints what is in it and how it was read."""
     name, source = dataset["name"], Path(path)
     options = {k: v for k, v in datasets.arguments(dataset).items() if k != "name"}
     try:
         load = catalog.split_options(name, options)[1]
-        if prepared.find_prepared(name, source):
-            return source
+        if folder := prepared.find_prepared(name, source):
+            return _shown(folder, source)
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         target = workdir.resolve() / "data" / f"{dataset['label'].replace('/', '_')}-{digest}"
         if not prepared.find_prepared(name, target):
@@ -116,20 +116,23 @@ def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
                     source = tfds_files.export(path, name, dataset["features"], Path(folder))
                 _prepare(name, source, target, options)
     except (ValueError, OSError, ImportError) as error:
-        raise ConfigError(f"{KEY}: {error}") from None
-    return target
+        text = commands.with_flags(error, "--config.dataset.")
+        raise ConfigError(f"{KEY}: {text}") from None
+    return _shown(prepared.find_prepared(name, target), target)
+
+
+def _shown(folder: Path, result: Path) -> Path:
+    """The result, after a print of what a prepared folder holds."""
+    print("\n".join(prepared.summary(prepared.read_manifest(folder))), flush=True)
+    return result
 
 
 def _prepare(name: str, source: Path, target: Path, options: Mapping) -> None:
     try:
-        facts = datasets.prepare(name, source, target, **options)["facts"]
+        datasets.prepare(name, source, target, **options)
     except OSError:
         if not prepared.find_prepared(name, target):  # by another run, at the same time
             raise
-        return
-    rows = ", ".join(f"{number:,} {split}" for split, number in facts["rows"].items())
-    repairs = "".join(f"; {key}: {number:,}" for key, number in facts["repairs"].items())
-    print(f"{source.name}: {facts['num_classes']:,} classes; {rows}{repairs}", flush=True)
 
 
 def _check_length(cell: Cell, folder: str) -> None:

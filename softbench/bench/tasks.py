@@ -35,7 +35,7 @@ TASKS = {
     "train": Task(
         "softbench.bench.training.run",
         "softbench.report.training",
-        timing=("warmup_steps", "head_repetitions"),
+        timing=("warmup_steps", "head_repetitions", "diagnose_last"),
         reads_data=True,
     ),
     "states": _experiment("states", reads_data=True),

@@ -14,8 +14,9 @@ import numpy as np
 from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
 from softbench.datasets.lines import fail
+from softbench.datasets.roles import ITEM, TIME, USER, read_columns
 from softbench.datasets.store import Splits
-from softbench.datasets.tables import ITEM, TIME, USER, read_lists, read_table
+from softbench.datasets.tables import read_lists
 
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
 
@@ -43,7 +44,7 @@ def write_histories(
         files: {"all"}.
         min_count: of an item.
         min_length: of a user, 3 or more; 0 keeps all users.
-        layout, columns, date_format, missing: of `read_table`.
+        layout, columns, date_format, missing: of `read_columns`.
 
     Returns:
         {"num_classes", "num_users", "rows": {split: interactions}, "columns": how they were
@@ -63,7 +64,7 @@ def write_histories(
         )
     repairs, path = Counter(), files["all"]
     reading = {"columns": columns, "date_format": date_format, "missing": missing}
-    rows, understood = read_table(path, (USER, ITEM, TIME), repairs, layout=layout, **reading)
+    rows, understood = read_columns(path, (USER, ITEM, TIME), repairs, layout=layout, **reading)
     (users, user_names), (items, item_names) = map(pd.factorize, (rows["user"], rows["item"]))
     kept, dropped = _kept(users, items, min_count, min_length)
     if not kept.any():

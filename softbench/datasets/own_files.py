@@ -10,15 +10,15 @@ _ROLES |= dict.fromkeys(("valid", "validation", "val", "dev"), "valid")
 ABOUT = {
     "text": "your own text: a file, a folder of files, or a folder with train.txt and test.txt "
     "(and valid.txt, if there is one)",
-    "interactions": "your own interactions: a file with user, item and, maybe, time in a line "
-    "(CSV, Parquet), or with a user and all of the user's items in a line",
+    "interactions": "your own interactions: a file with user, item and, maybe, time in a row "
+    "(CSV, JSON lines, Parquet), or with a user and all of the user's items in a line",
     "interaction_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with "
     "columns of the numbers of users and of items",
     "xmc_shards": "a pattern of your own Parquet files, 'folder/*.parquet', with columns of lists: "
     "of features' ids, of their values, and of labels",
     "xmc": "your own rows in the format of the XMC repository: a file, or a folder with train.txt "
     "and test.txt (and valid.txt, if there is one)",
-    "triples": "your own triples, `head,relation,tail` in a line: a file, or a folder with "
+    "triples": "your own triples, head, relation and tail in a row: a file, or a folder with "
     "train.txt and test.txt (and valid.txt, if there is one)",
 }
 _SHARDS = ("interaction_shards", "xmc_shards")  # `interactions` and `xmc` with a pattern

@@ -1,6 +1,7 @@
 """The command `softbench-prepare`: a data set's files to a folder of memory-mapped arrays."""
 
 import ast
+import contextlib
 import json
 
 from absl import flags
@@ -12,8 +13,8 @@ from softbench.datasets import catalog, prepared
 _USAGE = """softbench-prepare --dataset=xmc/delicious --data_dir=FILES --out=ROOT
 
 --option sets an argument of the reader, such as --option=valid_fraction=0.05 or
---option=first_id=1; see the functions write_xmc, write_corpus and write_triples of
-softbench.datasets. The data sets and where their files come from:
+--option=columns=customer,product,when; see the functions write_histories, write_triples,
+write_xmc and write_corpus of softbench.datasets. The data sets and where their files come from:
 
 """
 _REQUIRED = {
@@ -37,10 +38,10 @@ def _options(texts: list[str]) -> dict:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--option must be NAME=VALUE. Received: {text!r}")
-        try:
-            options[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[name] = value
+        options[name] = value
+        with contextlib.suppress(ValueError, SyntaxError):
+            if not isinstance(parsed := ast.literal_eval(value), tuple):  # columns=0,1,2 is a text
+                options[name] = parsed
     return options
 
 
@@ -54,12 +55,10 @@ def main(argv: list[str]) -> int:
     options = _options(values.option)
     try:
         manifest = prepared.prepare(values.dataset, values.data_dir, values.out, **options)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    facts = {key: value for key, value in manifest["facts"].items() if key != "repairs"}
-    print(f"{values.dataset}: {json.dumps(facts)}")
-    for name, count in manifest["facts"]["repairs"].items():
-        print(f"  {name}: {count}")
+    except (ValueError, ImportError) as error:
+        raise ConfigError(commands.with_flags(error, "--option=")) from None
+    print("\n".join(prepared.summary(manifest)))
+    print(f"{values.dataset}: {json.dumps(manifest['facts'])}")
     return 0
 
 

@@ -15,19 +15,40 @@ from pathlib import Path
 from typing import Any
 
 from softbench.datasets import catalog
+from softbench.datasets.base import SPLITS
 from softbench.datasets.corpus import corpus_files
 from softbench.datasets.store import FolderStore
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 _DIGESTED = ("options", "facts", "files")
+# What was left out, or put right, while reading, in the words of the options.
+_WHY = {
+    "missing_values": "rows without a value",
+    "duplicates": "duplicates of other rows",
+    "rare_items": "events of items seen less than {min_count} times",
+    "short_users": "events of users with less than {min_length}",
+    "crlf_lines": "carriage returns",
+    "missing_final_newline": "last line without an end",
+}
+# How a kind of data is split, in the words of its options.
+_HOW = {
+    "histories": "; the last event of each user is the test, the one before it for validation",
+    "interaction_shards": "; by row groups in the order of the files",
+    "xmc_shards": "; by row groups in the order of the files",
+}
+_HOW |= dict.fromkeys(
+    ("corpus", "multi_label", "triples"),
+    "; what has no file is drawn with seed {split_seed}",
+)
 _verified: set[Path] = set()  # folders whose files this process has read whole
 
 
 def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) -> dict:
     """Reads a data set's files and writes `<out>/<name>`, all of it or nothing.
 
-    Memory is that of a block of rows, besides the vocabulary of a text.
+    Memory is that of a block of rows, besides the vocabulary of a text; of a table (`interactions`,
+    `triples`) it is that of all rows.
 
     Args:
         name: of `catalog.ENTRIES`.
@@ -58,6 +79,34 @@ def prepare(name: str, data_dir: str | Path, out: str | Path, **options: Any) ->
         return catalog.KINDS[kind].write(store, files, **write)
 
     return write_folder(name, kind, out, fill, options=write, files=files)
+
+
+def summary(manifest: Mapping) -> list[str]:
+    """Four lines on a prepared set: what it holds, what was dropped, its columns, its split."""
+    facts, options = manifest["facts"], manifest["options"]
+    rows = facts["rows"]
+    total = f"{sum(rows.values()):,}"
+    holds = f"{facts['num_classes']:,} classes, {total} examples"
+    if "num_users" in facts:
+        holds = f"{facts['num_users']:,} users, {facts['num_classes']:,} items, {total} events"
+    elif "num_relations" in facts:
+        holds = f"{facts['num_classes']:,} entities, {facts['num_relations']:,} relations, "
+        holds += f"{total} triples"
+    counted = {**facts["repairs"], **facts.get("dropped", {})}
+    reasons = [
+        f"{count:,} {_WHY.get(reason, reason.replace('_', ' ')).format_map(options)}"
+        for reason, count in counted.items()
+        if count
+    ]
+    columns = facts.get("columns", "none, all of each line is read")
+    how = _HOW[manifest["kind"]].format_map(options) if manifest["kind"] in _HOW else ""
+    counts = ", ".join(f"{rows[split]:,} {split}" for split in SPLITS)
+    return [
+        f"holds: {holds}",
+        f"dropped: {'; '.join(reasons) or 'nothing'}",
+        f"columns: {columns if isinstance(columns, str) else ', '.join(columns)}",
+        f"split: {counts}{how}",
+    ]
 
 
 def new_folder(name: str, out: str | Path) -> Path:

@@ -56,7 +56,7 @@ def row_groups(path: str | Path | Sequence[str | Path], columns: Sequence[str]) 
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise ImportError("Parquet needs pyarrow: pip install 'softbench[parquet]'") from None
+        raise ImportError("Parquet needs pyarrow: pip install 'softbench[data]'") from None
     files, groups = [], []
     for name in _paths(path):
         try:

@@ -13,9 +13,9 @@ import numpy as np
 
 from softbench.datasets.base import SPLITS, TripleData
 from softbench.datasets.lines import by_frequency
+from softbench.datasets.roles import HEAD, RELATION, TAIL, read_columns
 from softbench.datasets.shuffled import ShuffledBatches
 from softbench.datasets.store import Splits
-from softbench.datasets.tables import HEAD, RELATION, TAIL, read_table
 
 
 def write_triples(
@@ -39,7 +39,7 @@ def write_triples(
         files: {"train", "valid", "test"}; or {"train", "test"} or {"all"}, of which `Splits` holds
             out what is missing, in exact fractions.
         valid_fraction, test_fraction, split_seed: of `Splits`.
-        columns, missing: of `read_table`.
+        columns, missing: of `read_columns`.
 
     Returns:
         {"num_classes", "num_relations", "rows", "columns": how they were understood, "repairs"}.
@@ -54,8 +54,8 @@ def write_triples(
     fractions = (0.0 if "valid" in files else valid_fraction, test_fraction * (whole == "all"))
     for role in (*SPLITS, "all"):
         if role in files:
-            reading = {"columns": columns, "missing": missing}
-            rows, understood = read_table(files[role], (HEAD, RELATION, TAIL), repairs, **reading)
+            reading = {"columns": columns, "missing": missing, "layout": "columns"}
+            rows, understood = read_columns(files[role], (HEAD, RELATION, TAIL), repairs, **reading)
             split_ids = SPLITS.index(role) if role in SPLITS else 0
             if role == whole and any(fractions):
                 split_ids = Splits(split_seed, *fractions, size=len(rows))(np.arange(len(rows)))

@@ -116,12 +116,8 @@ def main(argv: list[str]) -> int:
     if options.check and options.html:
         raise ConfigError("--check and --html exclude each other.")
     with extra("the report"):
-        import pandas as pd
-
         from softbench.report import evidence, numbers
         from softbench.report import front as front_page
-    # With pyarrow, pandas has another string type, and Markdown in it would be taken literally.
-    pd.set_option("mode.string_storage", "python")
     results = Path(options.results)
     pages, front = front_page.read_all(results)
     damaged = _damaged(results, pages, front)

@@ -16,6 +16,8 @@ from softbench.report import frame
 from softbench.report import markdown as md
 from softbench.report.tables import Table
 
+# With pyarrow, pandas has another string type, and Markdown in it would be taken literally.
+pd.set_option("mode.string_storage", "python")
 _ROW = ["task", "group", "backend", "variant", "method"]  # whose seeds are of one row
 _POOLED = ("proposals",)  # tasks of quality alone, whose seeds count together on any device
 _HOURS = """\

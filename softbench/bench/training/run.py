@@ -180,12 +180,22 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
         start = time.perf_counter()
         scores = problem.evaluate(model, "valid")
         point |= {f"valid_{key}": value for key, value in scores.items()}
-        point |= diagnose(model.head, problem, scores["nll"], model.encoder)
+        if _is_diagnosed(job.config, epoch):
+            point |= diagnose(model.head, problem, scores["nll"], model.encoder)
         point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
     job.result["curve"].append(point)
     job.progress(point)
     if not math.isfinite(point.get("valid_nll", math.nan)):
         raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
+
+
+def _is_diagnosed(config: Mapping, epoch: int) -> bool:
+    """Whether a point has diagnostics: all have, but with `timing.diagnose_last` the last alone.
+
+    Where the best point counts, or nobody knows which the last one is, all have.
+    """
+    last = config.get("timing", {}).get("diagnose_last") and config.get("keep") != "best"
+    return not last or not config["epochs"] or epoch + 1 == config["epochs"]
 
 
 def diagnose(

@@ -1,0 +1,333 @@
+"""Which column of a table is what: users, items and times, or the three names of a triple.
+
+An error names the row, and in backticks the option that helps, as `columns=customer,product`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from softbench.datasets.tables import EMPTY, Table, open_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = ("error", "drop")
+_ABSENT = ("", "nan", "NaN", "None", "none", "null", "NULL", "NA", "N/A", "<NA>", "NaT")
+_SAMPLE = 200  # rows by which times are recognised
+# Numbers that are times: days as 20240531; since 1970 seconds, and thousandths of these and so on.
+_CLOCKS = ((19e6, 21.1e6), *((10.0**e, 5 * 10.0 ** (e + 1)) for e in (8, 11, 14, 17)))
+
+
+class Role(NamedTuple):
+    """What a column is for.
+
+    Attributes:
+        name: such as "user".
+        usual: names that such columns have, in small letters and digits, the likelier first.
+    """
+
+    name: str
+    usual: str
+
+
+USER = Role(
+    "user",
+    "user userid uid username customer customerid client clientid member memberid account "
+    "accountid visitor visitorid reviewer reviewerid buyer buyerid session sessionid",
+)
+ITEM = Role(
+    "item",
+    "item itemid iid items product productid asin parentasin movie movieid book bookid isbn sku "
+    "track trackid song songid artist artistid article articleid video videoid game gameid "
+    "business businessid place placeid location locationid poi poiid news newsid",
+)
+TIME = Role(
+    "time",
+    "time times timestamp timestamps datetime date ts when unixreviewtime reviewtime createdat",
+)
+HEAD = Role("head", "head headid h subject subjectid source")
+RELATION = Role("relation", "relation relationid r predicate property")
+TAIL = Role("tail", "tail tailid t object objectid target")
+
+
+def read_columns(
+    path: Path,
+    roles: Sequence[Role],
+    repairs: Counter,
+    *,
+    columns: str = "",
+    missing: str = "error",
+    date_format: str = "",
+    layout: str = "auto",
+) -> tuple[pd.DataFrame, str]:
+    """Reads the columns of a file that have roles.
+
+    Args:
+        path: of a file for `open_table`.
+        roles: of the columns; a file may lack `TIME`.
+        repairs: counts `blank_lines`, `missing_values` and `duplicates`: rows that repeat all that
+            is read of another, which are left out.
+        columns: names or numbers (from 0) of the columns, between commas. "": those of usual names;
+            or, without a header, the first ones, if the third can be a time.
+        missing: what a row without one of the values is: an "error", or to "drop".
+        date_format: of the times, as `strptime` has it. "": numbers, or dates in which day and
+            month cannot be taken for each other.
+        layout: of `open_table`.
+
+    Returns:
+        The rows in the order of the file, a column of strings for each role but one to sort by for
+        `TIME`; and how the columns were understood.
+
+    Raises:
+        DataFileError: naming file and row.
+        ValueError: for arguments out of range.
+        ImportError: for Parquet without pyarrow.
+    """
+    if missing not in MISSING:
+        raise ValueError(f"`missing` must be one of: {', '.join(MISSING)}. Received: {missing!r}")
+    wanted = _wanted(columns, roles)
+    table = open_table(path, repairs, layout)
+    chosen, has_header = _chosen(table, roles, wanted)
+    rows = table.frame.iloc[int(has_header) :][chosen]
+    if not len(rows):
+        table.fail(1, EMPTY, "a header alone")
+    rows.columns = [role.name for role, _ in zip(roles, chosen, strict=False)]
+    rows, is_lists = _exploded(table, rows)
+    rows = _complete(table, rows, missing, repairs)
+    how = ""
+    if "time" in rows:
+        times, how = _times(table, rows["time"], date_format)
+        rows = rows.assign(time=times)
+    if not is_lists:
+        repeated = rows.duplicated()
+        repairs["duplicates"] += int(repeated.sum())
+        rows = rows[~repeated]
+    return rows, _understood(table, rows, chosen, has_header, how)
+
+
+def _wanted(columns: str, roles: Sequence[Role]) -> list[str]:
+    """The names or numbers in `columns`."""
+    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else []
+    required = len(roles) - (TIME in roles)
+    if columns != "" and not required <= len(names) <= len(roles):
+        text = ",".join(role.name for role in roles)
+        numbers = ",".join(map(str, range(required)))
+        raise ValueError(
+            f"`columns` must be names or numbers of columns, as '{text}' or '{numbers}'. "
+            f"Received: {columns!r}"
+        )
+    return names if columns else []
+
+
+def _chosen(table: Table, roles: Sequence[Role], wanted: list[str]) -> tuple[list[int], bool]:
+    """Columns of the roles, and whether the first row is a header."""
+    row = int(table.frame.index[0])
+    names = table.names or [str(name).strip() for name in table.frame.iloc[0]]
+    usual = _by_usual_names(names, roles)
+    if wanted and set(wanted) <= set(names):
+        return [names.index(name) for name in wanted], table.names is None
+    is_header = bool(usual) or _is_header(table, roles)
+    if wanted and not all(map(str.isdecimal, wanted)):
+        rule = f"`columns` must be names of the first row, or numbers, not {','.join(wanted)}."
+        table.fail(row, rule, ", ".join(names))
+    if wanted and max(map(int, wanted)) >= len(names):
+        rule = f"`columns` must be numbers below {len(names)}, not {','.join(wanted)}."
+        table.fail(row, rule, ", ".join(names))
+    if wanted:
+        return [int(number) for number in wanted], table.names is None and is_header
+    if usual:
+        return usual, table.names is None
+    required = len(roles) - (TIME in roles)
+    guess = _guess(table, required, is_header)
+    if table.names or is_header:
+        flag = shlex.quote(",".join(names[column] for column in guess))
+    elif len(names) == required or (guess == [0, 1, 2] and len(names) == len(roles)):
+        return list(range(len(names))), False
+    else:
+        flag = ",".join(map(str, guess))
+    also = ""
+    if len(names) == 3 > len(guess) and not (table.names or is_header):
+        also = f", or `columns={flag},2` if the last one is the time"
+    what = ", ".join(role.name for role in roles)
+    rule = f"say which columns are {what}, as in `columns={flag}`{also}."
+    table.fail(row, rule, ", ".join(names))
+
+
+def _by_usual_names(names: list[str], roles: Sequence[Role]) -> list[int]:
+    """Columns of the roles by the usual names; none unless all have one but `TIME`."""
+    plain = ["".join(filter(str.isalnum, name.split(":")[0].lower())) for name in names]
+    chosen = []
+    for role in roles:
+        column = next((plain.index(name) for name in role.usual.split() if name in plain), None)
+        if column is not None:
+            chosen.append(column)
+        elif role is not TIME:
+            return []
+    return chosen
+
+
+def _is_header(table: Table, roles: Sequence[Role]) -> bool:
+    """Whether the first row has words where all others have numbers or times.
+
+    Of a table without these: words that no other row has, where others recur. (The names in triples
+    need not recur.)
+    """
+    first, rest = table.frame.iloc[:1], table.frame.iloc[1:]
+    if table.names or TIME not in roles or not len(rest):
+        return False
+    kinds = [_kind(rest[column]) for column in rest]
+    if any(kinds):
+        return any(kind and not _kind(first[c]) for c, kind in zip(rest, kinds, strict=True))
+    recurs = any(rest[column].duplicated().any() for column in rest)
+    return recurs and not any(rest[column].isin(first[column]).any() for column in rest)
+
+
+def _kind(values: pd.Series) -> str:
+    """ "time" or "number" if the first values are such, else ""."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return "time"
+    text = values.iloc[:_SAMPLE].dropna().astype(str).str.strip()
+    text = text[text != ""]
+    numbers = pd.to_numeric(text, errors="coerce")
+    if not len(text):
+        return ""
+    if numbers.notna().all():
+        is_time = any(low <= numbers.min() and numbers.max() <= high for low, high in _CLOCKS)
+        return "time" if is_time else "number"
+    return "time" if all(map(_format, text)) else ""
+
+
+def _guess(table: Table, required: int, is_header: bool) -> list[int]:
+    """The columns that may be meant: the first ones, and one of times."""
+    rows = table.frame.iloc[int(is_header) :]
+    times = [column for column in rows if _kind(rows[column]) == "time"]
+    others = [column for column in rows if column not in times]
+    if required == 2 and len(others) < required:  # numbers of users may be as large as times
+        others, times = [0, 1], [column for column in times if column > 1]
+    return others[:required] + (times[-1:] if required == 2 else [])
+
+
+def _exploded(table: Table, rows: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
+    """A row for each item where a row has a user's list of them, and whether there are lists."""
+    lists = [name for name in ("item", "time") if name in rows and rows[name].map(_is_list).any()]
+    if not lists:
+        return rows, False
+    sizes = rows[lists].map(lambda value: len(value) if _is_list(value) else -1)
+    wrong = (sizes < 0).any(axis=1) | (sizes.nunique(axis=1) > 1) | ("item" not in lists)
+    if wrong.any():
+        rule = "every row must have a list of items (and of times, if one has), equally long."
+        table.fail(rows.index[wrong][0], rule, rows[wrong].iloc[0].tolist())
+    repeated = rows["user"].duplicated()
+    if repeated.any():
+        user = rows["user"][repeated].iloc[0]
+        rule = "each user must have one row of items."
+        table.fail(rows.index[repeated][0], rule, f"a second row of user {user!r}")
+    return rows[sizes["item"] > 0].explode(lists), True
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+def _complete(table: Table, rows: pd.DataFrame, missing: str, repairs: Counter) -> pd.DataFrame:
+    """Rows that have all values; users, items and other names as strings."""
+    names = {name: _strings(rows[name]) for name in rows if name != "time"}
+    whole = rows.assign(**names)
+    lacks = (rows.isna() | whole.isin(_ABSENT)).any(axis=1)
+    repairs["missing_values"] += int(lacks.sum())
+    if lacks.any() and missing == "error":
+        row = rows.index[lacks][0]
+        held = " and ".join([", ".join(rows.columns[:-1]), rows.columns[-1]])
+        rule = f"a row must have {held} (`missing=drop` leaves out such rows: {lacks.sum():,})."
+        table.fail(row, rule, ", ".join(map(str, table.frame.loc[row])))
+    return whole[~lacks]
+
+
+def _strings(values: pd.Series) -> pd.Series:
+    """Names as strings, on one line; whole numbers have no point, whatever their type."""
+    import pandas as pd
+
+    if pd.api.types.is_float_dtype(values) and (values.dropna() % 1 == 0).all():
+        values = values.astype("Int64")
+    elif values.dtype == object:
+        values = values.map(lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v)
+    return values.astype(str).str.strip().str.replace(r"\s*[\r\n]+\s*", " ", regex=True)
+
+
+def _times(table: Table, values: pd.Series, date_format: str) -> tuple[pd.Series, str]:
+    """Times to sort by, and what they are."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return _without_zone(values), "dates"
+    text = values.astype(str).str.strip()
+    numbers = pd.to_numeric(text, errors="coerce")
+    if not date_format and numbers.notna().any():
+        times, wrong, how = numbers, ~np.isfinite(numbers.astype(float)), "numbers"
+        rule = "a time must be a finite number, as others are."
+    else:
+        form = date_format or _date_format(table, text)
+        times = pd.to_datetime(text, format=form, errors="coerce", utc=True)
+        if not date_format and times.isna().any():  # not all are of the form of the first
+            first = bool(form) and form.startswith("%d")
+            rest = text[times.isna()]
+            more = pd.to_datetime(rest, format="mixed", dayfirst=first, errors="coerce", utc=True)
+            times = times.fillna(more)
+        times, wrong, how = _without_zone(times), times.isna(), f"dates, {form or 'mixed'}"
+        rule = (
+            f"a time must be a number or a date (`date_format={shlex.quote(form or '%Y-%m-%d')}`)."
+        )
+    if wrong.any():
+        table.fail(values.index[wrong][0], rule, text[wrong].iloc[0])
+    return times, how
+
+
+def _without_zone(values: pd.Series) -> pd.Series:
+    return values.dt.tz_convert(None) if values.dt.tz is not None else values
+
+
+def _date_format(table: Table, text: pd.Series) -> str | None:
+    """The format of dates; an error if day and month could be taken for each other."""
+    pairs = text.str.extract(r"^(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}\b").astype(float)
+    day_first, month_first = (pairs > 12).T.to_numpy()
+    if pairs[0].notna().any() and day_first.any() == month_first.any():
+        forms = (_format(text.iloc[0], day_first=first) for first in (False, True))
+        flags = " or ".join(f"`date_format={shlex.quote(form)}`" for form in forms if form)
+        row = text.index[day_first | ~month_first][0]
+        table.fail(row, f"day or month may come first: {flags}.", text[row])
+    return _format(text.iloc[0], day_first=bool(day_first.any()))
+
+
+def _format(text: str, day_first: bool = False) -> str | None:
+    """The format of a date by pandas; None of what is none."""
+    from pandas.tseries.api import guess_datetime_format
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that another order of day and month would fit
+        return guess_datetime_format(text, dayfirst=day_first)
+
+
+def _understood(
+    table: Table, rows: pd.DataFrame, chosen: list[int], has_header: bool, how: str
+) -> str:
+    """How the columns were taken, as a person reads it."""
+    names = table.names or (table.frame.iloc[0].tolist() if has_header else None)
+    pairs = [
+        f"{role} = {names[column] if names else f'column {column}'}"
+        for role, column in zip(rows, chosen, strict=True)
+    ]
+    if how:
+        pairs[-1] += f" ({how})"
+    header = "" if table.names else " with a header" if has_header else " without a header"
+    order = "; events in the order of the file" if "user" in rows and not how else ""
+    return f"{', '.join(pairs)}; {table.form}{header}{order}"
