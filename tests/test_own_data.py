@@ -1,5 +1,6 @@
 """Data of the user's own, from a file: how it is read and split, and a run of each kind."""
 
+import itertools
 import json
 import random
 
@@ -46,8 +47,8 @@ def write_xmc(path, size=60):
 
 def write_triples(path, size=80):
     rng = random.Random(2)
-    draw = [(rng.randrange(9), rng.randrange(3), rng.randrange(9)) for _ in range(size)]
-    path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in draw))
+    drawn = rng.sample(list(itertools.product(range(9), range(3), range(9))), size)
+    path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in drawn))
     return path
 
 
@@ -205,7 +206,10 @@ def test_a_file_is_read_once_for_all_cells_and_runs(tmp_path, capsys):
     cells = cells_of("text", write_text(tmp_path / "my.txt", 200), methods="full,unigram")
     found = [own_data.read(cells, tmp_path / "out") for _ in range(2)]
     assert len({cell.data_dir for run in found for cell in run}) == 1
-    assert capsys.readouterr().out.count("my.txt: 61 classes; ") == 1  # with <unk>
+    assert len(list((tmp_path / "out" / "data").iterdir())) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "holds: 61 classes, 1,600 examples"  # with <unk>; and in the other run again
+    assert len(shown) == 8 and shown[:4] == shown[4:]
 
 
 @pytest.mark.parametrize(

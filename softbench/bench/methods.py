@@ -25,8 +25,8 @@ LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms",
 
 _ROWS = ("unigram", "in_batch")  # of `comparison`: again with row updates
 
-# `timing` of configs for the data of a user: in a small file an epoch has few steps, and diagnostics
-# of all points take as long as they do.
+# `timing` of configs for user data: a small file has few steps an epoch, and diagnostics of all
+# points take as long as they do.
 FIRST_RUN = {"warmup_steps": 2, "head_repetitions": 0, "diagnose_last": True}
 SMALL_TIMING = {"warmup_steps": 1, "head_repetitions": 2}
 SMALL_SIZES = {"num_classes": 300, "num_train": 2_000, "num_valid": 500, "num_test": 500}
