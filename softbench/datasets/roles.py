@@ -83,8 +83,8 @@ def read_columns(
         layout: of `open_table`.
 
     Returns:
-        The rows in the order of the file, a column of strings for each role but one to sort by for
-        `TIME`; and how the columns were understood.
+        The rows in the order of the file, a categorical column of strings for each role but one to
+        sort by for `TIME`; and how the columns were understood.
 
     Raises:
         DataFileError: naming file and row.
@@ -219,7 +219,8 @@ def _guess(table: Table, required: int, is_header: bool) -> list[int]:
 
 def _exploded(table: Table, rows: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """A row for each item where a row has a user's list of them, and whether there are lists."""
-    lists = [name for name in ("item", "time") if name in rows and rows[name].map(_is_list).any()]
+    may_be = [name for name in ("item", "time") if name in rows and rows[name].dtype == object]
+    lists = [name for name in may_be if rows[name].map(_is_list).any()]
     if not lists:
         return rows, False
     sizes = rows[lists].map(lambda value: len(value) if _is_list(value) else -1)
@@ -240,10 +241,12 @@ def _is_list(value: object) -> bool:
 
 
 def _complete(table: Table, rows: pd.DataFrame, missing: str, repairs: Counter) -> pd.DataFrame:
-    """Rows that have all values; users, items and other names as strings."""
-    names = {name: _strings(rows[name]) for name in rows if name != "time"}
+    """Rows that have all values; users, items and other names as categories."""
+    names = {name: _names(rows[name]) for name in rows if name != "time"}
     whole = rows.assign(**names)
-    lacks = (rows.isna() | whole.isin(_ABSENT)).any(axis=1)
+    lacks = whole.isna().any(axis=1)
+    if "time" in rows:
+        lacks |= rows["time"].isin(_ABSENT)
     repairs["missing_values"] += int(lacks.sum())
     if lacks.any() and missing == "error":
         row = rows.index[lacks][0]
@@ -253,15 +256,19 @@ def _complete(table: Table, rows: pd.DataFrame, missing: str, repairs: Counter) 
     return whole[~lacks]
 
 
-def _strings(values: pd.Series) -> pd.Series:
-    """Names as strings, on one line; whole numbers have no point, whatever their type."""
+def _names(values: pd.Series) -> pd.Categorical:
+    """Names as strings on one line; whole numbers have no point, whatever their type."""
     import pandas as pd
 
-    if pd.api.types.is_float_dtype(values) and (values.dropna() % 1 == 0).all():
-        values = values.astype("Int64")
-    elif values.dtype == object:
-        values = values.map(lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v)
-    return values.astype(str).str.strip().str.replace(r"\s*[\r\n]+\s*", " ", regex=True)
+    codes, distinct = pd.factorize(values)
+    distinct = pd.Series(distinct)
+    if pd.api.types.is_float_dtype(distinct) and (distinct % 1 == 0).all():
+        distinct = distinct.astype("int64")
+    elif distinct.dtype == object:
+        distinct = distinct.map(lambda v: v.decode("utf-8", "replace") if type(v) is bytes else v)
+    text = distinct.astype(str).str.strip().str.replace(r"\s*[\r\n]+\s*", " ", regex=True)
+    numbers, categories = pd.factorize(text.mask(text.isin(_ABSENT)))
+    return pd.Categorical.from_codes(np.append(numbers, -1)[codes], categories)
 
 
 def _times(table: Table, values: pd.Series, date_format: str) -> tuple[pd.Series, str]:
@@ -270,12 +277,13 @@ def _times(table: Table, values: pd.Series, date_format: str) -> tuple[pd.Series
 
     if pd.api.types.is_datetime64_any_dtype(values):
         return _without_zone(values), "dates"
-    text = values.astype(str).str.strip()
+    text = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
     numbers = pd.to_numeric(text, errors="coerce")
     if not date_format and numbers.notna().any():
         times, wrong, how = numbers, ~np.isfinite(numbers.astype(float)), "numbers"
         rule = "a time must be a finite number, as others are."
     else:
+        text = text.astype(str).str.strip()
         form = date_format or _date_format(table, text)
         times = pd.to_datetime(text, format=form, errors="coerce", utc=True)
         if not date_format and times.isna().any():  # not all are of the form of the first

@@ -213,6 +213,9 @@ def _delimited(path: Path, separator: str, repairs: Counter) -> Table:
             line = int(numbered[2]) + (numbered[1] == "row") if numbered else 1
             fail(path, line, rule, str(error).split("error: ")[-1].strip())
     frame.index += 1
-    blank = (frame.isna() | (frame == "")).all(axis=1)
-    repairs["blank_lines"] += int(blank.sum())
-    return Table(path, frame[~blank], None, f"CSV with {_SEPARATORS[separator]}")
+    maybe = frame[frame[0].isna() | (frame[0] == "")]
+    blank = maybe.index[(maybe.isna() | (maybe == "")).all(axis=1)]
+    repairs["blank_lines"] += len(blank)
+    return Table(
+        path, frame.drop(blank) if len(blank) else frame, None, f"CSV with {_SEPARATORS[separator]}"
+    )
