@@ -9,6 +9,7 @@ import shlex
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,10 +96,12 @@ def read_columns(
         raise ValueError(f"`missing` must be one of: {', '.join(MISSING)}. Received: {missing!r}")
     wanted = _wanted(columns, roles)
     table = open_table(path, repairs, layout)
-    chosen, has_header = _chosen(table, roles, wanted)
-    rows = table.frame.iloc[int(has_header) :][chosen]
-    if not len(rows):
-        table.fail(1, EMPTY, "a header alone")
+    row = int(table.frame.index[0])
+    table = _with_names(table, roles, wanted)
+    if not len(table.frame):
+        table.fail(row, EMPTY, "a header alone")
+    chosen = _chosen(table, row, roles, wanted)
+    rows = table.frame[chosen]
     rows.columns = [role.name for role, _ in zip(roles, chosen, strict=False)]
     rows, is_lists = _exploded(table, rows)
     rows = _complete(table, rows, missing, repairs)
@@ -110,7 +113,12 @@ def read_columns(
         repeated = rows.duplicated()
         repairs["duplicates"] += int(repeated.sum())
         rows = rows[~repeated]
-    return rows, _understood(table, rows, chosen, has_header, how)
+    shown = table.names or [f"column {column}" for column in table.frame]
+    pairs = [f"{role} = {shown[column]}" for role, column in zip(rows, chosen, strict=True)]
+    kind = f" ({how})" if how else ""
+    header = "" if table.names else " without a header"
+    order = "; events in the order of the file" if TIME in roles and not how else ""
+    return rows, f"{', '.join(pairs)}{kind}; {table.form}{header}{order}"
 
 
 def _wanted(columns: str, roles: Sequence[Role]) -> list[str]:
@@ -127,38 +135,61 @@ def _wanted(columns: str, roles: Sequence[Role]) -> list[str]:
     return names if columns else []
 
 
-def _chosen(table: Table, roles: Sequence[Role], wanted: list[str]) -> tuple[list[int], bool]:
-    """Columns of the roles, and whether the first row is a header."""
-    row = int(table.frame.index[0])
-    names = table.names or [str(name).strip() for name in table.frame.iloc[0]]
-    usual = _by_usual_names(names, roles)
-    if wanted and set(wanted) <= set(names):
-        return [names.index(name) for name in wanted], table.names is None
-    is_header = bool(usual) or _is_header(table, roles)
-    if wanted and not all(map(str.isdecimal, wanted)):
-        rule = f"`columns` must be names of the first row, or numbers, not {','.join(wanted)}."
-        table.fail(row, rule, ", ".join(names))
-    if wanted and max(map(int, wanted)) >= len(names):
-        rule = f"`columns` must be numbers below {len(names)}, not {','.join(wanted)}."
-        table.fail(row, rule, ", ".join(names))
-    if wanted:
-        return [int(number) for number in wanted], table.names is None and is_header
-    if usual:
-        return usual, table.names is None
-    required = len(roles) - (TIME in roles)
-    guess = _guess(table, required, is_header)
-    if table.names or is_header:
-        flag = shlex.quote(",".join(names[column] for column in guess))
-    elif len(names) == required or (guess == [0, 1, 2] and len(names) == len(roles)):
-        return list(range(len(names))), False
+def _with_names(table: Table, roles: Sequence[Role], wanted: list[str]) -> Table:
+    """The table with its first row as names, if that is a header.
+
+    It is one if it has wanted or usual names, or words where all other rows have numbers or times;
+    in a table without these, words that no other row has, where others recur. (The names in triples
+    need not recur.)
+    """
+    first, rest = table.frame.iloc[:1], table.frame.iloc[1:]
+    names = [str(name).strip() for name in first.iloc[0]]
+    if table.names:
+        return table
+    kinds = {column: _kind(rest[column]) for column in rest}
+    if (wanted and set(wanted) <= set(names)) or _by_usual_names(names, roles):
+        is_header = True
+    elif TIME not in roles or not len(rest):
+        is_header = False
+    elif any(kinds.values()):
+        is_header = any(kind and not _kind(first[column]) for column, kind in kinds.items())
     else:
-        flag = ",".join(map(str, guess))
-    also = ""
-    if len(names) == 3 > len(guess) and not (table.names or is_header):
-        also = f", or `columns={flag},2` if the last one is the time"
+        is_header = any(rest[column].duplicated().any() for column in rest) and not any(
+            rest[column].isin(first[column]).any() for column in rest
+        )
+    return replace(table, frame=rest, names=names) if is_header else table
+
+
+def _chosen(table: Table, row: int, roles: Sequence[Role], wanted: list[str]) -> list[int]:
+    """Columns of the roles; an error of the first row shows the `columns` that may be meant."""
+    names = table.names or table.frame.iloc[0].tolist()
+    if table.names and wanted and set(wanted) <= set(names):
+        return [names.index(name) for name in wanted]
+    if wanted:
+        numbers = [int(name) for name in wanted if name.isdecimal()]
+        if len(numbers) < len(wanted) or max(numbers) >= len(names):
+            rule = (
+                f"`columns` must be names, or numbers below {len(names)}, not {','.join(wanted)}."
+            )
+            table.fail(row, rule, ", ".join(names))
+        return numbers
+    usual = _by_usual_names(names, roles) if table.names else []
+    if usual:
+        return usual
+    times = [column for column in table.frame if _kind(table.frame[column]) == "time"]
+    others = [column for column in table.frame if column not in times]
+    required = len(roles) - (TIME in roles)
+    if len(others) < required:  # numbers of users may be as large as times
+        others, times = list(table.frame), [column for column in times if column >= required]
+    guess = others[:required] + (times[-1:] if TIME in roles else [])
+    if not table.names and guess == list(table.frame):
+        return guess
+    flag = shlex.quote(",".join(names[c] if table.names else str(c) for c in guess))
+    is_short = not table.names and TIME in roles and len(names) == 3 > len(guess)
+    also = f", or `columns={flag},2` if the last one is the time" if is_short else ""
     what = ", ".join(role.name for role in roles)
     rule = f"say which columns are {what}, as in `columns={flag}`{also}."
-    table.fail(row, rule, ", ".join(names))
+    table.fail(row, rule, ", ".join(map(str, names)))
 
 
 def _by_usual_names(names: list[str], roles: Sequence[Role]) -> list[int]:
@@ -172,22 +203,6 @@ def _by_usual_names(names: list[str], roles: Sequence[Role]) -> list[int]:
         elif role is not TIME:
             return []
     return chosen
-
-
-def _is_header(table: Table, roles: Sequence[Role]) -> bool:
-    """Whether the first row has words where all others have numbers or times.
-
-    Of a table without these: words that no other row has, where others recur. (The names in triples
-    need not recur.)
-    """
-    first, rest = table.frame.iloc[:1], table.frame.iloc[1:]
-    if table.names or TIME not in roles or not len(rest):
-        return False
-    kinds = [_kind(rest[column]) for column in rest]
-    if any(kinds):
-        return any(kind and not _kind(first[c]) for c, kind in zip(rest, kinds, strict=True))
-    recurs = any(rest[column].duplicated().any() for column in rest)
-    return recurs and not any(rest[column].isin(first[column]).any() for column in rest)
 
 
 def _kind(values: pd.Series) -> str:
@@ -205,16 +220,6 @@ def _kind(values: pd.Series) -> str:
         is_time = any(low <= numbers.min() and numbers.max() <= high for low, high in _CLOCKS)
         return "time" if is_time else "number"
     return "time" if all(map(_format, text)) else ""
-
-
-def _guess(table: Table, required: int, is_header: bool) -> list[int]:
-    """The columns that may be meant: the first ones, and one of times."""
-    rows = table.frame.iloc[int(is_header) :]
-    times = [column for column in rows if _kind(rows[column]) == "time"]
-    others = [column for column in rows if column not in times]
-    if required == 2 and len(others) < required:  # numbers of users may be as large as times
-        others, times = [0, 1], [column for column in times if column > 1]
-    return others[:required] + (times[-1:] if required == 2 else [])
 
 
 def _exploded(table: Table, rows: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
@@ -323,19 +328,3 @@ def _format(text: str, day_first: bool = False) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that another order of day and month would fit
         return guess_datetime_format(text, dayfirst=day_first)
-
-
-def _understood(
-    table: Table, rows: pd.DataFrame, chosen: list[int], has_header: bool, how: str
-) -> str:
-    """How the columns were taken, as a person reads it."""
-    names = table.names or (table.frame.iloc[0].tolist() if has_header else None)
-    pairs = [
-        f"{role} = {names[column] if names else f'column {column}'}"
-        for role, column in zip(rows, chosen, strict=True)
-    ]
-    if how:
-        pairs[-1] += f" ({how})"
-    header = "" if table.names else " with a header" if has_header else " without a header"
-    order = "; events in the order of the file" if "user" in rows and not how else ""
-    return f"{', '.join(pairs)}; {table.form}{header}{order}"

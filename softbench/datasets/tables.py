@@ -50,7 +50,7 @@ class Table:
         if self.form == "Parquet":
             raise DataFileError(f"{self.path}: row {row}: {rule} Received: {received!s:.120}")
         before = self.frame.loc[: row - 1]  # quoted fields may have line breaks
-        breaks = sum(int(before[c].str.count("\n").sum()) for c in before if self.names is None)
+        breaks = sum(int(before[c].str.count("\n").sum()) for c in before if self.form[:3] == "CSV")
         fail(self.path, int(row) + breaks, rule, str(received))
 
 
@@ -161,12 +161,7 @@ def _words(path: Path, layout: str, repairs: Counter) -> Table:
 
 
 def _text(path: Path) -> io.TextIOWrapper:
-    """A text file, opened: UTF-8, or UTF-16 by its byte order mark."""
-    file = open_bytes(path)
-    start = file.read(2)
-    file.seek(0)
-    encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return io.TextIOWrapper(file, encoding, newline="")
+    return io.TextIOWrapper(open_bytes(path), "utf-8-sig", newline="")
 
 
 def _separator(path: Path) -> str | None:
