@@ -70,7 +70,8 @@ def write_histories(
     if not kept.any():
         raise ValueError(
             f"{path.name}: no interaction is left with `min_count` and `min_length`. "
-            f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions"
+            f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions "
+            f"({understood})"
         )
     times = rows["time"].to_numpy() if "time" in rows else np.zeros(len(rows))
     order = np.flatnonzero(kept)

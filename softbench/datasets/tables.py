@@ -165,20 +165,19 @@ def _text(path: Path) -> io.TextIOWrapper:
 
 
 def _separator(path: Path) -> str | None:
-    """That which makes most lines as long as the first, and these longest; None: there is none."""
+    """That which makes most lines equally long, and these longest; None: there is none."""
     with _text(path) as file:
         try:
             lines = [line for line in itertools.islice(file, _SAMPLE) if line.strip()]
         except UnicodeDecodeError:
             _fail_on_bytes(path)
-    best, most = None, (0, 1)
+    scores = {}
     for separator in _SEPARATORS:
         rows = csv.reader((line.replace(separator, _INSIDE) for line in lines), delimiter=_INSIDE)
-        widths = [len(row) for row in rows]
-        score = (widths.count(widths[0]), widths[0]) if widths else most
-        if score[1] > 1 and score > most:
-            best, most = separator, score
-    return best
+        width, count = Counter(map(len, rows)).most_common(1)[0] if lines else (1, 0)
+        scores[separator] = (count, width) if width > 1 else (0, 0)
+    best = max(scores, key=scores.__getitem__)
+    return best if any(scores[best]) else None
 
 
 def _fail_on_bytes(path: Path) -> NoReturn:
