@@ -106,7 +106,7 @@ def read_columns(
     rows, is_lists = _exploded(table, rows)
     rows = _complete(table, rows, missing, repairs)
     how = ""
-    if "time" in rows:
+    if "time" in rows and len(rows):
         times, how = _times(table, rows["time"], date_format)
         rows = rows.assign(time=times)
     if not is_lists:
