@@ -12,8 +12,8 @@ A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]`
 `--config.dataset.name=tfds:ag_news_subset --config.dataset.features=description`.
 
 All rows train the same LSTM from the same start for five epochs, or, with `max_train_seconds`, for
-that many seconds each: the recommended row, `unigram` without replacement; its rivals `codebook`
-and `nce_binary`; and `full`. Others: `--config.methods=uniform,in_batch,mixed,nce_ranking,rff`, and
+that many seconds each: the recommended row, `unigram` without replacement; its rivals `in_batch`
+and `nce_binary`; and `full`. Others: `--config.methods=uniform,codebook,mixed,nce_ranking,rff`, and
 for more than some 50,000 words `unigram_rows,in_batch_rows`, which update the touched rows of the
 class table alone. Settings that matter first: `--config.dataset.min_count`,
 `--config.dataset.tokenizer=whitespace` (all that stands between spaces is a word),
@@ -61,7 +61,7 @@ def get_config():
             "epsilon": 1e-4,
             "global_clipnorm": 1.0,
         },
-        methods="unigram,codebook,nce_binary,full",
+        methods="unigram,in_batch,nce_binary,full",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
         timing=FIRST_RUN,
