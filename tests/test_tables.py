@@ -187,6 +187,7 @@ ERRORS = {
         ":3: each user must have one .*`layout=columns`",
     ),
     "no JSON": (text('{"user": 1, "item": 2}', "{"), {}, ":2: each line must be one JSON object"),
+    "JSON in JSON": (text('{"user": {"id": 1}, "item": 2}'), {}, ":1: user must be a text or a"),
     "a JSON array": (text('[{"user": 1, "item": 2}]'), {}, "one object a line"),
     "Excel": (b"PK\x03\x04 and more", {}, "an Excel workbook"),
     "Latin-1": (
@@ -235,6 +236,7 @@ def test_duplicates_and_rows_without_a_value_are_dropped_and_counted(tmp_path, c
     [
         ({"columns": (0, 1)}, r"`columns` must be names or numbers .*Received: \(0, 1\)"),
         ({"columns": "user_id"}, "as 'user,item,time' or '0,1'"),
+        ({"columns": "0,0"}, "`columns` must be .* different columns"),
         ({"missing": "keep"}, "`missing` must be one of: error, drop"),
         ({"layout": "x"}, "`layout` must be one of: auto, columns, lines"),
     ],

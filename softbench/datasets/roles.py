@@ -125,11 +125,11 @@ def _wanted(columns: str, roles: Sequence[Role]) -> list[str]:
     """The names or numbers in `columns`."""
     names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else []
     required = len(roles) - (TIME in roles)
-    if columns != "" and not required <= len(names) <= len(roles):
+    if columns != "" and not required <= len(set(names)) == len(names) <= len(roles):
         text = ",".join(role.name for role in roles)
         numbers = ",".join(map(str, range(required)))
         raise ValueError(
-            f"`columns` must be names or numbers of columns, as '{text}' or '{numbers}'. "
+            f"`columns` must be names or numbers of different columns, as '{text}' or '{numbers}'. "
             f"Received: {columns!r}"
         )
     return names if columns else []
@@ -247,6 +247,11 @@ def _is_list(value: object) -> bool:
 
 def _complete(table: Table, rows: pd.DataFrame, missing: str, repairs: Counter) -> pd.DataFrame:
     """Rows that have all values; users, items and other names as categories."""
+    for name in rows.columns[rows.dtypes == object]:
+        nested = rows[name].map(lambda value: isinstance(value, dict) or _is_list(value))
+        if nested.any():
+            rule = f"{name} must be a text or a number."
+            table.fail(rows.index[nested][0], rule, rows[name][nested].iloc[0])
     names = {name: _names(rows[name]) for name in rows if name != "time"}
     whole = rows.assign(**names)
     lacks = whole.isna().any(axis=1)
