@@ -247,7 +247,7 @@ def _is_list(value: object) -> bool:
 
 def _complete(table: Table, rows: pd.DataFrame, missing: str, repairs: Counter) -> pd.DataFrame:
     """Rows that have all values; users, items and other names as categories."""
-    for name in rows.columns[rows.dtypes == object]:
+    for name in (name for name in rows if rows[name].dtype == object):
         nested = rows[name].map(lambda value: isinstance(value, dict) or _is_list(value))
         if nested.any():
             rule = f"{name} must be a text or a number."
