@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("auto", "columns", "lines")
 EMPTY = "the file must hold rows, one in a line."
 _SEPARATORS = {"\t": "tabs", "::": "`::`", ",": "commas", ";": "semicolons", "|": "bars"}
-_INSIDE = "\x1f"  # in the place of a separator: pandas' quick parser takes one character
+_INSIDE = "\x1f"  # instead of a separator of two: pandas' quick parser takes one
 _SAMPLE = 200  # lines by which the separator is recognised
 _ARCHIVES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
