@@ -239,8 +239,7 @@ def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[P
     _check_data(pending, data_dir)
     runner.prepare(workdir)
     environment.check_backends(cell.config["backend"] for cell in pending)
-    if pending:
-        cells = own_data.read(cells, workdir)
+    cells = own_data.read(cells, workdir)
     records.write_plan(workdir, call.config)
     command = _command(call.argv)
     if other := provenance.mixture(workdir, pending, data_dir):
