@@ -1,6 +1,7 @@
 """Readers of data files: NumPy and SciPy only. What is malformed names its file and line."""
 
 import gzip
+import hashlib
 import itertools
 import lzma
 import os
@@ -298,6 +299,28 @@ def test_real_sets(name, classes, sizes):
         assert sum(found) == sizes[0]
     else:
         assert (found[0] + found[1], found[2]) == sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("gowalla", "3319a722cadc5152"),
+        ("beauty", "4ddf7478bf916856"),
+        ("wd50k", "e3502278f6438658"),
+    ],
+)
+def test_real_splits_are_those_of_the_records(name, digest):
+    try:
+        data = datasets.load(name, data_dir=DATA)
+    except FileNotFoundError as error:
+        pytest.skip(f"{name} is not at hand: {error}")
+    found = hashlib.sha256()
+    for split in SPLITS:
+        arrays = data.split(split)
+        for array in arrays if isinstance(arrays, tuple) else (arrays,):
+            found.update(np.ascontiguousarray(array).tobytes())
+    found.update(data.counts.tobytes())
+    assert found.hexdigest()[:16] == digest
 
 
 def test_real_novels():
