@@ -199,7 +199,8 @@ class _Session:
 
     def _round(self, index: int, process: "_Process", reference: "_Process") -> dict:
         """A turn of both, of which the one begins in even rounds and the other in odd ones."""
-        turns = {one: one.turn() for one in (reference, process)[:: -1 if index % 2 else 1]}
+        order = dict.fromkeys((process, reference) if index % 2 else (reference, process))
+        turns = {one: one.turn() for one in order}
         if self.record["device"] not in (None, reference.device):
             raise ConfigError(
                 f"--price must go on on the device where it began: {self.record['device']}. "
