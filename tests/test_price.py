@@ -9,7 +9,7 @@ import pytest
 from report_records import make_record, write_results
 
 from softbench import __main__ as command
-from softbench.bench import app, claims, matrix, price, records
+from softbench.bench import app, budget, claims, matrix, price, records
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build
@@ -155,10 +155,13 @@ def test_rounds_of_other_code_or_another_device_are_not_mixed(clock, tmp_path, m
     assert "is of other code; it is measured anew" in capsys.readouterr().out
     assert record["device"]["name"] == "another" and record["code"] == "other"
     (path,) = (tmp_path / "price").glob("*.json")
-    held = claims.claim(path.with_suffix(".claim"))
+    held = claims.claim(tmp_path / "partial" / f"{path.stem}.price.claim")
     with pytest.raises(ConfigError, match="another run measures"):
         price.price(config, tmp_path, rounds=2)
     held.release()
+    path.write_text(path.read_text()[:50])
+    with pytest.raises(ConfigError, match="must be whole; remove it"):
+        price.price(config, tmp_path, rounds=2)
 
 
 def test_without_its_reference_there_is_no_price(clock, tmp_path):
@@ -190,7 +193,7 @@ def priced(clock, tmp_path, **options):
     config |= {"epochs": 4} | options
     config_lib.check(config)
     price.price(config, tmp_path / "out", rounds=1)
-    return price.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"]), config
+    return budget.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"]), config
 
 
 def test_a_budget_is_the_steps_that_it_pays_for(clock, tmp_path):
@@ -203,20 +206,20 @@ def test_a_budget_is_the_steps_that_it_pays_for(clock, tmp_path):
     assert not {"budget", "steps", "reference"} & set(without[0].config)
     assert not {cell.id for cell in cells} & {cell.id for cell in without}
     # A tree that takes as long as 10 of the reference's steps leaves 90 of them.
-    path = price._path(cells[0].config, config, tmp_path / "out")
+    path = price.path_of(cells[0].config, config, tmp_path / "out")
     record = json.loads(path.read_text())
     unit = record["methods"]["full"]["step_ms"]
     record["methods"]["uniform"]["before_seconds"] = 10 * unit / 1000
     records.write_json(path, record)
-    late = price.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"])[1]
+    late = budget.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"])[1]
     assert late.config["steps"] == 225
-    cost = price.of_steps(late.price, 225)
+    cost = budget.of_steps(late.price, 225)
     assert cost["reference_steps"] == pytest.approx(100)
     assert cost["price_seconds"] == pytest.approx(100 * unit / 1000, rel=1e-3)
     tiny = {**config, "budget": "full:1"}
     record["methods"]["uniform"] |= {"before_seconds": 0.0, "ratio": 3.0}
     records.write_json(path, record)
-    made = price.budgeted(matrix.cells(tiny), tiny, tmp_path / "out", ["softbench"])
+    made = budget.budgeted(matrix.cells(tiny), tiny, tmp_path / "out", ["softbench"])
     assert [cell.config["steps"] for cell in made] == [1, 1]
 
 
@@ -229,9 +232,9 @@ def test_a_rate_that_ends_does_so_with_the_budget(clock, tmp_path):
         assert cell.config["optimizer"] == optimizer
         made = method["optimizer"]["learning_rate"]
         assert made == {**rate, "config": {**rate["config"], "decay_steps": cell.config["steps"]}}
-    assert price._to_its_end({}, {"learning_rate": 0.1}, 5) == {}
+    assert budget._to_its_end({}, {"learning_rate": 0.1}, 5) == {}
     rate["config"]["warmup_steps"] = 2
-    made = price._to_its_end({}, optimizer, 5)["optimizer"]["learning_rate"]["config"]
+    made = budget._to_its_end({}, optimizer, 5)["optimizer"]["learning_rate"]["config"]
     assert made["decay_steps"] == 3
 
 

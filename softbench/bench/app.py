@@ -13,8 +13,8 @@ from ml_collections import config_flags
 
 import softbench
 from softbench import commands, datasets
-from softbench.bench import config as config_lib
 from softbench.bench import (
+    budget,
     environment,
     launchers,
     listing,
@@ -27,6 +27,7 @@ from softbench.bench import (
     runner,
     suites,
 )
+from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 from softbench.datasets import own_files
@@ -200,7 +201,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     workdir = Path(values.workdir or default_workdir(config))
     if values.price:
         return _price(call, cells, workdir)
-    cells = price.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
+    cells = budget.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
     if config["rates"]:
         return _with_rates(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)
