@@ -192,7 +192,7 @@ def priced(clock, tmp_path, **options):
     config = config_of(small(tmp_path, "--config.budget=full:100"))
     config |= {"epochs": 4} | options
     config_lib.check(config)
-    price.price(config, tmp_path / "out", rounds=1)
+    price.price(config, tmp_path / "out")
     return budget.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"]), config
 
 
@@ -245,6 +245,7 @@ def test_a_rate_that_ends_does_so_with_the_budget(clock, tmp_path):
         (["--config.budget=full:0"], "must be method:steps"),
         (["--config.budget=none:5"], "--config.budget must name a method of this config: full"),
         (["--config.budget=full:5", "--config.max_train_seconds=3"], "max_train_seconds with it"),
+        (["--config.budget=full:5", "--config.steps_per_epoch=3"], "steps_per_epoch with it"),
         (["--config.budget=full:5", "--config.epochs=0"], "epochs must be 1 or more"),
         (
             ["--config.budget=full:5"],
@@ -286,7 +287,10 @@ def test_a_budgeted_run_can_be_repeated(clock, tmp_path):
     """Two runs by one price."""
     options = ("--config.budget=full:6", "--config.epochs=2")
     line = small(tmp_path, *options, methods="uniform")
-    price.price(config_of(line), tmp_path / "out", rounds=1)
+    price.price(config_of(line), tmp_path / "out", rounds=2)
+    with pytest.raises(ConfigError, match="needs prices"):  # of fewer rounds than it has
+        command.main(line)
+    price.price(config_of(line), tmp_path / "out")
     assert command.main(line) == 0
     (first,) = records.read_all(tmp_path / "out")
     assert [point["step"] for point in first["curve"]] == [7, 15]

@@ -103,7 +103,7 @@ def resolved(argv: list[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
-        if flag in ("config", *_TEXTS) and not equals:
+        if flag in ("config", "minutes", "checkpoint_minutes", *_TEXTS) and not equals:
             value = next(arguments, None)
             if value is None:
                 result.append(argument)
@@ -169,6 +169,8 @@ def read_config(values: flags.FlagValues) -> dict:
     """Returns the plain config of parsed flags, its preset and overrides applied."""
     overrides = config_flags.get_override_values(values["config"])
     config = config_lib.with_preset(config_lib.plain(values.config), overrides)
+    if config["budget"] and any(key.endswith("steps_per_epoch") for key in overrides):
+        raise ConfigError("--config.budget must not have --config.steps_per_epoch with it.")
     return config | {"backend": values.backend or config["backend"]}
 
 

@@ -41,7 +41,7 @@ def budgeted(
         record = price.read(path) or {"methods": {}}
         ((name, method),) = cell.config["methods"].items()
         row = record["methods"].get(name, {})
-        if row.get("method") == method and "ratio" in row:
+        if row.get("method") == method and len(row.get("rounds", ())) >= price.ROUNDS:
             made.append(_budgeted(cell, config, record, name))
         else:
             why = f": {row['error']}" if "error" in row else ""
