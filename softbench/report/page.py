@@ -118,7 +118,7 @@ def summary(page: Page) -> str:
     ran = set(page.cells["group"] + "-" + page.cells["method"])
     tables = page.tables({name: row for name, row in page.plan["paper"].items() if name in ran})
     sections = [f"{table.title}\n\n{table.markdown()}\n" for table in tables]
-    return "\n".join(sections)
+    return "\n".join(sections) or "No results."
 
 
 def texts(page: Page, lacking: Sequence[str] = ()) -> dict[str, str]:
