@@ -45,7 +45,7 @@ STREAMED = {"interactions": "interaction_shards", "xmc": "xmc_shards", "own_xmc"
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
-    "smoke_results/<experiment>.",
+    "smoke_results/<experiment>, of a suite suite_results/<suite>.",
     "data_dir": "Folder of the data sets; without it they are downloaded.",
     "backend": "tensorflow or jax; overrides the config.",
     "launcher": "local (the default: here, one cell after the other) or ray (on a cluster, side by "
