@@ -115,6 +115,8 @@ def read(results: Path) -> Page:
 
 def summary(page: Page) -> str:
     """Returns the tables as text, for the end of a run; rows that were not run are left out."""
+    if not page.records:
+        return "No results."
     ran = set(page.cells["group"] + "-" + page.cells["method"])
     tables = page.tables({name: row for name, row in page.plan["paper"].items() if name in ran})
     sections = [f"{table.title}\n\n{table.markdown()}\n" for table in tables]
