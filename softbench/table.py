@@ -241,7 +241,6 @@ class Table(keras.layers.Layer):
                 or are 0. None: all count.
             class_chunk: as in `FullSoftmax`.
         """
-        hidden = ops.cast(hidden, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
 
         def losses(outer: Callable, labels: Tensor, weight: Any, keep: bool, *inputs: Any) -> Any:
@@ -252,7 +251,7 @@ class Table(keras.layers.Layer):
             tile = streaming.tile(hidden.shape[0], rows.shape[0], class_chunk, keep)
             form = streaming.Form(self.value, self.slopes)
             arrays = hidden, rows, bias, labels, tuple(extra), weight
-            return class_losses(outer, form, *arrays, *tile)
+            return class_losses(outer, form, *arrays, *tile, self.compute_dtype)
 
         if not self.is_divided:
             return losses(outer, labels, weight, not self.absolute, hidden, *extra)

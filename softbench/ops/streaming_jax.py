@@ -65,6 +65,7 @@ def class_losses(
     weight: Tensor | None,
     rows: int,
     classes: int,
+    dtype: str,
 ) -> Tensor:
     """`outer(log_rest, true, *extra)` (B,), differentiable in hidden, kernel and bias.
 
@@ -86,8 +87,10 @@ def class_losses(
             of weight 0 is left out where there are tiles. None: all 1.
         rows: R, or 0 to compute the scores twice instead of keeping any.
         classes: C.
+        dtype: of what is multiplied if it is "bfloat16", whose products have float32 sums; else
+            that is float32: float16 would not hold small probabilities.
     """
-    dtype = jnp.bfloat16 if hidden.dtype == jnp.bfloat16 else _FLOAT32
+    dtype = jnp.bfloat16 if dtype == "bfloat16" else _FLOAT32
     classes = min(classes, kernel.shape[0])
     weight = jnp.ones(hidden.shape[0], _FLOAT32) if weight is None else weight.astype(_FLOAT32)
 

@@ -80,12 +80,15 @@ def class_losses(
     weight: Tensor | None,
     rows: int,
     classes: int,
+    dtype: str,
 ) -> Tensor:
-    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`; `rows` has no meaning here.
+    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`; `rows` means nothing here.
+
+    Of `dtype` are the hidden vectors that are multiplied.
 
     Examples of weight 0 are left out, but under XLA, where shapes are fixed.
     """
-    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]))
+    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), dtype)
     if weight is None or _is_under_xla():
         return _losses(*arguments, hidden, labels, extra)
     present = tf.where(tf.not_equal(weight, 0))[:, 0]
@@ -100,6 +103,7 @@ def _losses(
     kernel: Tensor,
     bias: Tensor | None,
     classes: int,
+    dtype: str,
     hidden: Tensor,
     labels: Tensor,
     extra: tuple,
@@ -107,7 +111,8 @@ def _losses(
     @tf.custom_gradient
     def losses(hidden: Tensor, kernel: Tensor, *biases: Tensor) -> tuple[Tensor, Callable]:
         bias = tf.cast(biases[0], tf.float32) if biases else None
-        problem = _Problem(form, tf.cast(hidden, tf.float32), kernel, bias, labels, classes)
+        rounded = tf.cast(tf.cast(hidden, dtype), tf.float32)
+        problem = _Problem(form, rounded, kernel, bias, labels, classes)
         log_rest = _log_rest(problem)
         true = problem.label_scores()[1]
 
