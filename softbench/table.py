@@ -25,7 +25,7 @@ class Table(keras.layers.Layer):
     | of a table | what it is |
     |---|---|
     | `units`, `width` | n and d |
-    | `use_bias`, `normalize`, `temperature`, `absolute` | how scores are made |
+    | `use_bias`, `normalize`, `temperature`, `absolute`, `logit_soft_cap` | how scores are made |
     | `gather(ids)`, `rows(ids)` | rows of ids, and their biases |
     | `all_rows()`, `class_variables` | for a pass over all classes |
     | `scores`, `logits`, `paired_logits`, `normalized` | scores |
@@ -34,13 +34,14 @@ class Table(keras.layers.Layer):
     | `add_tracker` | for a sampler that keeps something of the rows |
 
     score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
-    divided by their l2 norms if `normalize`. Scores are float32 whatever the compute dtype.
+    divided by their l2 norms if `normalize`. With a `logit_soft_cap` L the score is
+    L tanh(score / L). Scores are float32 whatever the compute dtype.
 
     Shape letters: B batch, d features, n classes, m samples, N row ids.
 
     Args:
         units: n, the number of classes.
-        use_bias, normalize, temperature, absolute: as in the formula.
+        use_bias, normalize, temperature, absolute, logit_soft_cap: as in the formula.
         **kwargs: of `keras.layers.Layer`.
 
     Attributes:
@@ -60,16 +61,20 @@ class Table(keras.layers.Layer):
         normalize: bool = False,
         temperature: float = 1.0,
         absolute: bool = False,
+        logit_soft_cap: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(units=units)
         check_number(0, exclusive=True, temperature=temperature)
+        if logit_soft_cap is not None:
+            check_number(0, exclusive=True, logit_soft_cap=logit_soft_cap)
         self.units = int(units)
         self.use_bias = use_bias
         self.normalize = normalize
         self.temperature = temperature
         self.absolute = absolute
+        self.logit_soft_cap = logit_soft_cap
         self.users = Users()
         self.supports_jit = True
 
@@ -208,14 +213,24 @@ class Table(keras.layers.Layer):
             scores = ops.abs(scores)
         if self.temperature != 1.0:
             scores = scores / self.temperature
-        return scores if bias is None else scores + ops.cast(bias, "float32")
+        if bias is not None:
+            scores = scores + ops.cast(bias, "float32")
+        cap = self.logit_soft_cap
+        return scores if cap is None else cap * ops.tanh(scores / cap)
 
     def slopes(self, inner: Tensor, scores: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The derivatives of `value` by bias and by inner product; None where they are 1."""
-        slope = 1.0 / self.temperature
+        to_bias: Any = None
+        if self.logit_soft_cap is not None:
+            # Scores beyond the cap are of classes that are left out.
+            share = ops.clip(scores / self.logit_soft_cap, -1.0, 1.0)
+            to_bias = 1.0 - ops.square(share)
+        to_inner, slope = to_bias, 1.0 / self.temperature
         if self.absolute:
-            return None, ops.sign(inner) * slope
-        return None, None if slope == 1.0 else slope
+            slope = ops.sign(inner) * slope
+        if self.absolute or slope != 1.0:
+            to_inner = slope if to_bias is None else to_bias * slope
+        return to_bias, to_inner
 
     def class_losses(
         self,
@@ -253,7 +268,7 @@ class Table(keras.layers.Layer):
             arrays = hidden, rows, bias, labels, tuple(extra), weight
             return class_losses(outer, form, *arrays, *tile, self.compute_dtype)
 
-        if not self.is_divided:
+        if self.num_shards == 1:
             return losses(outer, labels, weight, not self.absolute, hidden, *extra)
 
         def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor) -> Tensor:
@@ -264,9 +279,9 @@ class Table(keras.layers.Layer):
         return outer(log_rest, self.paired_logits(hidden[:, None], *self.gather(labels)), *extra)
 
     @property
-    def is_divided(self) -> bool:
-        """Whether devices hold some of the rows each."""
-        return any(shards(variable) > 1 for variable in self.class_variables)
+    def num_shards(self) -> int:
+        """Into how many shards devices have divided the rows."""
+        return max((shards(variable) for variable in self.class_variables), default=1)
 
     def log_partition(self, hidden: Tensor) -> Tensor:
         """log sum_i exp(score_i) (B,) of hidden (B, d), differentiable and streamed."""

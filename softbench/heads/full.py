@@ -86,10 +86,10 @@ class FullSoftmax(TableHead):
             check_positive(class_chunk=class_chunk)
         check_number(0, regularization=regularization)
         check_smoothing(label_smoothing, multi_label)
-        if label_smoothing and self.table.absolute:
+        if label_smoothing and (self.table.absolute or self.table.logit_soft_cap):
             raise ValueError(
-                "`label_smoothing` must be 0 with a table of absolute=True, whose mean score is "
-                f"not linear. Received: label_smoothing={label_smoothing}"
+                "`label_smoothing` must be 0 with a table of absolute=True or a `logit_soft_cap`, "
+                f"whose mean score is not linear. Received: label_smoothing={label_smoothing}"
             )
         self.class_chunk = class_chunk
         self.regularization = regularization
