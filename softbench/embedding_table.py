@@ -54,14 +54,8 @@ class EmbeddingTable(Table):
                 "`embedding` must be a `keras.layers.Embedding` or a layer derived from it. "
                 f"Received: {type(embedding).__name__}"
             )
-        if getattr(embedding, "quantization_mode", None):
-            raise ValueError(
-                "`embedding` must not be quantised: its rows are integers, which nothing trains. "
-                f"Received: quantization_mode={embedding.quantization_mode!r}"
-            )
-        kwargs.setdefault(
-            "dtype", getattr(embedding, "reverse_dtype", None) or embedding.dtype_policy
-        )
+        dtype = getattr(embedding, "reverse_dtype", None) or embedding.dtype_policy
+        kwargs.setdefault("dtype", dtype)
         super().__init__(
             embedding.input_dim,
             use_bias=False,
@@ -71,6 +65,15 @@ class EmbeddingTable(Table):
             **kwargs,
         )
         self.embedding = embedding
+        self.begin(training=False)
+
+    def begin(self, training: bool) -> None:
+        """Raise a ValueError if the layer is quantised, which it may become at any time."""
+        if mode := getattr(self.embedding, "quantization_mode", None):
+            raise ValueError(
+                "`embedding` must not be quantised: its rows are integers, which nothing trains. "
+                f"Received: quantization_mode={mode!r}"
+            )
 
     def build(self, hidden_shape: tuple) -> None:
         if not self.embedding.built:
