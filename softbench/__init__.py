@@ -20,6 +20,7 @@ _HOME = {
     "Classifier": "softbench.classifier",
     "compare": "softbench.comparison",
     "ClassTable": "softbench.class_table",
+    "EmbeddingTable": "softbench.embedding_table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",
     "NegativeSampling": "softbench.heads",

@@ -41,6 +41,9 @@ class ClassTable(SavedGenerators, Table):
         normalize: whether vectors and rows are divided by their l2 norms.
         temperature: what inner products are divided by, above 0.
         absolute: whether scores are of their absolute values.
+        logit_soft_cap: None, or what bounds scores: L tanh(score / L), as in Gemma. Exact wherever
+            scores are; samplers that follow the table draw by scores without it, and say the log
+            of the counts of what they draw.
         row_optimizer: a `RowOptimizer`, or its serialised form, that owns the table's updates; the
             table is then not in `trainable_weights`. None leaves it to the model's optimizer.
         kernel_initializer, bias_initializer: Keras initializers.
@@ -75,6 +78,7 @@ class ClassTable(SavedGenerators, Table):
         "normalize",
         "temperature",
         "absolute",
+        "logit_soft_cap",
         "row_optimizer",
         "kernel_initializer",
         "bias_initializer",
@@ -93,6 +97,7 @@ class ClassTable(SavedGenerators, Table):
         normalize: bool = False,
         temperature: float = 1.0,
         absolute: bool = False,
+        logit_soft_cap: float | None = None,
         row_optimizer: RowOptimizer | dict | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -100,8 +105,15 @@ class ClassTable(SavedGenerators, Table):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        options = {"normalize": normalize, "temperature": temperature, "absolute": absolute}
-        super().__init__(units, use_bias=use_bias, **options, **kwargs)
+        super().__init__(
+            units,
+            use_bias=use_bias,
+            normalize=normalize,
+            temperature=temperature,
+            absolute=absolute,
+            logit_soft_cap=logit_soft_cap,
+            **kwargs,
+        )
         self.dim = dim
         self.row_optimizer = get_row_optimizer(row_optimizer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

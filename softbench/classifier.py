@@ -1,5 +1,7 @@
 """A Keras model of an encoder and a head, for data that yields `(x, y)`."""
 
+import copy
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -225,12 +227,31 @@ class Classifier(keras.Model):
         return {metric.name: metric.result() for metric in metrics}
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **saved_arguments(self)}
+        # Which of the encoder's embeddings the head has its rows from: an encoder that is saved by
+        # its arguments, as KerasHub's are, makes another layer when it is loaded.
+        used = getattr(getattr(self.head, "table", None), "embedding", None)
+        layers = [index for index, x in enumerate(_embeddings(self.encoder)) if x is used]
+        place = {"embedding_of_head": layers[0]} if layers else {}
+        return {**super().get_config(), **saved_arguments(self), **place}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "Classifier":
-        for name in ("encoder", "head"):
-            config[name] = keras.saving.deserialize_keras_object(
-                config[name], custom_objects=custom_objects
-            )
+        config = dict(config)
+        index = config.pop("embedding_of_head", None)
+        load = functools.partial(
+            keras.saving.deserialize_keras_object, custom_objects=custom_objects
+        )
+        config["encoder"] = load(config["encoder"])
+        if index is not None:
+            head = copy.deepcopy(config["head"])
+            layer = _embeddings(config["encoder"])[index]
+            head["config"]["table"]["config"]["embedding"] = layer
+            config["head"] = head
+        config["head"] = load(config["head"])
         return cls(**config)
+
+
+def _embeddings(encoder: Any) -> list[keras.layers.Embedding]:
+    """The embedding layers of an encoder, in an order that its arguments decide."""
+    layers = encoder._flatten_layers()
+    return [layer for layer in layers if isinstance(layer, keras.layers.Embedding)]

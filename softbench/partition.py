@@ -9,8 +9,6 @@ from keras import ops
 
 from softbench.common import Tensor
 
-NO_CLASS = -3e38  # a score of no weight, which unlike -inf has a gradient where all scores are it
-
 
 def fold_classes(
     num_classes: int,
@@ -129,78 +127,3 @@ def largest(found: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
     ranked = ops.where(ops.equal(found, 0.0), 0.0, ranked)  # JAX ranks -0.0 below 0.0
     order = ops.top_k(ranked, k)[1]
     return tuple(ops.take_along_axis(x, order, axis=-1) for x in (found, ids))
-
-
-def bilinear_log_partition(
-    hidden: Tensor,
-    kernel: Tensor,
-    bias: Tensor | None,
-    absolute: bool,
-    chunk: int,
-    left_out: Tensor | None = None,
-) -> Tensor:
-    """log sum_i exp(<h, c_i> + b_i) (B,) with a gradient that is streamed as well.
-
-    The gradient of log Z is the softmax: sum_i p_i c_i for h, sum_b p_bi h_b for c_i. Both are
-    recomputed chunk by chunk in the backward pass, so memory is O((B + n) d + B C). Products have
-    the dtype of `hidden`.
-
-    Args:
-        hidden: (B, d).
-        kernel, bias: (n, d), and (n,) or None.
-        absolute: whether it is |<h, c_i>|.
-        chunk: C.
-        left_out: None, or (B, S): rows of the kernel that are not in the sum of an example. What is
-            no row is padding.
-
-    Returns:
-        (B,).
-    """
-    num_classes = kernel.shape[0]
-    chunk = min(chunk, num_classes)
-    arrays = [hidden, kernel, *([] if bias is None else [bias])]
-    trained = len(arrays)
-    arrays += [] if left_out is None else [left_out]
-
-    def block(arrays: tuple[Tensor, ...], start: Tensor) -> tuple:
-        h, c, *b = arrays[:trained]
-        rows = ops.cast(ops.slice(c, (start, 0), (chunk, c.shape[1])), h.dtype)
-        inner = ops.cast(ops.matmul(h, ops.transpose(rows)), "float32")
-        logits = ops.abs(inner) if absolute else inner
-        if b:
-            logits = logits + ops.slice(b[0], (start,), (chunk,))
-        for out in arrays[trained:]:
-            ids = start + ops.arange(chunk, dtype="int32")
-            logits = ops.where(is_left_out(ids, out), NO_CLASS, logits)
-        return rows, inner, logits
-
-    @ops.custom_gradient
-    def function(*arrays: Tensor) -> tuple[Tensor, Callable]:
-        h, c = arrays[:2]
-
-        def scores(ids: Tensor) -> Tensor:
-            return block(arrays, ids[0])[2]
-
-        log_z = log_partition(scores, h, num_classes, chunk)
-
-        def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple:
-            upstream = args[0] if upstream is None else upstream
-
-            def step(state: tuple, start: Tensor, ids: Tensor, fresh: Tensor) -> tuple:
-                rows, inner, logits = block(arrays, start)
-                p = ops.exp(logits - log_z[:, None]) * upstream[:, None]
-                to_bias = ops.sum(p, axis=0)
-                p = ops.cast(p * ops.sign(inner) if absolute else p, h.dtype)
-                to_h = state[0] + ops.matmul(ops.where(fresh, p, ops.zeros_like(p)), rows)
-                to_rows = ops.cast(ops.matmul(ops.transpose(p), h), c.dtype)
-                to_c = ops.slice_update(state[1], (start, 0), to_rows)
-                to_b = [ops.slice_update(g, (start,), to_bias) for g in state[2:]]
-                return to_h, to_c, *to_b
-
-            zeros = tuple(ops.zeros_like(x) for x in arrays[:trained])
-            gradients = fold_classes(num_classes, chunk, step, zeros)
-            return *gradients, *[None] * (len(arrays) - trained)
-
-        return log_z, gradient
-
-    return function(*arrays)

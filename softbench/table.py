@@ -1,16 +1,17 @@
 """What heads and samplers need of the classes: rows, biases, and the scores made from them."""
 
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
-from softbench import partition
+from softbench import streaming
 from softbench.common import Tensor, check_number, check_positive
 from softbench.groups import group_size, has_row_each
-from softbench.ops import by_shards, matmul_transposed
+from softbench.ops import by_shards, class_losses, matmul_transposed, shards
 
 DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
 
@@ -24,21 +25,23 @@ class Table(keras.layers.Layer):
     | of a table | what it is |
     |---|---|
     | `units`, `width` | n and d |
-    | `use_bias`, `normalize`, `temperature`, `absolute` | how scores are made |
+    | `use_bias`, `normalize`, `temperature`, `absolute`, `logit_soft_cap` | how scores are made |
     | `gather(ids)`, `rows(ids)` | rows of ids, and their biases |
     | `all_rows()`, `class_variables` | for a pass over all classes |
-    | `scores`, `logits`, `paired_logits`, `log_partition`, `normalized` | scores |
+    | `scores`, `logits`, `paired_logits`, `normalized` | scores |
+    | `class_losses`, `log_partition` | losses over all classes, streamed |
     | `row_optimizer`, `trainable`, `check_replicas`, `begin`, `train_rows` | its updates |
     | `add_tracker` | for a sampler that keeps something of the rows |
 
     score(h, i) = <h, c_i> / temperature + b_i, with |<h, c_i>| if `absolute`, and with h and c_i
-    divided by their l2 norms if `normalize`. Scores are float32 whatever the compute dtype.
+    divided by their l2 norms if `normalize`. With a `logit_soft_cap` L the score is
+    L tanh(score / L). Scores are float32 whatever the compute dtype.
 
     Shape letters: B batch, d features, n classes, m samples, N row ids.
 
     Args:
         units: n, the number of classes.
-        use_bias, normalize, temperature, absolute: as in the formula.
+        use_bias, normalize, temperature, absolute, logit_soft_cap: as in the formula.
         **kwargs: of `keras.layers.Layer`.
 
     Attributes:
@@ -58,16 +61,20 @@ class Table(keras.layers.Layer):
         normalize: bool = False,
         temperature: float = 1.0,
         absolute: bool = False,
+        logit_soft_cap: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(units=units)
         check_number(0, exclusive=True, temperature=temperature)
+        if logit_soft_cap is not None:
+            check_number(0, exclusive=True, logit_soft_cap=logit_soft_cap)
         self.units = int(units)
         self.use_bias = use_bias
         self.normalize = normalize
         self.temperature = temperature
         self.absolute = absolute
+        self.logit_soft_cap = logit_soft_cap
         self.users = Users()
         self.supports_jit = True
 
@@ -148,14 +155,14 @@ class Table(keras.layers.Layer):
             return self._group_logits(hidden, rows, bias)
         rows = l2_normalize(rows) if self.normalize else rows
         inner = ops.squeeze(ops.matmul(rows, ops.expand_dims(hidden, -1)), -1)
-        return self._finish(inner, bias)
+        return self.value(inner, bias)
 
     def _shared_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Scores (B, m) by hidden (B, d) of rows (m, d), with bias (m,) or (1, m)."""
         inner = matmul_transposed(hidden, rows)
         if self.normalize:  # of the products: a normalised table would be a copy of it
             inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
-        return self._finish(inner, bias)
+        return self.value(inner, bias)
 
     def _group_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Scores (B, m) by hidden (B, d) of the rows (G, m, d) of each one's group."""
@@ -169,7 +176,7 @@ class Table(keras.layers.Layer):
         if self.normalize:
             inverse = ops.transpose(_inverse_norm(rows), (0, 2, 1))
             inner = ops.cast(inner, "float32") * inverse
-        scores = self._finish(inner, None if bias is None else ops.expand_dims(bias, 1))
+        scores = self.value(inner, None if bias is None else ops.expand_dims(bias, 1))
         return ops.reshape(scores, (groups * size, -1))[:batch]
 
     def paired_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -178,7 +185,7 @@ class Table(keras.layers.Layer):
         Added up in float32, which holds the products of half precision without rounding.
         """
         hidden, rows = (ops.cast(x, "float32") for x in self._prepare(hidden, rows))
-        return self._finish(ops.sum(hidden * rows, axis=-1), bias)
+        return self.value(ops.sum(hidden * rows, axis=-1), bias)
 
     def normalized(self, x: Tensor) -> Tensor:
         """Hidden vectors or rows as the scores compare them: float32, of norm 1 if `normalize`."""
@@ -188,14 +195,6 @@ class Table(keras.layers.Layer):
     def _prepare(self, hidden: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         return (l2_normalize(hidden), l2_normalize(rows)) if self.normalize else (hidden, rows)
-
-    def _finish(self, inner: Tensor, bias: Tensor | None) -> Tensor:
-        scores = ops.cast(inner, "float32")
-        if self.absolute:
-            scores = ops.abs(scores)
-        if self.temperature != 1.0:
-            scores = scores / self.temperature
-        return scores if bias is None else scores + ops.cast(bias, "float32")
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Scores of all classes (B, n), or (B, m) of ids (R, m), see `logits`."""
@@ -207,36 +206,87 @@ class Table(keras.layers.Layer):
         kernel = ops.cast(kernel, self.compute_dtype)
         return self._shared_logits(hidden, kernel, *(bias or [None]))
 
-    def log_partition(
-        self, hidden: Tensor, chunk: int | None = None, left_out: Tensor | None = None
+    def value(self, inner: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Scores, float32, of inner products and biases that broadcast."""
+        scores = ops.cast(inner, "float32")
+        if self.absolute:
+            scores = ops.abs(scores)
+        if self.temperature != 1.0:
+            scores = scores / self.temperature
+        if bias is not None:
+            scores = scores + ops.cast(bias, "float32")
+        cap = self.logit_soft_cap
+        return scores if cap is None else cap * ops.tanh(scores / cap)
+
+    def slopes(self, inner: Tensor, scores: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The derivatives of `value` by bias and by inner product; None where they are 1."""
+        to_bias: Any = None
+        if self.logit_soft_cap is not None:
+            # Scores beyond the cap are of classes that are left out.
+            share = ops.clip(scores / self.logit_soft_cap, -1.0, 1.0)
+            to_bias = 1.0 - ops.square(share)
+        to_inner, slope = to_bias, 1.0 / self.temperature
+        if self.absolute:
+            slope = ops.sign(inner) * slope
+        if self.absolute or slope != 1.0:
+            to_inner = slope if to_bias is None else to_bias * slope
+        return to_bias, to_inner
+
+    def class_losses(
+        self,
+        outer: Callable,
+        hidden: Tensor,
+        labels: Tensor,
+        extra: tuple = (),
+        weight: Tensor | None = None,
+        class_chunk: int | None = None,
     ) -> Tensor:
-        """log sum_i exp(score_i) (B,), differentiable; streamed when `chunk` is given.
+        """`outer(log_rest, true, *extra)`, a loss (B,) over all classes, differentiable.
+
+        Neither it nor its gradient holds the scores (B, n): see `softbench.streaming`.
 
         Args:
+            outer: log of the sum of exp(score) over the classes that are none of an example's
+                labels (B,), the scores (B, P) of these, and `extra` -> (B,). Of arrays it uses
+                these alone, which may be of some of the examples.
             hidden: (B, d).
-            chunk: None, or how many classes at a time.
-            left_out: None, or the ids (B, P) of classes that are not in the sum of an example: at
-                most -3e38 where these are all. With `chunk` its products are float32.
+            labels: int32 (B, P), distinct or not, P may be 0.
+            extra: arrays (B, ...) that are not differentiated.
+            weight: (B,), what the losses will be multiplied by; those of weight 0 are not computed,
+                or are 0. None: all count.
+            class_chunk: as in `FullSoftmax`.
         """
-        if chunk is None:
-            scores = self.scores(hidden)
-            if left_out is not None:
-                ids = ops.arange(self.units, dtype="int32")
-                left_out = partition.is_left_out(ids, left_out)
-                scores = ops.where(left_out, partition.NO_CLASS, scores)
-            return ops.logsumexp(scores, axis=-1)
+        hidden = l2_normalize(hidden) if self.normalize else hidden
 
-        def part(first: Tensor, count: int, hidden: Tensor, left_out: Tensor | None) -> Tensor:
+        def losses(outer: Callable, labels: Tensor, weight: Any, keep: bool, *inputs: Any) -> Any:
+            hidden, *extra = inputs
             rows, *biases = self.all_rows()
-            hidden, rows = self._prepare(hidden, rows)
-            if left_out is not None:
-                hidden, left_out = ops.cast(hidden, "float32"), left_out - first
-            bias = ops.cast(biases[0], "float32") if biases else None
-            arguments = (hidden / self.temperature, rows, bias, self.absolute, chunk)
-            return partition.bilinear_log_partition(*arguments, left_out)
+            rows = l2_normalize(rows) if self.normalize else rows
+            bias = biases[0] if biases else None
+            tile = streaming.tile(hidden.shape[0], rows.shape[0], class_chunk, keep)
+            form = streaming.Form(self.value, self.slopes)
+            arrays = hidden, rows, bias, labels, tuple(extra), weight
+            return class_losses(outer, form, *arrays, *tile, self.compute_dtype)
+
+        if self.num_shards == 1:
+            return losses(outer, labels, weight, not self.absolute, hidden, *extra)
+
+        def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor) -> Tensor:
+            return losses(lambda log_rest, _: log_rest, labels - first, None, False, hidden)
 
         join = partial(ops.logsumexp, axis=0)
-        return by_shards(part, join, self.class_variables, [], hidden, left_out)
+        log_rest = by_shards(part, join, self.class_variables, [], hidden, labels)
+        return outer(log_rest, self.paired_logits(hidden[:, None], *self.gather(labels)), *extra)
+
+    @property
+    def num_shards(self) -> int:
+        """Into how many shards devices have divided the rows."""
+        return max((shards(variable) for variable in self.class_variables), default=1)
+
+    def log_partition(self, hidden: Tensor) -> Tensor:
+        """log sum_i exp(score_i) (B,) of hidden (B, d), differentiable and streamed."""
+        none = ops.zeros((ops.shape(hidden)[0], 0), "int32")
+        return self.class_losses(lambda log_rest, _: log_rest, hidden, none)
 
 
 class Users:

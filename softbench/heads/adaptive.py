@@ -21,7 +21,6 @@ from softbench.common import (
 from softbench.heads.base import Head
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant
-from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets
 
 _PARTS = 1024  # a share of the batch is counted in these
@@ -236,8 +235,8 @@ def _checked_cutoffs(cutoffs: Sequence[int], units: int) -> list[int]:
 
 
 def _log_partition(table: ClassTable, hidden: Tensor) -> Tensor:
-    """log Z (B,), in chunks where the table has many rows."""
-    return table.log_partition(hidden, DENSE_CLASSES if table.units > DENSE_CLASSES else None)
+    """log Z (B,)."""
+    return table.log_partition(hidden)
 
 
 def _cross_entropy(table: ClassTable, hidden: Tensor, rows: Tensor) -> Tensor:

@@ -8,19 +8,8 @@ from keras import ops
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
 from softbench.heads.positives import check_smoothing, is_repeated
 from softbench.heads.table_head import TableHead
-from softbench.table import DENSE_CLASSES, Table
+from softbench.table import Table
 from softbench.targets import Targets, reduced
-
-# Scores (B, n) computed at once by default. A step holds about four numbers for each: 2^28.
-DENSE_SCORES = 2**26
-CHUNK_SCORES = 2**24  # of a chunk: of fewer, TensorFlow copies the table's gradient too often
-
-
-def default_class_chunk(batch: int | None, units: int) -> int | None:
-    """`class_chunk` for B examples, None if not known yet, and n classes."""
-    if batch is None:
-        return None if units <= DENSE_CLASSES else DENSE_CLASSES
-    return None if batch * units <= DENSE_SCORES else max(1, CHUNK_SCORES // batch)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -31,13 +20,10 @@ class FullSoftmax(TableHead):
         units: n, the number of classes; None with `table`.
         table, use_bias, normalize, temperature: as in `SampledSoftmax`; of a `table` that has no
             `row_optimizer`.
-        class_chunk: a number streams the log-partition and its gradient over that many classes at
-            a time and never holds (B, n), for a second computation of the scores in the backward
-            pass. None computes the (B, n) scores at once where B n <= 2^26, so that a step holds
-            at most about 2^28 numbers (1 GiB) of that shape, and otherwise streams over 2^24 / B
-            classes at a time. Where B is not known when the step is compiled, as in `fit` on
-            TensorFlow, it streams over 65,536 classes at a time if there are more: the same bound
-            for B up to 1024.
+        class_chunk: None, or a number C that bounds the memory of a training step: beside the
+            table, its gradient and the hidden vectors it holds about B C float32 scores. No step
+            holds the scores (B, n); None takes what is fastest, 128 MiB at most on a CPU and
+            1 GiB on an accelerator.
         regularization: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
@@ -100,10 +86,10 @@ class FullSoftmax(TableHead):
             check_positive(class_chunk=class_chunk)
         check_number(0, regularization=regularization)
         check_smoothing(label_smoothing, multi_label)
-        if label_smoothing and self.table.absolute:
+        if label_smoothing and (self.table.absolute or self.table.logit_soft_cap):
             raise ValueError(
-                "`label_smoothing` must be 0 with a table of absolute=True, whose mean score is "
-                f"not linear. Received: label_smoothing={label_smoothing}"
+                "`label_smoothing` must be 0 with a table of absolute=True or a `logit_soft_cap`, "
+                f"whose mean score is not linear. Received: label_smoothing={label_smoothing}"
             )
         self.class_chunk = class_chunk
         self.regularization = regularization
@@ -111,42 +97,41 @@ class FullSoftmax(TableHead):
 
     def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
         labels, label_weight = targets.labels, targets.label_weight
-        chunk = self.class_chunk or default_class_chunk(hidden.shape[0], self.units)
-        if label_weight is not None:
-            return self._loss_of_several(hidden, labels, label_weight, chunk)
-        if chunk is None:
-            scores = self.table.scores(hidden)
-            log_z = ops.logsumexp(scores, axis=-1)
-            # A mask, not a gather: the gradient of a gather is a scatter into (B, n).
-            ids = ops.arange(self.units, dtype="int32")
-            is_true = ops.equal(ops.expand_dims(labels, -1), ids)
-            true = ops.sum(ops.where(is_true, scores, 0.0), axis=-1)
-        else:
-            log_z = self.table.log_partition(hidden, chunk)
-            true = self.table.scores(hidden, ops.expand_dims(labels, -1))[:, 0]
-        loss = log_z - true
+        several = label_weight is not None
+        labels = labels if several else ops.expand_dims(labels, -1)
+        extra = (label_weight, is_repeated(labels)) if several else ()
+        loss = self.table.class_losses(
+            self._loss, hidden, labels, extra, targets.weight, self.class_chunk
+        )
         if self.label_smoothing:
+            # true - mean score; the rest of the label's loss is in the one of all classes.
+            rows = self.table.gather(labels)
+            true = self.table.paired_logits(hidden[:, None], *rows)[:, 0]
             loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
-        return loss + self.regularization * log_z**2 if self.regularization else loss
+        return loss
 
-    def _loss_of_several(
-        self, hidden: Tensor, labels: Tensor, label_weight: Tensor, chunk: int | None
+    def _loss(
+        self,
+        log_rest: Tensor,
+        true: Tensor,
+        label_weight: Tensor | None = None,
+        repeated: Tensor | None = None,
     ) -> Tensor:
-        """The loss (B,) of labels (B, P): each among itself and the classes that are none of them.
+        """The loss (B,) of labels with scores (B, P), each among itself and what is no label.
 
-        These are added up by themselves. What is left of log Z after the labels would be a
-        difference of nearly equal numbers where the labels hold most of it.
+        log Z less a label's score would be a difference of nearly equal numbers where labels hold
+        most of Z.
         """
-        if chunk is None and self.compute_dtype != "float32":
-            chunk = self.units  # where it is streamed, products are float32
-        log_rest = self.table.log_partition(hidden, chunk, left_out=labels)[:, None]
-        true = self.table.paired_logits(hidden[:, None], *self.table.gather(labels))
-        losses = ops.softplus(log_rest - true)
-        loss = reduced(losses, label_weight, self.multi_label)
+        losses = ops.softplus(log_rest[:, None] - true)
+        if label_weight is None:
+            loss = losses[:, 0]
+        else:
+            loss = reduced(losses, label_weight, self.multi_label)
         if not self.regularization:
             return loss
-        true = ops.where(is_repeated(labels), -float("inf"), true)
-        log_z = ops.logsumexp(ops.concatenate([log_rest, true], axis=-1), axis=-1)
+        if repeated is not None:
+            true = ops.where(repeated, -float("inf"), true)
+        log_z = ops.logsumexp(ops.concatenate([log_rest[:, None], true], axis=-1), axis=-1)
         return loss + self.regularization * log_z**2
 
     def _mean_score(self, hidden: Tensor) -> Tensor:

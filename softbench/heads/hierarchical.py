@@ -188,11 +188,13 @@ def _check_nodes(table: Any, rows: int) -> None:
             f"`table` must have a row for each node of the tree: softbench.ClassTable({rows}). "
             f"Received: units={table.units}"
         )
-    if table.normalize or table.absolute or table.temperature != 1.0:
+    plain = not table.normalize and not table.absolute and table.logit_soft_cap is None
+    if not plain or table.temperature != 1.0:
         raise ValueError(
-            "`table` must be of plain scores: the nodes of a tree have no normalize, absolute or "
-            f"temperature. Received: normalize={table.normalize}, absolute={table.absolute}, "
-            f"temperature={table.temperature}"
+            "`table` must be of plain scores: the nodes of a tree have no normalize, absolute, "
+            f"temperature or logit_soft_cap. Received: normalize={table.normalize}, "
+            f"absolute={table.absolute}, temperature={table.temperature}, "
+            f"logit_soft_cap={table.logit_soft_cap}"
         )
 
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from softbench.class_table import ClassTable
 from softbench.common import Tensor
+from softbench.embedding_table import EmbeddingTable
 from softbench.heads import retrieval
 from softbench.heads.base import Head
 from softbench.heads.compact import check_rows
@@ -15,7 +16,7 @@ from softbench.table import Table, serialized
 
 _BELOW = 30.0  # a bias of -inf, below the smallest other
 _DEFAULTS = {"use_bias": True, "normalize": False, "temperature": 1.0, "row_optimizer": None}
-_GIVEN = {"absolute", "kernel_initializer", "bias_initializer", "table_dtype"}
+_GIVEN = {"absolute", "logit_soft_cap", "kernel_initializer", "bias_initializer", "table_dtype"}
 
 
 class TableHead(Head):
@@ -23,8 +24,9 @@ class TableHead(Head):
 
     Args:
         units: n, the number of classes; None with `table`, which has it.
-        table: None, or a `ClassTable` that the head takes instead of making one. Its dtype and its
-            seed are the table's; to freeze the head freezes it, for all that share it.
+        table: None, or a `ClassTable` that the head takes instead of making one, or an embedding
+            layer, see `EmbeddingTable`. Its dtype and its seed are the table's; to freeze the head
+            freezes it, for all that share it.
         use_bias, normalize, temperature, row_optimizer: of the `ClassTable` that the head makes.
         seed: of the table that the head makes.
         **kwargs: of `Head`.
@@ -48,6 +50,8 @@ class TableHead(Head):
             "temperature": temperature,
             "row_optimizer": row_optimizer,
         }
+        if isinstance(table, keras.layers.Embedding):
+            table = EmbeddingTable(table)
         check_table(units, table, options, kwargs)
         super().__init__(units if table is None else table.units, **kwargs)
         if table is None:
@@ -138,11 +142,12 @@ class TableHead(Head):
 
     def check_inner_products(self) -> None:
         """Raise a ValueError unless scores are inner products with the rows, plus a bias."""
-        if self.table.absolute:
-            raise ValueError(
-                "`absolute` scores are not inner products, which an index needs; use the exact "
-                "`top_k`. Received: absolute=True"
-            )
+        for name in ("absolute", "logit_soft_cap"):
+            if value := getattr(self.table, name):
+                raise ValueError(
+                    f"Scores with `{name}` are not inner products, which an index needs; use the "
+                    f"exact `top_k`. Received: {name}={value}"
+                )
 
     def get_config(self) -> dict:
         return {**super().get_config(), "table": serialized(self.table)}
@@ -171,7 +176,7 @@ def check_table(units: int | None, table: Any, options: dict, others: dict) -> N
         return
     if not isinstance(table, Table):
         raise ValueError(
-            "`table` must be None or a `softbench.ClassTable`. "
+            "`table` must be None, a `softbench.ClassTable` or a `keras.layers.Embedding`. "
             f"Received: table={type(table).__name__}"
         )
     if units not in (None, table.units):

@@ -24,6 +24,7 @@ from softbench.ops.products_jax import matmul_float32 as matmul_float32
 from softbench.ops.products_jax import matmul_transposed as matmul_transposed
 from softbench.ops.search_jax import bisect, padded_size
 from softbench.ops.search_jax import number_at_most as number_at_most
+from softbench.ops.streaming_jax import class_losses as class_losses
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False

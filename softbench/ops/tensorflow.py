@@ -23,6 +23,7 @@ from softbench.ops.products_tensorflow import matmul_by_parts as matmul_by_parts
 from softbench.ops.products_tensorflow import matmul_float32 as matmul_float32
 from softbench.ops.products_tensorflow import matmul_transposed as matmul_transposed
 from softbench.ops.search_tensorflow import number_at_most as number_at_most
+from softbench.ops.streaming_tensorflow import class_losses as class_losses
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
 SCATTER_UNDER_JIT = False

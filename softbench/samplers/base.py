@@ -218,7 +218,7 @@ class Sampler(SavedGenerators, keras.layers.Layer):
     def _check_built(self, table: Any, num_sampled: int | None = None) -> None:
         """Build for `table` if no head has done so."""
         if not self.built:
-            self.build((table.units, table.kernel.shape[-1]), num_sampled, table)
+            self.build((table.units, table.width), num_sampled, table)
 
     def get_build_config(self) -> None:
         """None: the head that holds the sampler builds it, with a table that cannot be saved."""
@@ -229,7 +229,7 @@ class Sampler(SavedGenerators, keras.layers.Layer):
 
 def check_width(table: Any, hidden: Tensor) -> None:
     """Raise a ValueError unless hidden (B, d) can be compared with the rows of the table (n, d)."""
-    width = table.kernel.shape[-1]
+    width = table.width
     if hidden.shape[-1] != width:
         raise ValueError(
             f"A sampler that follows the class table needs `hidden` of its width, {width}, or "

@@ -97,8 +97,8 @@ class FollowingCodebook(Sampler):
         ) -> keras.Variable:
             return add_state(self, name, shape, initial(name), dtype, per_class)
 
-        first, second = fit.shapes(self._size, table.kernel.shape[-1], self.quantizer)
-        weighted = self.prior is not None or table.bias is not None
+        first, second = fit.shapes(self._size, table.width, self.quantizer)
+        weighted = self.prior is not None or table.use_bias
         self.cells = Cells(self.units, first[0] * second[0], weighted)
         self.codewords = fit.Codewords(add("first", first), add("second", second))
         own = list(self.codewords)
@@ -125,9 +125,9 @@ class FollowingCodebook(Sampler):
         weights = ops.ones((self.units,), "float32")
         if self.prior is not None:
             weights = read(self.prior_weights)
-        if table.bias is None:
+        if not table.use_bias:
             return weights
-        bias = ops.cast(read(table.bias), "float32")
+        bias = ops.cast(table.all_rows()[1], "float32")
         return weights * ops.exp(ops.clip(bias, -LARGEST_BIAS, LARGEST_BIAS))
 
     def _importance(self) -> Tensor:
@@ -151,7 +151,7 @@ class FollowingCodebook(Sampler):
             priority = keras.random.uniform((self.units,), 1e-6, 1.0, seed=self.seed or 0)
         weight = self._importance()
         options = {"quantizer": self.quantizer, "normalize": bool(table.normalize)}
-        words, cell, sums = run(fit.fit, read(table.kernel), weight, uniform, priority, **options)
+        words, cell, sums = run(fit.fit, table.all_rows()[0], weight, uniform, priority, **options)
         return self._laid_out(table, words, cell, sums, weight)
 
     def _passed(self, table: Any, codewords: fit.Codewords) -> dict[str, Tensor]:
@@ -180,7 +180,7 @@ class FollowingCodebook(Sampler):
         return found | {"next_cell": cell + 0, "applied": weight}
 
     def _check_rows(self, table: Any) -> None:
-        kernel = read(table.kernel)
+        kernel = table.all_rows()[0]
         if is_concrete(kernel) and not bool(ops.all(ops.isfinite(kernel))):
             raise ValueError(
                 "`table` must have finite rows for a codebook to be fitted to. Received: a kernel "

@@ -53,7 +53,7 @@ class ClassWeights(keras.layers.Layer):
         """Weight by the table of now, of any ids or (None) of all classes."""
         if ids is None:
             ids = ops.arange(self.units, dtype="int32")
-        if table.bias is None:
+        if not table.use_bias:
             return self.prior(ids)
         bias = gather_rows(table.bias, ops.minimum(ids, self.units - 1))
         bias = ops.clip(ops.cast(bias, "float32"), -LARGEST_BIAS, LARGEST_BIAS)

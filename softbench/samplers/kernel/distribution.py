@@ -162,7 +162,7 @@ class KernelDistribution(NamedTuple):
         safe = ops.minimum(flat, self.table.units - 1)
         every = self.blocks is None  # read as they are, a divided table stays where it is
         if not self.exact:
-            rows = read(self.table.kernel) if every else self.table.rows(safe)
+            rows = self.table.all_rows()[0] if every else self.table.rows(safe)
             rows = self.table.normalized(rows)
             mass = self.features.products(query.features, rows, query.vectors)
             mass = mass * self.weights.stored(flat)

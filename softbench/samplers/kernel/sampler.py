@@ -15,7 +15,7 @@ from softbench.common import (
     check_positive,
     count_weights,
 )
-from softbench.ops import assign_when, by_shards, gather_rows, read, scatter_update, shards
+from softbench.ops import assign_when, by_shards, gather_rows, read, scatter_update
 from softbench.samplers.base import Sampler, check_width
 from softbench.samplers.kernel.block_sums import BlockSums
 from softbench.samplers.kernel.class_weights import ClassWeights
@@ -148,7 +148,7 @@ class KernelSampler(Sampler):
         prior = self._prior_weights()
         self.class_weights = ClassWeights(self.units, prior)
         live = lambda: self.class_weights.live(table)  # noqa: E731
-        self.class_weights.build(None if table.bias is None else live)
+        self.class_weights.build(live if table.use_bias else None)
         draws = self.rows == 1, num_sampled or 1
         size = self.block_size or default_block_size(
             self.units, table_shape[-1], self.features, *draws, self.within_block == "exact"
@@ -166,7 +166,7 @@ class KernelSampler(Sampler):
 
     def _split(self, table: Any) -> Callable | None:
         """As `BlockSums.build` takes it."""
-        if self.units // shards(table.kernel) % self.span:
+        if self.units // table.num_shards % self.span:
             return None
         others = [*self.features.variables, *self.class_weights.variables]
         return lambda function, join: by_shards(function, join, table.class_variables, others)
@@ -275,7 +275,7 @@ class KernelSampler(Sampler):
             root = ops.sum(read(self.blocks.sums[-1]), axis=0)
             return ops.squeeze(ops.matmul(features, ops.expand_dims(root, -1)), -1)
         ids = ops.arange(self.units, dtype="int32")
-        mass = self.features.products(features, table.normalized(read(table.kernel)), vectors)
+        mass = self.features.products(features, table.normalized(table.all_rows()[0]), vectors)
         return ops.sum(mass * self.class_weights.stored(ids), axis=-1)
 
     def propose(self, table, hidden, exclude=None, targets=None):
