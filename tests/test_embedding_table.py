@@ -206,15 +206,15 @@ def test_a_language_model_of_keras_hub(name, tmp_path):
     options = {"from_logits": True, "reduction": "mean_with_sample_weight"}
     loss = keras.losses.SparseCategoricalCrossentropy(**options)
     whole = getattr(keras_hub.models, f"{name}CausalLM")(backbone=backbone(name), preprocessor=None)
-    whole.compile(keras.optimizers.SGD(0.1), loss=loss, weighted_metrics=[])
+    whole.compile(keras.optimizers.SGD(0.01), loss=loss, weighted_metrics=[])
     encoder = backbone(name)
     model = softbench.Classifier(encoder, softbench.FullSoftmax(table=encoder.token_embedding))
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.01))
     for _ in range(20):
         value = whole.train_on_batch(*data)
         np.testing.assert_allclose(model.train_on_batch(*data), value, rtol=1e-5)
     for weight, other in zip(encoder.weights, whole.backbone.weights, strict=True):
-        np.testing.assert_allclose(to_numpy(weight), to_numpy(other), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(to_numpy(weight), to_numpy(other), atol=1e-5)
     scores = model.predict(inputs, verbose=0)
     np.testing.assert_allclose(scores, whole.predict(inputs, verbose=0), atol=1e-4)
     model.save(tmp_path / "model.keras")
