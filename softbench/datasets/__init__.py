@@ -29,7 +29,6 @@ from softbench.datasets.sequences import (
     CarriedBatches,
     EvaluationBatches,
     evaluation_batches,
-    unigram_perplexity,
 )
 from softbench.datasets.shards import BagShards, InteractionShards, row_groups
 from softbench.datasets.shuffled import Numbered, Prefetched
@@ -73,7 +72,6 @@ __all__ = [
     "synthetic_language",
     "synthetic_triples",
     "synthetic_xmc",
-    "unigram_perplexity",
 ]
 
 GENERATED = {

@@ -9,20 +9,6 @@ from softbench.common import check_positive
 from softbench.datasets.base import Batches
 
 
-def unigram_perplexity(counts: np.ndarray, tokens: np.ndarray) -> float:
-    """Perplexity of `tokens` under the unigram model with add-one smoothing.
-
-    `exp(-mean log((counts[y] + 1) / (sum(counts) + n)))`: what a model scores that knows only
-    the class frequencies.
-
-    Args:
-        counts: `(n,)` occurrences of each class in the training stream.
-        tokens: `(N,)` ids to score.
-    """
-    log_prob = np.log(counts + 1.0) - np.log(counts.sum() + float(len(counts)))
-    return float(np.exp(-log_prob[np.asarray(tokens)].mean()))
-
-
 def _stream(tokens: np.ndarray) -> np.ndarray:
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
