@@ -116,7 +116,7 @@ def _problem(options: flags.FlagValues, workdir: Path) -> tuple[dict, int]:
         arguments = datasets.arguments(cell.config["dataset"])
         classes = datasets.load(**arguments, data_dir=cell.data_dir).num_classes
     model = sized(options.kind, classes, options.dim, options.batch)
-    table = methods(classes)
+    table = methods(classes, options.batch)
     config |= {"model": model, "method_table": table, "method_order": list(table)}
     backend = options.backend or os.environ.get("KERAS_BACKEND") or BACKENDS[0]
     config |= {"methods": "", "reference": REFERENCE, "backend": backend}
@@ -154,13 +154,13 @@ def sized(kind: str, classes: int, dim: int, batch: int) -> dict:
     return {"name": "sasrec", "dim": dim, "length": length, "batch_size": batch // length}
 
 
-def methods(classes: int) -> dict[str, dict]:
+def methods(classes: int, batch: int) -> dict[str, dict]:
     """Returns {name: method as in a config} of what is timed for n classes."""
     count, top = max(1, min(DRAWS, classes - 1)), min(256, max(1, classes // 4))
     shared, seen = {"share_draws": True}, {"counts": "train + 1"}
     table = {
         "unigram": sampled("unigram", count, power=0.75, unique=True, **seen, **shared),
-        "in_batch": sampled("in_batch", count),
+        "in_batch": sampled("in_batch", min(count, batch)),
         "codebook": sampled("codebook", count, **shared),
         "top_and_tail": sampled("top_and_tail", count, num_top=top, **seen),
     }

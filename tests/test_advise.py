@@ -96,7 +96,7 @@ def test_data_of_the_user(tmp_path, monkeypatch, capsys):
 
 
 def test_lines_to_paste_make_the_head_that_was_timed():
-    for method in advise.methods(60_000).values():
+    for method in advise.methods(60_000, 64).values():
         names = {"softbench": softbench, "counts": np.arange(60_000)}
         exec(advise.paste(60_000, method)[0].strip(), names)
         timed = build.head(method, 60_000, names["counts"], None)

@@ -56,55 +56,35 @@ def counts_probability(counts, emissions):
     return ways[tuple(counts)]
 
 
-def label_probability(source, parent, drawn):
-    """p(y) (n,) of a label drawn from those of an example, and that the first is of this parent."""
-    siblings = np.flatnonzero(source.leaves // 16 == parent)
-    found = np.zeros(len(source.leaves))
-    for first in siblings:
-        for others in itertools.product(siblings, repeat=drawn - 1):
-            own = list({first, *others})
-            found[own] += source.first[first] / len(siblings) ** (drawn - 1) / len(own)
-    return found
-
-
 CASES = {
-    "siblings": dict(num_classes=40, lowest_level=1, labels_per_example=2.0),
-    "two levels": dict(num_classes=300, lowest_level=1, labels_per_example=2.0),
-    "one label": dict(num_classes=40, lowest_level=0, labels_per_example=1.0),
+    "one level": dict(num_classes=40, lowest_level=1),
+    "two levels": dict(num_classes=300, lowest_level=1),
+    "down to the leaves": dict(num_classes=40, lowest_level=0),
 }
+SIZES = dict(num_train=10, num_valid=5, labels_per_example=1.0)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_xmc_by_enumeration(name):
-    sizes = dict(num_features=6, num_train=10, num_valid=5, num_test=20, siblings=1.0, seed=2)
-    data = datasets.synthetic_xmc(**sizes, **CASES[name])
+    data = datasets.synthetic_xmc(num_features=6, num_test=3, seed=2, **SIZES, **CASES[name])
     source, (counts, _) = data.truth.func.__self__, data.truth.args
-    emitted = 3 * len(source.tables)
     p, _ = arrays(data)
     tables = [np.stack([np.bincount(t, minlength=6) / 6 for t in level]) for level in source.tables]
-    units, checked = source.leaves // source.widths[0], 0
+    units, share = source.leaves // source.widths[0], (np.arange(data.num_classes) + 5.0) ** -1
     for row, own in zip(p, counts.toarray().astype(int), strict=True):
-        drawn = (own.sum() - 4) // emitted
-        if drawn > 3 or checked == 3:
-            continue
-        checked += 1
-        parents = range(-(-data.num_classes // 16))
-        joint = sum(label_probability(source, parent, drawn) for parent in parents)
+        joint = share / share.sum()
         for unit in range(units.max() + 1):
             node = unit * source.widths[0]
             path = [t[node // w] for w, t in zip(source.widths, tables, strict=True)]
-            emissions = [shares for shares in path for _ in range(3 * drawn)]
+            emissions = [shares for shares in path for _ in range(3)]
             joint[units == unit] *= counts_probability(own, emissions + [source.background] * 4)
         np.testing.assert_allclose(row, joint / joint.sum(), rtol=1e-9, atol=1e-15)
-    assert checked == 3
 
 
 def generated():
     yield datasets.synthetic_language(200, 500, 20, 2_000, num_groups=4)
     for case in CASES.values():
-        yield datasets.synthetic_xmc(
-            **case, num_features=150, num_train=10, num_valid=5, num_test=1_000, siblings=1.0
-        )
+        yield datasets.synthetic_xmc(**case, num_features=150, num_test=1_000, **SIZES)
 
 
 def test_labels_follow_the_truth():
@@ -141,7 +121,5 @@ def test_scores_of_the_truth():
 
 def test_a_set_whose_distribution_has_no_closed_form_has_no_truth():
     assert datasets.synthetic_xmc(40, 30, 10, 5, 5).truth is None
-    assert datasets.synthetic_xmc(40, 30, 10, 5, 5, siblings=1.0).truth is None
-    for wrong in ({"siblings": 1.5}, {"lowest_level": -1}):
-        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be .*Received"):
-            datasets.synthetic_xmc(40, 30, 10, 5, 5, **wrong)
+    with pytest.raises(ValueError, match=r"`lowest_level` must be .*Received"):
+        datasets.synthetic_xmc(40, 30, 10, 5, 5, lowest_level=-1)
