@@ -19,28 +19,27 @@ def arrays(data, truth="truth"):
 
 @pytest.mark.parametrize("n", [3, 13])
 def test_language_by_enumeration(n, monkeypatch):
-    module = sys.modules[datasets.SyntheticLanguage.__module__]
-    monkeypatch.setattr(module, "_ENTRIES", 7 * n)  # 7 tokens at a time
-    source = datasets.SyntheticLanguage(n, 300, 20, 30, seed=3, num_groups=4, collocation=0.3)
+    monkeypatch.setattr(sys.modules[datasets.synthetic_language.__module__], "_ENTRIES", 7 * n)
+    data = datasets.synthetic_language(n, 300, 20, 30, seed=3, num_groups=4, collocation=0.3)
+    source, (raw_id, _) = data.truth.func.__self__, data.truth.args
     groups, ranks = min(4, n), -(-n // 4) if n > 4 else 1
     z = (np.arange(ranks) + 1.0) ** -1.1
-    text = source._raw_id[[source.data.valid[-1], *source.data.test]]
-    expected = np.zeros((29, n))
-    for row, (before, last) in zip(expected, itertools.pairwise(text), strict=False):
-        for slot, share in enumerate(SLOTS):
-            row[source._successors[last, slot]] += 0.3 * share
-            group = source._next_group[before % groups, last % groups, slot]
-            for rank in range(ranks):
-                member = rank * groups + group
-                row[member if member < n else group] += 0.7 * share * z[rank] / z.sum()
-    p, labels = arrays(source.data)
-    np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
-    np.testing.assert_array_equal(labels.argmax(1), source.data.test[1:])
-    swapped = source.data._replace(train=source.data.valid, valid=source.data.test)
-    source.data = swapped  # what was the test set is the validation set
-    p, labels = arrays(swapped, "valid_truth")
-    np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
-    np.testing.assert_array_equal(labels.argmax(1), swapped.valid[1:])
+    for truth, before_it, split in (
+        ("truth", data.valid, data.test),
+        ("valid_truth", data.train, data.valid),
+    ):
+        text = raw_id[[before_it[-1], *split]]
+        expected = np.zeros((len(split) - 1, n))
+        for row, (before, last) in zip(expected, itertools.pairwise(text), strict=False):
+            for slot, share in enumerate(SLOTS):
+                row[source.successors[last, slot]] += 0.3 * share
+                group = source.next_group[before % groups, last % groups, slot]
+                for rank in range(ranks):
+                    member = rank * groups + group
+                    row[member if member < n else group] += 0.7 * share * z[rank] / z.sum()
+        p, labels = arrays(data, truth)
+        np.testing.assert_allclose(p, expected[:, raw_id], rtol=1e-12)
+        np.testing.assert_array_equal(labels.argmax(1), split[1:])
 
 
 def counts_probability(counts, emissions):

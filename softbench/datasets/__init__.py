@@ -34,7 +34,7 @@ from softbench.datasets.shards import BagShards, InteractionShards, row_groups
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_interactions import synthetic_interactions
-from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
+from softbench.datasets.synthetic_language import synthetic_language
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
 from softbench.datasets.triples import TripleBatches
@@ -55,7 +55,6 @@ __all__ = [
     "PackedHistories",
     "Prefetched",
     "Queries",
-    "SyntheticLanguage",
     "TripleBatches",
     "TripleData",
     "arguments",
