@@ -133,7 +133,7 @@ def test_batches_reject_bad_input():
 @pytest.mark.parametrize("size", [2, 7, 24, 25, 26, 31])
 def test_evaluation_batches_cover_every_prediction_once(size):
     tokens = np.arange(100, 100 + size)
-    batches = datasets.evaluation_batches(tokens, 4, 3)
+    batches = datasets.EvaluationBatches(tokens, 4, 3)
     seen = [y[w == 1] for _, y, w in batches]
     assert sorted(np.concatenate(seen)) == list(tokens[1:])
     for x, y, w in batches:

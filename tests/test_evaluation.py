@@ -222,7 +222,7 @@ def test_language_problem_equals_the_classifier():
     problem = problems.load(options | {"seed": 0, "steps_per_epoch": 0}, None)
     classifier = trained(problem)
     found = problem.evaluate(classifier, "test")
-    batches = datasets.evaluation_batches(datasets.load(**given).test, 4, 5)
+    batches = datasets.EvaluationBatches(datasets.load(**given).test, 4, 5)
     expected = classifier.evaluate(
         build.Batches(batches), callbacks=[models.CarryState()], verbose=0, return_dict=True
     )

@@ -28,7 +28,6 @@ from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
     CarriedBatches,
     EvaluationBatches,
-    evaluation_batches,
 )
 from softbench.datasets.shards import BagShards, InteractionShards, row_groups
 from softbench.datasets.shuffled import Numbered, Prefetched
@@ -59,7 +58,6 @@ __all__ = [
     "TripleData",
     "arguments",
     "check",
-    "evaluation_batches",
     "fingerprint",
     "history_inputs",
     "load",

@@ -26,7 +26,7 @@ class CarriedBatches(Batches):
     `len(tokens) // batch_size` tokens, and batch i holds columns `[i T, (i + 1) T)` of them, so a
     model that carries its state sees each row as one long text. There are
     `(len(tokens) // batch_size - 1) // num_steps` batches; what does not fill one is dropped
-    (`num_dropped` predicted tokens; see `evaluation_batches`, which drops none).
+    (`num_dropped` predicted tokens; see `EvaluationBatches`, which drops none).
 
     Args:
         tokens: `(N,)` integer stream.
@@ -91,6 +91,3 @@ class EvaluationBatches(Batches):
     def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         columns = slice(index * self.num_steps, (index + 1) * self.num_steps)
         return tuple(array[:, columns] for array in self._arrays)
-
-
-evaluation_batches = EvaluationBatches
