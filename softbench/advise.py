@@ -211,6 +211,7 @@ def text(options: Any, classes: int, config: Mapping, record: Mapping) -> str:
     ratios = {name: rows[name]["ratio"] for name in table if "ratio" in rows[name]}
     unit = "full" if "full" in ratios else record["reference"]
     sizes = f"{options.kind}: n = {classes:,}, d = {options.dim}, batch {options.batch}"
+    sizes += "" if "full" in table else "; full takes seconds a step here and is left out"
     lines = [f"{sizes}; encoder {config['model']['name']}, {config['backend']}"]
     head = f"behind the best in records, {kind.measure}"
     lines += [f"{'method':<12}  {'step, ms':>9}  {f'of {unit}':>10}  {head}"]
