@@ -20,10 +20,12 @@ from softbench.bench import (
     listing,
     matrix,
     own_data,
+    price,
     provenance,
     rates,
     records,
     runner,
+    suites,
 )
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
@@ -39,7 +41,6 @@ path of a config, or the bare name of one that softbench ships; --config= lists 
 USER_CONFIGS = {"xmc": "own_xmc", "sequences": "interactions"}
 # The same where the path is a pattern, "folder/*.parquet".
 STREAMED = {"interactions": "interaction_shards", "xmc": "xmc_shards", "own_xmc": "xmc_shards"}
-OUT_OF_TIME = 3  # exit status when `--minutes` are over and cells are left
 _CONFIG = "Name or path of the experiment: a Python file, which is run. Trust it as you do code."
 _TEXTS = {
     "workdir": "Folder for the results; default results/<experiment>, of smoke runs "
@@ -48,6 +49,8 @@ _TEXTS = {
     "backend": "tensorflow or jax; overrides the config.",
     "launcher": "local (the default: here, one cell after the other) or ray (on a cluster, side by "
     "side; config.cluster says what a cell needs).",
+    "suite": "Instead of --config: the runs of a suite, one after the other; other flags are given "
+    f"to each. One of: {', '.join(suites.SUITES)}.",
     "shard": "i/k: the i-th, counted from 1, and every k-th cell after it, and no others.",
 }
 
@@ -62,6 +65,8 @@ def _define(argv: list[str]) -> flags.FlagValues:
     text = "Ends after so many minutes; the same command goes on. 0: when all cells have run."
     flags.DEFINE_float("minutes", 0.0, text, 0.0, flag_values=values)
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
+    text = "Measures what a step of each method costs in steps of config.reference; runs no cell."
+    flags.DEFINE_bool("price", False, text, flag_values=values)
     flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
     return values
 
@@ -184,6 +189,8 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     if "--config=" in argv:
         print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
         return 0
+    if any(argument.startswith("--suite=") for argument in argv):
+        return suites.run(argv, lambda line: main(resolved(line), show))
     values = parse(argv)
     config = own_data.named(read_config(values))
     config_lib.check(config)
@@ -191,6 +198,9 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     call = _Call(argv, values, config, launcher)
     cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
+    if values.price:
+        return _price(call, cells, workdir)
+    cells = price.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
     if config["rates"]:
         return _with_rates(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)
@@ -209,6 +219,24 @@ class _Call(NamedTuple):
     launcher: Any
 
 
+def _price(call: _Call, cells: list[matrix.Cell], workdir: Path) -> int:
+    """Measures what steps cost; returns the exit status."""
+    values, data_dir = call.values, _data_dir(call.values.data_dir)
+    if values.shard or values.list or call.launcher.is_parallel:
+        raise ConfigError("--price does not go with --shard, --list or --launcher=ray.")
+    _check_data(cells, data_dir)
+    environment.check_backends(cell.config["backend"] for cell in cells)
+    runner.prepare(workdir)
+    deadline = call.launcher.deadline.last
+    made = price.prices(call.config, workdir, data_dir, deadline=deadline)
+    chosen = {name for cell in cells for name in cell.config["methods"]}
+    rows = [row for one in made for name, row in one["methods"].items() if name in chosen]
+    if any(len(row["rounds"]) < price.ROUNDS for row in rows if "error" not in row):
+        print("softbench: the time is over; the same command goes on", flush=True)
+        return suites.OUT_OF_TIME
+    return int(any("error" in row for row in rows))
+
+
 def _with_rates(
     call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]
 ) -> int:
@@ -223,8 +251,8 @@ def _with_rates(
     if call.values.list:
         listing.show(trials, folder)
         return 0
-    if _run(call, trials, folder, lambda folder: None) == OUT_OF_TIME:
-        return OUT_OF_TIME
+    if _run(call, trials, folder, lambda folder: None) == suites.OUT_OF_TIME:
+        return suites.OUT_OF_TIME
     best, failed = rates.chosen(cells, workdir, config_lib.judge(call.config))
     for name in failed:
         print(f"softbench: {folder}: no rate of {name} has a result; it is left out", flush=True)
@@ -253,7 +281,7 @@ def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[P
     show(workdir)
     if left := statuses.count(runner.LEFT):
         print(f"softbench: the time is over; cells left for the same command: {left}", flush=True)
-        return OUT_OF_TIME
+        return suites.OUT_OF_TIME
     return 0 if not damaged and all(status == "ok" for status in statuses) else 1
 
 

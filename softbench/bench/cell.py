@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint = partial / f"{cell['id']}.checkpoint"
     try:
         progress = functools.partial(records.append_line, curve_path)
-        drafts = (partial, checkpoint, job["checkpoint_minutes"])
+        drafts = (partial, checkpoint, job["checkpoint_minutes"], cell.get("price"))
         _run_task(Job(cell["config"], job["data_dir"], result, progress, *drafts))
         record["status"] = "ok"
     except NotFinite as error:
@@ -95,6 +95,7 @@ def new_record(job: dict) -> dict:
         "config": config,
         "timeout_s": cell["timeout_s"],
         **({"rates": cell["grid"]} if cell.get("grid") else {}),
+        **({"price": cell["price"]} if cell.get("price") else {}),
         "seed": config["seed"],
         "versions": environment.versions(config["backend"]),
         "git": environment.git_state(),

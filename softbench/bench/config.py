@@ -41,6 +41,12 @@ _DEFAULTS = {
     # `epochs` are equal shares of them; if that is 0, the curve has a point after every whole epoch
     # and one when the time is over.
     "max_train_seconds": 0.0,
+    # "full:4000": every method trains for as many steps as 4,000 of `full` cost, by the record that
+    # `softbench --price` writes. `epochs` are then equal shares of them, and `steps_per_epoch` is
+    # not used. Rates that fall to their end in `decay_steps` do so in these steps.
+    "budget": "",
+    # The method in whose steps `--price` counts without a budget.
+    "reference": "full",
     # "best": the weights of the best validation point are tested too, as the record's `best`.
     "keep": "last",
     # After so many points that are no better than one before them, training ends. 0: never.
@@ -97,9 +103,9 @@ _PROBLEM_FIELDS = (
     "task",
 )
 _LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
-_WHERE_USED = ("max_train_seconds", "environment", "imports", "callbacks")
+_WHERE_USED = ("max_train_seconds", "budget", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
-_PRESET_FIELDS += ("backend", "environment", "columns")
+_PRESET_FIELDS += ("backend", "environment", "columns", "budget", "reference")
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:
@@ -239,6 +245,7 @@ def check(config: Mapping) -> None:
         rule = '--config.curves_against must be "seconds" or "step"'
         raise _wrong(rule, config["curves_against"])
     _check_rates(config)
+    _check_budget(config)
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
         seconds, epochs = problem.get("max_train_seconds", 0), problem["epochs"]
@@ -259,6 +266,42 @@ def _check_rates(config: Mapping) -> None:
         raise _wrong("--config.rate_budget must have epochs or max_train_seconds", budget)
     if rates and any(problem["task"] != "train" for problem in problems(config)):
         raise _wrong("--config.rates are for the task 'train'", config["task"])
+
+
+def reference(config: Mapping) -> tuple[str, int]:
+    """Returns the method in whose steps a config counts, and how many its `budget` has; 0 without.
+
+    Raises:
+        ConfigError: for a budget that is not name:steps, or a name that is no method's.
+    """
+    name, colon, steps = config["budget"].rpartition(":")
+    if config["budget"] and not (colon and re.fullmatch(r"[1-9]\d*", steps)):
+        raise _wrong("--config.budget must be method:steps, as in full:4000", config["budget"])
+    name = name or config["reference"]
+    if name not in config["method_table"]:
+        key, names = (
+            "budget" if config["budget"] else "reference",
+            ", ".join(config["method_order"]),
+        )
+        raise _wrong(f"--config.{key} must name a method of this config: {names}", config[key])
+    return name, int(steps or 0)
+
+
+def _check_budget(config: Mapping) -> None:
+    if not config["budget"]:
+        return
+    reference(config)
+    for problem in problems(config):
+        if problem["task"] != "train":
+            raise _wrong("--config.budget is for the task 'train'", problem["task"])
+        if problem.get("max_train_seconds", 0):
+            rule = "--config.budget must not have --config.max_train_seconds with it"
+            raise _wrong(rule, problem["max_train_seconds"])
+        rows = config["method_table"].values()
+        for optimizer in (problem["optimizer"], *(row.get("optimizer", {}) for row in rows)):
+            if optimizer.get("schedule"):
+                rule = "--config.budget must not have a schedule that counts epochs with it"
+                raise _wrong(rule, optimizer["schedule"])
 
 
 def _wrong(rule: str, received: object) -> ConfigError:

@@ -21,6 +21,7 @@ class Job(NamedTuple):
         cache: Folder for what a task may keep between runs, or None.
         checkpoint: File from which a killed cell goes on, or None.
         checkpoint_minutes: Between two checkpoints within an epoch, at least.
+        price: Of the method, where the config has a budget; see `softbench.bench.price`.
     """
 
     config: dict
@@ -30,6 +31,7 @@ class Job(NamedTuple):
     cache: Path | None = None
     checkpoint: Path | None = None
     checkpoint_minutes: float = 10.0
+    price: dict | None = None
 
     @property
     def options(self) -> dict:

@@ -20,6 +20,7 @@ class Cell(NamedTuple):
         timeout_s: Wall-clock limit; not in the id.
         data_dir: Where the data of the user are, instead of `--data_dir`; not in the id.
         grid: What came of the rates that the cell's one was chosen among; not in the id.
+        price: Of its method, by which the steps of its budget were counted; not in the id.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Cell(NamedTuple):
     timeout_s: float
     data_dir: str | None = None
     grid: dict | None = None
+    price: dict | None = None
 
 
 def cells(config: Mapping) -> list[Cell]:
@@ -34,7 +36,7 @@ def cells(config: Mapping) -> list[Cell]:
 
     A `train` problem gives a cell per method and seed. A problem of another task gives one per
     seed: its methods take turns inside one process, so that noise of the machine hits all equally.
-    A     problem without any of the chosen methods gives none.
+    A problem without any of the chosen methods gives none.
 
     Raises:
         ConfigError: For a chosen method that no problem has, or a name that can be no file's.

@@ -14,7 +14,7 @@ from softbench.bench.matrix import Cell
 
 FOLDER = "rates"
 _BUDGET = ("epochs", "steps_per_epoch", "max_train_seconds")
-_OF_THE_WHOLE = (*_BUDGET, "keep", "patience", "keep_by", "rates", "rate_budget")
+_OF_THE_WHOLE = (*_BUDGET, "budget", "steps", "keep", "patience", "keep_by", "rates", "rate_budget")
 
 
 def trials(cells: list[Cell]) -> list[Cell]:
@@ -36,7 +36,7 @@ def _trials(cell: Cell) -> dict[float, Cell]:
     whole |= {"seed": budget["seed"], "timing": {**whole["timing"], "head_repetitions": 0}}
     made = {rate: _with_rate(whole, rate) for rate in cell.config["rates"]}
     return {
-        rate: cell._replace(id=matrix.cell_id(config), config=config)
+        rate: cell._replace(id=matrix.cell_id(config), config=config, price=None)
         for rate, config in made.items()
     }
 

@@ -62,6 +62,13 @@ def run_here(
     return Ended(code, time.monotonic() - start)
 
 
+def environ(config: Mapping[str, Any]) -> dict[str, str]:
+    """The environment variables of a process for the config of a cell."""
+    variables = {**os.environ, **config.get("environment", {}), "KERAS_BACKEND": config["backend"]}
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return variables
+
+
 def _wait(process: subprocess.Popen, seconds: float, is_held: Callable[[], bool]) -> int | None:
     """The exit code of a cell; None if it is to be ended: after so many seconds, or taken over."""
     end = time.monotonic() + seconds
@@ -75,15 +82,12 @@ def _wait(process: subprocess.Popen, seconds: float, is_held: Callable[[], bool]
 def _process(job: Path, cell: Cell, **options: Any) -> Iterator[subprocess.Popen]:
     """Starts the cell's process and ends it, with its children, on the way out."""
     command = [sys.executable, "-m", "softbench.bench.cell", str(job)]
-    environ = os.environ | cell.config.get("environment", {})
-    environ["KERAS_BACKEND"] = cell.config["backend"]
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # The cell ends when nobody holds the other end of the pipe: with this process at the latest.
     end, held = os.pipe()
     try:
         # A new session: Ctrl-C reaches this process alone, which then ends the cell.
         process = subprocess.Popen(
-            command, env=environ, stdin=end, start_new_session=True, **options
+            command, env=environ(cell.config), stdin=end, start_new_session=True, **options
         )
         try:
             yield process

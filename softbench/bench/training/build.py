@@ -175,18 +175,20 @@ class Batches(keras.utils.PyDataset):
     def __init__(self, batches: object, limit: int = 0) -> None:
         super().__init__()
         self._batches = batches
-        self._length = min(len(batches), limit or len(batches))
+        self.length = min(len(batches), limit or len(batches))
         self._start = self._done = 0
 
-    def go_to(self, step: int, done: int = 0) -> None:
+    def go_to(self, step: int, done: int = 0, length: int = 0) -> None:
         """Begins the next epoch at a step, counted from 0 over all passes.
 
-        Of that epoch so many steps are `done`: it is so much shorter.
+        Of that epoch so many steps are `done`: it is so much shorter. With a `length`, it and the
+        next ones have so many steps, whatever a pass has.
         """
         self._start, self._done = step, done
+        self.length = length or self.length
 
     def __len__(self) -> int:
-        return self._length - self._done
+        return self.length - self._done
 
     def __getitem__(self, index: int) -> tuple:
         epoch, index = divmod(self._start + index, len(self._batches))

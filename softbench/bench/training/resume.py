@@ -45,7 +45,7 @@ class Saver(keras.callbacks.Callback):
         super().__init__()
         self.epoch = self.done = 0
         self._best = best
-        self._job, self._timer, self._length = job, timer, len(problem.train)
+        self._job, self._timer, self._train = job, timer, problem.train
         self._last = time.monotonic()
         self.set_model(model)
         if job.checkpoint is not None:
@@ -97,7 +97,7 @@ class Saver(keras.callbacks.Callback):
             return
         done = self.done + batch + 1
         passed = time.monotonic() - self._last
-        if done < self._length and passed >= 60 * self._job.checkpoint_minutes:
+        if done < self._train.length and passed >= 60 * self._job.checkpoint_minutes:
             self._write(self.epoch, done)
 
     def end_pass(self) -> None:

@@ -13,7 +13,7 @@ from keras.callbacks import TerminateOnNaN
 
 import softbench
 from softbench import diagnostics
-from softbench.bench import timing
+from softbench.bench import price, timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import best as best_lib
 from softbench.bench.training import build, resume, side_inputs
@@ -78,45 +78,74 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Mod
     """
     config, result = job.config, job.result
     timer = timing.StepTimer(config.get("timing", {}).get("warmup_steps", 5))
-    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
-    method, encoder = _with_side_inputs(job, {**method, "kwargs": kwargs}, problem, timer)
-    head = build.head(method, problem.num_classes, problem.counts, config["seed"])
-    head.build(problem.encoder.output.shape)
-    encoder = encoder if problem.tied is None else problem.tied(head)
-    model = softbench.Classifier(encoder, head, top_k=TOP_K)
-    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    model = compiled(job, method, problem, spec, timer)
     result |= {"num_classes": problem.num_classes, "examples_per_step": problem.examples}
     result |= {"curve": [], "steps_per_epoch": len(problem.train)}
-    result["head_mb"] = build.megabytes(head)
+    result["head_mb"] = build.megabytes(model.head)
     best = Best(config, model)
     saver = resume.Saver(job, model, problem, timer, best)
     callbacks = build.callbacks(config.get("callbacks", ()))
     run = _Training(job, model, problem, timer, saver, best, callbacks)
     try:
-        for epoch, until in _epochs(config, timer, saver.epoch):
+        for epoch in _epochs(config, timer, saver.epoch):
             if best.is_over():
                 break
-            rate = problem.optimizer(spec, epoch)["learning_rate"]
+            rate = problem.optimizer(spec, epoch.index)["learning_rate"]
             if not isinstance(rate, Mapping):  # a schedule of Keras, which counts steps itself
                 model.optimizer.learning_rate = rate
-            _add_point(run, epoch, _train(run, epoch, until, bool(config["epochs"])))
+            _add_point(run, epoch.index, _train(run, epoch))
             best.add(result["curve"])
-            saver.end_epoch(epoch)
+            saver.end_epoch(epoch.index)
     finally:
         result |= _step_times(timer, problem.examples)
     return model, best
 
 
-def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[tuple[int, float]]:
-    """Epochs from the `first` on, and what the clock says at the end of each; 0: any time."""
+def compiled(
+    job: Job, method: dict, problem: Problem, spec: dict, timer: timing.StepTimer
+) -> keras.Model:
+    """An encoder and a method's head, ready to train; arguments as `fit`, and the run's timer."""
+    kwargs = {**problem.head_kwargs, **method.get("kwargs", {})}
+    method, encoder = _with_side_inputs(job, {**method, "kwargs": kwargs}, problem, timer)
+    head = build.head(method, problem.num_classes, problem.counts, job.config["seed"])
+    head.build(problem.encoder.output.shape)
+    encoder = encoder if problem.tied is None else problem.tied(head)
+    model = softbench.Classifier(encoder, head, top_k=TOP_K)
+    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
+    return model
+
+
+class _Epoch(NamedTuple):
+    """An epoch of training, from one evaluation to the next.
+
+    Attributes:
+        index: from 0.
+        until: what the timer's clock says at its end; 0: any time.
+        again: whether further passes begin until the clock says so.
+        steps: of it; 0: a pass.
+    """
+
+    index: int
+    until: float = 0.0
+    again: bool = False
+    steps: int = 0
+
+
+def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[_Epoch]:
+    """Epochs from the `first` on."""
     epochs, seconds = config["epochs"], config.get("max_train_seconds", 0.0)
+    if config.get("budget"):
+        ends = [config["steps"] * share // epochs for share in range(epochs + 1)]
+        lengths = [end - start for start, end in itertools.pairwise(ends)]
+        yield from (_Epoch(i, steps=n) for i, n in enumerate(lengths) if n and i >= first)
+        return
     for epoch in range(first, epochs) if epochs else itertools.count(first):
         until = seconds * (epoch + 1) / epochs if epochs else seconds
         if epochs and 0 < until <= timer.clock and epoch + 1 < epochs:
             continue  # spent on fitting a tree
         if not epochs and epoch and timer.clock >= until:
             return
-        yield epoch, until
+        yield _Epoch(epoch, until, bool(epochs))
 
 
 def _with_side_inputs(
@@ -141,33 +170,28 @@ def _with_side_inputs(
     return {**method, "kwargs": kwargs}, encoder
 
 
-def _train(run: _Training, epoch: int, until: float, again: bool) -> float:
-    """Trains for an epoch; if `until` is not 0, at most until the timer's clock is there.
-
-    With `again`, not less than that either: further passes begin until it is.
-
-    Returns:
-        The training loss, a mean over the epoch or over the last pass of it.
-    """
+def _train(run: _Training, epoch: _Epoch) -> float:
+    """Trains for an epoch; returns the loss, a mean over it or over its last pass."""
 
     def end(batch: int, logs: dict | None = None) -> None:
-        run.model.stop_training |= run.timer.clock >= until
+        run.model.stop_training |= run.timer.clock >= epoch.until
 
-    ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if until else []
+    ends = [keras.callbacks.LambdaCallback(on_train_batch_end=end)] if epoch.until else []
     kept = [run.timer, *ends, TerminateOnNaN(), run.saver]
     while True:
-        run.problem.train.go_to(run.timer.steps, run.saver.done)
+        run.problem.train.go_to(run.timer.steps, run.saver.done, epoch.steps)
         history = run.model.fit(
             run.problem.train,
-            initial_epoch=epoch,
-            epochs=epoch + 1,
+            initial_epoch=epoch.index,
+            epochs=epoch.index + 1,
             shuffle=False,
             callbacks=[*run.problem.callbacks(), *run.callbacks, *kept],
             verbose=_VERBOSE,
         )
         run.saver.end_pass()
         loss = float(history.history.get("loss", [math.nan])[-1])
-        if not again or run.timer.clock >= until or not math.isfinite(loss):
+        is_over = not epoch.again or run.timer.clock >= epoch.until
+        if is_over or not math.isfinite(loss):
             return loss
 
 
@@ -176,6 +200,8 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
     job, model, problem, timer = run[:4]
     point = {"epoch": epoch + 1, "step": timer.steps}
     point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
+    if job.price is not None:
+        point |= price.of_steps(job.price, timer.steps)
     if math.isfinite(train_loss):
         start = time.perf_counter()
         scores = problem.evaluate(model, "valid")

@@ -1,0 +1,131 @@
+"""Suites: runs of several configs, one after the other, by one command. Needs no Keras.
+
+    softbench --suite=accelerator --minutes=9
+
+A call shares its minutes among the runs, begins none in the last tenth, and packs all records so
+far into one file, `<suite>.tar.gz` in the folder above those of the runs. The next call goes on
+where it was; on another machine, with that file alone, it has the finished cells, and one that was
+cut off begins anew. Flags that are not of the suite are given to each run.
+"""
+
+import io
+import json
+import re
+import shlex
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from absl import flags
+
+from softbench import commands
+from softbench.bench import records
+from softbench.commands import ConfigError
+
+_ACCELERATOR = "--config.preset=accelerator --checkpoint_minutes=1"
+# {suite: {folder of the results: the flags of a run}}, in the order in which they run. What needs
+# no data comes first.
+SUITES = {
+    "accelerator": {
+        "scaling": f"--config=scaling {_ACCELERATOR}",
+        "wall_time": f"--config=wall_time {_ACCELERATOR}",
+        "xmc_scale": f"--config=xmc_scale {_ACCELERATOR}",
+        "large_vocabulary": f"--config=large_vocabulary {_ACCELERATOR}",
+        "ptb_equal_time": f"--config=ptb_rff:equal_time {_ACCELERATOR}",
+        "sequences": f"--config=sequences {_ACCELERATOR}",
+        "ptb_rff": f"--config=ptb_rff {_ACCELERATOR}",
+        "ptb_nce": f"--config=ptb_nce {_ACCELERATOR}",
+    }
+}
+OUT_OF_TIME = 3  # exit status when `--minutes` are over and something is left
+_PACKED = re.compile(rf"[\w-][\w.-]*/({records.PLAN}|(runs|price)/[^./\x00][^/\x00]*\.json)")
+
+
+def run(argv: list[str], softbench: Callable[[list[str]], int]) -> int:
+    """Runs the suite of a command line; returns the exit status.
+
+    Args:
+        argv: the program's name and its flags, `--suite` among them.
+        softbench: runs a command line of one config; returns its exit status.
+    """
+    values, others = _parse(argv)
+    if any(argument.startswith("--config=") for argument in others):
+        raise ConfigError("--suite does not go with --config, of which it has several.")
+    workdir = Path(values.workdir or f"suite_results/{values.suite}")
+    pack, end = workdir / f"{values.suite}.tar.gz", time.monotonic() + 60 * values.minutes
+    if pack.exists():
+        print(f"{pack}: {unpack(pack, workdir)} files taken up", flush=True)
+    status = 0
+    for name, line in SUITES[values.suite].items():
+        flags_of_run = [*line.split(), *others, f"--workdir={workdir / name}"]
+        if values.minutes:
+            left = (end - time.monotonic()) / 60
+            left = left if left > values.minutes / 10 else 0.0  # in which no cell would get far
+            flags_of_run.append(f"--minutes={max(left, 1e-6)}")
+        print(f"--- {name}", flush=True)
+        status = max(status, _run(softbench, ["softbench", *flags_of_run]))
+        write_pack([workdir / run for run in SUITES[values.suite]], pack)
+    print(f"softbench: the records so far: {pack}, {pack.stat().st_size:,} bytes")
+    if status == OUT_OF_TIME:
+        print(f"softbench: next: {shlex.join(['softbench', *argv[1:]])}")
+    return status
+
+
+def _parse(argv: list[str]) -> tuple[flags.FlagValues, list[str]]:
+    """The flags of a suite, and the others."""
+    values = flags.FlagValues()
+    flags.DEFINE_enum("suite", None, list(SUITES), "", flag_values=values)
+    flags.DEFINE_string("workdir", None, "", flag_values=values)
+    flags.DEFINE_float("minutes", 0.0, "", 0.0, flag_values=values)
+    ours = tuple(f"--{name}=" for name in ("suite", "workdir", "minutes"))
+    known = [argument for argument in argv[1:] if argument.startswith(ours)]
+    commands.parse(values, [argv[0], *known], "")
+    return values, [argument for argument in argv[1:] if argument not in known]
+
+
+def _run(softbench: Callable[[list[str]], int], line: list[str]) -> int:
+    """The exit status of a run; a mistake, or data that are not there, end no other one."""
+    try:
+        return softbench(line)
+    except ConfigError as error:
+        print(f"softbench: error: {error}", file=sys.stderr, flush=True)
+        return 2
+
+
+def write_pack(folders: Iterable[Path], path: Path) -> None:
+    """Writes plans, records and prices into one file, without names of users or times."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.tmp")
+    with tarfile.open(unfinished, "w:gz") as archive:
+        for folder in folders:
+            for file in sorted([folder / records.PLAN, *folder.glob("*/*.json")]):
+                name = file.relative_to(folder.parent).as_posix()
+                if file.is_file() and _PACKED.fullmatch(name):
+                    content = file.read_bytes()
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+    unfinished.replace(path)
+
+
+def unpack(path: Path, workdir: Path) -> int:
+    """Puts the files of a pack under `workdir`, where they are not there; returns how many.
+
+    Raises:
+        ConfigError: for a file that is no pack.
+    """
+    count = 0
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if not (member.isfile() and _PACKED.fullmatch(member.name)):
+                    raise ValueError(f"a file {member.name!r} in it")
+                content = json.loads(archive.extractfile(member).read())
+                if not (workdir / member.name).exists():
+                    records.write_json(workdir / member.name, content)
+                    count += 1
+    except (OSError, EOFError, ValueError, tarfile.TarError) as error:
+        raise ConfigError(f"--workdir: the records there are no pack: {path} ({error})") from None
+    return count
