@@ -34,6 +34,7 @@ ROUNDS = 3
 ROWS_FROM = 50_000  # classes, from which on the touched rows alone are updated
 RATE = 0.1
 DRAWS = 1000  # for the batch
+COUNTS = "train + 1"  # one more than there are: a class that is never drawn learns nothing
 FEW = 10_000  # classes up to which the exact softmax is advised
 WORTH = 3.0  # times the quickest step that exactness is worth
 LARGEST = 2**34  # n d batch, above which a step of `full` takes seconds on a CPU: it is left out
@@ -136,10 +137,9 @@ def generated(kind: str, classes: int, batch: int) -> dict:
 
 
 def sized(kind: str, classes: int, dim: int, batch: int) -> dict:
-    """Returns the model of a kind: an encoder (d = dim) with so many examples in a step.
+    """Returns the model of a kind: a small encoder (d = dim) with so many examples in a step.
 
-    From `ROWS_FROM` classes on its embeddings have row updates too; items are then read by a
-    factorisation, as SASRec has none.
+    From `ROWS_FROM` classes on, the embeddings of words and users have row updates too.
     """
     rows = {"row_optimizer": adagrad(RATE)} if classes > ROWS_FROM else {}
     if kind == "words":
@@ -148,16 +148,13 @@ def sized(kind: str, classes: int, dim: int, batch: int) -> dict:
         return {"name": "lstm", "units": dim, "num_layers": 1, **sizes, **rows}
     if kind == "labels":
         return {"name": "bag", "dim": dim, "batch_size": batch}
-    if rows:
-        return {"name": "matrix_factorisation", "dim": dim, "batch_size": batch, **rows}
-    length = min(50, batch)
-    return {"name": "sasrec", "dim": dim, "length": length, "batch_size": batch // length}
+    return {"name": "matrix_factorisation", "dim": dim, "batch_size": batch, **rows}
 
 
 def methods(classes: int, batch: int) -> dict[str, dict]:
     """Returns {name: method as in a config} of what is timed for n classes."""
-    count, top = max(1, min(DRAWS, classes - 1)), min(256, max(1, classes // 4))
-    shared, seen = {"share_draws": True}, {"counts": "train + 1"}
+    count, shared, seen = min(DRAWS, max(1, classes - 1)), {"share_draws": True}, {"counts": COUNTS}
+    top = min(256, max(1, classes // 4))
     table = {
         "unigram": sampled("unigram", count, power=0.75, unique=True, **seen, **shared),
         "in_batch": sampled("in_batch", min(count, batch)),
@@ -250,7 +247,7 @@ def _shown(value: object) -> str:
         return f"softbench.RowAdagrad({value['learning_rate']})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {_shown(item)}" for key, item in value.items()) + "}"
-    return "counts + 1" if value == "train + 1" else repr(value)
+    return "counts + 1" if value == COUNTS else repr(value)
 
 
 def run() -> None:
