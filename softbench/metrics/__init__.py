@@ -10,14 +10,13 @@ from softbench.metrics.at_k import (
     inverse_propensities,
 )
 from softbench.metrics.calibration import expected_calibration_error
-from softbench.metrics.likelihood import Perplexity, PredictiveLogLikelihood, ScorePerplexity
+from softbench.metrics.likelihood import Perplexity, ScorePerplexity
 from softbench.metrics.precision import PrecisionAtK
 from softbench.metrics.recommendation import RecommendationTotals
 
 __all__ = [
     "Perplexity",
     "PrecisionAtK",
-    "PredictiveLogLikelihood",
     "RankingTotals",
     "RecommendationTotals",
     "ScorePerplexity",
