@@ -97,7 +97,7 @@ def test_the_rows_of_a_head_keep_their_ratio():
     [
         (["--config.rates=(0.1,0.01)"], "each larger than the last"),
         (["--config.rates=(0.0,0.1)"], "positive"),
-        (["--config.rate_budget.epochs=0"], "epochs or max_train_seconds"),
+        (["--config.rate_budget.epochs=0"], "one epoch or more"),
         (["--shard=1/2"], "--shard"),
     ],
 )

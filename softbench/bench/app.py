@@ -13,8 +13,8 @@ from ml_collections import config_flags
 
 import softbench
 from softbench import commands, datasets
-from softbench.bench import config as config_lib
 from softbench.bench import (
+    budget,
     environment,
     launchers,
     listing,
@@ -27,6 +27,7 @@ from softbench.bench import (
     runner,
     suites,
 )
+from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.tasks import TASKS
 from softbench.datasets import own_files
@@ -102,7 +103,7 @@ def resolved(argv: list[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.lstrip("-") if name.startswith("-") else ""
-        if flag in ("config", *_TEXTS) and not equals:
+        if flag in ("config", "minutes", "checkpoint_minutes", *_TEXTS) and not equals:
             value = next(arguments, None)
             if value is None:
                 result.append(argument)
@@ -168,6 +169,8 @@ def read_config(values: flags.FlagValues) -> dict:
     """Returns the plain config of parsed flags, its preset and overrides applied."""
     overrides = config_flags.get_override_values(values["config"])
     config = config_lib.with_preset(config_lib.plain(values.config), overrides)
+    if config["budget"] and any(key.endswith("steps_per_epoch") for key in overrides):
+        raise ConfigError("--config.budget must not have --config.steps_per_epoch with it.")
     return config | {"backend": values.backend or config["backend"]}
 
 
@@ -200,7 +203,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     workdir = Path(values.workdir or default_workdir(config))
     if values.price:
         return _price(call, cells, workdir)
-    cells = price.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
+    cells = budget.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
     if config["rates"]:
         return _with_rates(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)

@@ -61,7 +61,7 @@ _DEFAULTS = {
     # Learning rates that each method is tried with, in a run of `rate_budget` with the first seed;
     # it then runs with the one that is best on the validation set by `keep_by`. Empty: none is.
     "rates": (),
-    "rate_budget": {"epochs": 1, "steps_per_epoch": 0, "max_train_seconds": 0.0},
+    "rate_budget": {"epochs": 1, "steps_per_epoch": 0},
     # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
     # lost.
     "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
@@ -262,8 +262,8 @@ def _check_rates(config: Mapping) -> None:
     if not all(numbers) or list(rates) != sorted(set(rates)):
         raise _wrong("--config.rates must be positive numbers, each larger than the last", rates)
     _check_names("--config.rate_budget may set", budget, _DEFAULTS["rate_budget"])
-    if min(budget.values()) < 0 or not (budget["epochs"] or budget["max_train_seconds"]):
-        raise _wrong("--config.rate_budget must have epochs or max_train_seconds", budget)
+    if budget["epochs"] < 1 or budget["steps_per_epoch"] < 0:
+        raise _wrong("--config.rate_budget must have one epoch or more", budget)
     if rates and any(problem["task"] != "train" for problem in problems(config)):
         raise _wrong("--config.rates are for the task 'train'", config["task"])
 

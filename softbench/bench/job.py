@@ -21,7 +21,7 @@ class Job(NamedTuple):
         cache: Folder for what a task may keep between runs, or None.
         checkpoint: File from which a killed cell goes on, or None.
         checkpoint_minutes: Between two checkpoints within an epoch, at least.
-        price: Of the method, where the config has a budget; see `softbench.bench.price`.
+        price: Of the method, where the config has a budget; see `softbench.bench.budget`.
     """
 
     config: dict

@@ -19,7 +19,6 @@ import hashlib
 import json
 import math
 import os
-import shlex
 import signal
 import statistics
 import subprocess
@@ -41,8 +40,6 @@ ROUNDS = 9
 # What decides the cost of a step, besides the method.
 _SETTING = ("backend", "dataset", "model", "optimizer", "seed", "environment", "imports")
 _SETTING += ("callbacks",)
-# Schedules of Keras whose `decay_steps` are the steps until their end.
-_ENDING = ("CosineDecay", "PolynomialDecay")
 
 
 def price(
@@ -82,7 +79,7 @@ def prices(
         if cell.config["task"] != "train":
             raise ConfigError(f"--price is for the task 'train'. Received: {cell.config['task']!r}")
         if cell.config["seed"] == config["seeds"][0]:
-            problems.setdefault(str(_path(cell.config, config, workdir)), []).append(cell)
+            problems.setdefault(str(path_of(cell.config, config, workdir)), []).append(cell)
     made = []
     for path, (first, *others) in problems.items():
         methods = {reference: config["method_table"][reference]}
@@ -98,8 +95,14 @@ def _setting(config: Mapping) -> dict:
     return {key: config[key] for key in _SETTING if key in config}
 
 
-def _path(cell: Mapping, config: Mapping, workdir: Path) -> Path:
-    """The record's file, for the config of a cell."""
+def path_of(cell: Mapping, config: Mapping, workdir: Path) -> Path:
+    """Returns the file of the record for a cell's config.
+
+    Args:
+        cell: its config.
+        config: that of all cells: of its seeds the first one is measured.
+        workdir: the folder of results.
+    """
     name, _ = config_lib.reference(config)
     key = [{**_setting(cell), "seed": config["seeds"][0]}, name, config["method_table"][name]]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
@@ -122,6 +125,22 @@ def _record(cell: Cell, methods: Mapping, reference: str, data_dir: str | None) 
     }
 
 
+def read(path: Path) -> dict | None:
+    """Returns the record at a path; None if there is none.
+
+    Raises:
+        ConfigError: for a file that is not whole.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise ConfigError(
+            f"A record of --price must be whole; remove it. Received: {path}"
+        ) from None
+
+
 class _Failed(Exception):
     """What kept a process from a turn: the process, and a line."""
 
@@ -138,9 +157,9 @@ class _Session:
     def __init__(self, path: Path, record: dict, rounds: int, deadline: float) -> None:
         self.path, self.record = path, record
         self._rounds, self._deadline = rounds, deadline
-        if not path.exists():
+        kept = read(path)
+        if kept is None:
             return
-        kept = json.loads(path.read_text())
         other = [key for key in ("versions", "code", "data") if kept[key] != record[key]]
         if other:
             print(f"{path.name} is of other {' and '.join(other)}; it is measured anew", flush=True)
@@ -153,7 +172,8 @@ class _Session:
 
     def measure(self, methods: Iterable[str], cell: Cell, data_dir: str | None) -> None:
         """Measures methods of a problem; the reference is the first of them."""
-        claim = claims.claim(self.path.with_suffix(".claim"))
+        partial = self.path.parents[1] / "partial"
+        claim = claims.claim(partial / f"{self.path.stem}.price.claim")
         if claim is None:
             raise ConfigError(f"--price: another run measures. Received: {self.path}")
         first, width = self.record["reference"], max(map(len, methods))
@@ -199,7 +219,8 @@ class _Session:
 
     def _round(self, index: int, process: "_Process", reference: "_Process") -> dict:
         """A turn of both, of which the one begins in even rounds and the other in odd ones."""
-        turns = {one: one.turn() for one in (reference, process)[:: -1 if index % 2 else 1]}
+        order = dict.fromkeys((process, reference) if index % 2 else (reference, process))
+        turns = {one: one.turn() for one in order}
         if self.record["device"] not in (None, reference.device):
             raise ConfigError(
                 f"--price must go on on the device where it began: {self.record['device']}. "
@@ -312,70 +333,3 @@ def line(name: str, row: Mapping, width: int) -> str:
     spread = f"{row['low']:.3f} to {row['high']:.3f}"
     before = f"  and {row['before_seconds']:.1f} s before" if row["before_seconds"] else ""
     return f"{name:<{width}}  {row['ratio']:6.3f}  {spread:>17}  {row['step_ms']:10.2f}{before}"
-
-
-def budgeted(
-    cells: list[Cell], config: Mapping, workdir: Path, command: Iterable[str]
-) -> list[Cell]:
-    """Returns the cells with the steps that their config's budget is for each method.
-
-    A cell's config has them as `steps`, and its learning rate falls to its end in them.
-
-    Args:
-        cells: of a checked config, which is returned as it is without a budget.
-        config, workdir: of the cells.
-        command: the command line, to say what measures a price.
-
-    Raises:
-        ConfigError: without the price of a method.
-    """
-    if not config["budget"]:
-        return cells
-    lacking, made = [], []
-    for cell in cells:
-        path = _path(cell.config, config, workdir)
-        record = json.loads(path.read_text()) if path.exists() else {"methods": {}}
-        ((name, method),) = cell.config["methods"].items()
-        row = record["methods"].get(name, {})
-        if row.get("method") == method and "ratio" in row:
-            made.append(_budgeted(cell, config, record, name))
-        else:
-            why = f": {row['error']}" if "error" in row else ""
-            lacking.append(f"{name} on {matrix.name(cell.config['dataset'])}{why}")
-    if lacking:
-        raise ConfigError(
-            f"--config.budget needs prices; run {shlex.join([*command, '--price'])}. "
-            f"Received: none of {', '.join(dict.fromkeys(lacking))}"
-        )
-    return made
-
-
-def _budgeted(cell: Cell, config: Mapping, record: Mapping, name: str) -> Cell:
-    """A cell with its steps."""
-    row, (reference, steps) = record["methods"][name], config_lib.reference(config)
-    unit = record["methods"][reference]["step_ms"]
-    before = row["before_seconds"] * 1000 / unit
-    total = max(1, math.floor((steps - before) / row["ratio"]))
-    price = {key: row[key] for key in ("ratio", "low", "high", "step_ms", "before_seconds")}
-    price |= {"reference": reference, "reference_ms": unit, "device": record["device"]}
-    fields = {"steps": total, "steps_per_epoch": 0}
-    method = _to_its_end(cell.config["methods"][name], cell.config["optimizer"], total)
-    changed = {**cell.config, **fields, "methods": {name: method}}
-    return cell._replace(id=matrix.cell_id(changed), config=changed, price=price)
-
-
-def _to_its_end(method: dict, optimizer: Mapping, steps: int) -> dict:
-    """A method whose learning rate, where it is one that ends, does so after these steps."""
-    rate = {**optimizer, **method.get("optimizer", {})}.get("learning_rate")
-    if not isinstance(rate, Mapping) or rate.get("class_name") not in _ENDING:
-        return method
-    decay = {"decay_steps": max(1, steps - rate["config"].get("warmup_steps", 0))}
-    rate = {**rate, "config": {**rate["config"], **decay}}
-    return {**method, "optimizer": {**method.get("optimizer", {}), "learning_rate": rate}}
-
-
-def of_steps(price: Mapping, steps: int) -> dict[str, float]:
-    """What so many steps of a budgeted cell cost: steps of the reference, and seconds of it."""
-    unit = price["reference_ms"] / 1000
-    count = steps * price["ratio"] + price["before_seconds"] / unit
-    return {"reference_steps": round(count, 2), "price_seconds": round(count * unit, 3)}

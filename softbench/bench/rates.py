@@ -13,8 +13,9 @@ from softbench.bench import matrix, records
 from softbench.bench.matrix import Cell
 
 FOLDER = "rates"
-_BUDGET = ("epochs", "steps_per_epoch", "max_train_seconds")
-_OF_THE_WHOLE = (*_BUDGET, "budget", "steps", "keep", "patience", "keep_by", "rates", "rate_budget")
+_BUDGET = ("epochs", "steps_per_epoch")
+_OTHERS = ("max_train_seconds", "budget", "steps")
+_OF_THE_WHOLE = (*_BUDGET, *_OTHERS, "keep", "patience", "keep_by", "rates", "rate_budget")
 
 
 def trials(cells: list[Cell]) -> list[Cell]:
@@ -31,8 +32,7 @@ def _trials(cell: Cell) -> dict[float, Cell]:
     """{rate: its short run} of a cell."""
     whole = {k: v for k, v in cell.config.items() if k not in _OF_THE_WHOLE}
     budget = cell.config["rate_budget"]
-    # Of the last one only where it is used, as in other cells.
-    whole |= {key: budget[key] for key in _BUDGET if budget[key] or key != "max_train_seconds"}
+    whole |= {key: budget[key] for key in _BUDGET}
     whole |= {"seed": budget["seed"], "timing": {**whole["timing"], "head_repetitions": 0}}
     made = {rate: _with_rate(whole, rate) for rate in cell.config["rates"]}
     return {

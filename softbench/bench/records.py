@@ -63,6 +63,8 @@ def write_json(path: Path, value: object) -> None:
 def write_plan(workdir: Path, config: Mapping) -> None:
     """Writes what a report needs beyond the records: title, columns, rows, paper's numbers."""
     plan = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
+    if config["budget"]:
+        plan["columns"] = [*plan["columns"], "steps", "price"]
     plan["curves_against"] = config["curves_against"]
     plan["methods"] = list(config["method_order"])
     write_json(Path(workdir) / PLAN, plan)

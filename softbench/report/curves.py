@@ -7,7 +7,11 @@ import pandas as pd
 from softbench.report import frame, intervals, measures, sweeps
 
 ROW = ["method", "variant"]  # the seeds of one row
-_AXES = {"seconds": ("training time, s", "training time"), "step": ("training steps", "steps")}
+_AXES = {
+    "seconds": ("training time, s", "training time"),
+    "step": ("training steps", "steps"),
+    "reference_steps": ("cost of training, steps of the reference", "cost"),
+}
 _LEVELS = {"oracle": "oracle", "most_frequent": "class frequencies"}
 
 
@@ -16,8 +20,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
 
     Curves are of the measures among the columns, of all without columns. They are against
     `curves_against` of the plan, "seconds" or "step"; the latter where seeds of a row are of
-    several machines. Plots of marks that say what the table says
-    are left out.
+    several machines. Where all rows have a budget in steps of a reference, they are against those.
+    Plots of marks that say what the table says are left out.
     """
     cells, points = frame.cells(records), frame.points(records)
     names = _line_names(cells)
@@ -30,6 +34,7 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
             lines: dict[str, list] = {}
             several_machines = rows.groupby(ROW)["machine"].nunique().max() > 1
             axis = "step" if several_machines else plan.get("curves_against", "seconds")
+            axis = "reference_steps" if rows["reference_budget"].all() else axis
             label, against = _AXES[axis]
             for record, line in rows.groupby("record", sort=False):
                 line = sorted(line[[axis, key]].to_numpy().tolist())

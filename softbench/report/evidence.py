@@ -46,7 +46,7 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
         fits = fits and not 0 < steps < FEWEST_STEPS
         if fits and record.get("num_classes", 0) >= FEWEST:
             # After equal steps it does not matter what only decides times.
-            apart = ["methods", "seed", "optimizer"]
+            apart = ["methods", "seed", "optimizer", "steps"]
             apart += [] if config.get("max_train_seconds") else ["environment"]
             same = {k: v for k, v in config.items() if k not in apart}
             groups.setdefault(json.dumps(same, sort_keys=True), []).append(record)

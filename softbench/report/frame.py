@@ -32,6 +32,7 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
         cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
         device: its name.
         epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
+        reference_budget: the budget in steps of a reference, 0 without one.
         machine: the device and the environment variables.
         setting: all that must agree for methods to be compared; problem: the same but for the
             machine, which decides times alone.
@@ -69,10 +70,16 @@ _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 def _source(index: int, record: Mapping) -> dict:
     config, device = record["config"], record.get("device") or {}
     dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
-    same = {key: value for key, value in config.items() if key not in ("methods", "seed", "epochs")}
+    # The steps of a budget are other ones for each method.
+    apart = ("methods", "seed", "epochs", "steps")
+    same = {key: value for key, value in config.items() if key not in apart}
     setting = [f"{dataset}-{model}", same, device.get("name")]
     problem = [setting[0], {key: value for key, value in same.items() if key != "environment"}]
-    row = [config["methods"], config.get("epochs")]
+    row = [
+        config["methods"],
+        config.get("epochs"),
+        *([config["steps"]] if "steps" in config else []),
+    ]
     wide = [*problem, device.get("kind")]
     by_steps = config["task"] == "train" and not config.get("max_train_seconds")
     return {
@@ -89,6 +96,7 @@ def _source(index: int, record: Mapping) -> dict:
         "device": device.get("name"),
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
+        "reference_budget": int(config.get("budget", "0").rpartition(":")[2]),
         "machine": _key(device, same.get("environment")),
         "problem": _key(*problem),
         "setting": _key(*setting),

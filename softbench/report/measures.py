@@ -59,6 +59,11 @@ def peak_mb(record: Mapping, where: str) -> float | None:
     return (record.get("peak_memory_mb") or {}).get(where)
 
 
+def _steps(record: Mapping) -> int | None:
+    """How many steps a record's cell trained."""
+    return (record.get("curve") or [{}])[-1].get("step")
+
+
 MEASURES: dict[str, Measure] = {
     "perplexity": Measure("perplexity", lower=True, log=True),
     "precision_at_1": Measure("precision@1"),
@@ -91,6 +96,10 @@ MEASURES: dict[str, Measure] = {
     "proposal_row_rv_tail": Measure("row variance, rare", lower=True, curve=""),
     "mutual_information": Measure("mutual information, nats", lower=None, curve=""),
     "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None, False),
+    "steps": _cost("steps", _steps, None, False),
+    "price": _cost(
+        "price", lambda record: (record.get("price") or {}).get("ratio"), of_machine=False
+    ),
     "step_ms": _time("step_ms"),
     "head_ms": _time("head_ms"),
     "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),

@@ -16,6 +16,9 @@ from softbench.report.tables import Table, in_order, number, table, text
 
 # {field of a record: its row}: what needs no training, the same for all methods.
 _BOUNDS = {"most_frequent": "(most frequent)", "oracle": "(oracle)"}
+_UNITS = {"seconds": "s", "reference": "steps"}
+_WHEN = {"epoch": "epoch", "seconds": "part of the time", "reference": "part of the budget"}
+_COSTS = ("reference_steps", "price_seconds")
 _MACHINE = """\
 Seeds are of several machines. Times and memory are those of one, {}; a row without a
 record there has none."""
@@ -194,8 +197,8 @@ def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
 
     One table per data set and model with more than one point and whose page shows the validation
     perplexity: after each epoch, so that equal epochs can be compared, and at the end of a budget
-    of seconds; or, where a budget was cut into equal intervals, after each of these. With a budget,
-    also the lowest value and the seconds until it.
+    of seconds; or, where a budget was cut into equal intervals, after each of these. With a budget
+    of seconds, also the lowest value and the seconds until it.
     """
     score = "valid_perplexity"
     if score not in plan["columns"] or score not in points:
@@ -214,15 +217,16 @@ def curves(plan: Mapping, points: pd.DataFrame) -> list[Table]:
             page["seeds"] = counts.map(intervals.seeds)
         for unit, n in heads:
             at = marks[(marks["unit"] == unit) & (marks["at"] == n)]
-            name = f"epoch {n:.0f}" if unit == "epoch" else f"{n:,.0f} s"
+            name = f"epoch {n:.0f}" if unit == "epoch" else f"{n:,.0f} {_UNITS[unit]}"
             page[name] = intervals.marked(_by_row(at, score, page.index), lower=True)
         if heads[-1][0] == "seconds":
             lowest = runs.loc[runs.dropna(subset=score).groupby("record")[score].idxmin()]
             page["lowest"] = intervals.marked(_by_row(lowest, score, page.index), lower=True)
             page["after, s"] = list(map(str, _by_row(lowest, "seconds", page.index)))
         page = page.droplevel("variant").reset_index()
-        when = "epoch" if heads[0][0] == "epoch" else "part of the time"
-        data = runs[["method", "backend", "seed", "epoch", "step", "seconds", score]]
+        when = _WHEN[heads[0][0]]
+        axes = ["epoch", "step", "seconds", *(x for x in _COSTS if x in runs)]
+        data = runs[["method", "backend", "seed", *axes, score]]
         title = f"{group}: validation perplexity after each {when}"
         tables.append(Table(title, page, data, _words(several, counts)))
     return tables
@@ -234,18 +238,25 @@ def _by_row(data: pd.DataFrame, column: str, rows: pd.Index) -> list[Interval]:
 
 
 def _marks(points: pd.DataFrame) -> pd.DataFrame:
-    """The points at the ends of epochs or of intervals of a budget: `at` this number or second."""
-    budget, epochs = points["budget"], points["epochs"]
+    """The points at the ends of epochs or of intervals of a budget.
+
+    `at` is the number of the epoch, the second, or the step of the reference.
+    """
+    reference, budget, epochs = points["reference_budget"], points["budget"], points["epochs"]
     count = points["point"] + 1
     whole = points["step"] == count * points["steps_per_epoch"]
     last = ~points["record"].duplicated(keep="last") & (points["seconds"] >= budget)
     open_end = (budget > 0) & (epochs == 0)
     after_epoch = points.assign(unit="epoch", at=count)
     after_interval = points.assign(unit="seconds", at=(budget * points["epoch"] / epochs).round())
+    of_reference = points.assign(
+        unit="reference", at=(reference * points["epoch"] / epochs).round()
+    )
     at_the_end = points.assign(unit="seconds", at=budget.round())
     return pd.concat(
         [
-            after_epoch[(budget == 0) | (open_end & whole)],
+            after_epoch[((budget == 0) & (reference == 0)) | (open_end & whole)],
+            of_reference[reference > 0],
             after_interval[(budget > 0) & (epochs > 0)],
             at_the_end[open_end & last],
         ]

@@ -13,7 +13,7 @@ from keras.callbacks import TerminateOnNaN
 
 import softbench
 from softbench import diagnostics
-from softbench.bench import price, timing
+from softbench.bench import budget, timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import best as best_lib
 from softbench.bench.training import build, resume, side_inputs
@@ -201,7 +201,7 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
     point = {"epoch": epoch + 1, "step": timer.steps}
     point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
     if job.price is not None:
-        point |= price.of_steps(job.price, timer.steps)
+        point |= budget.of_steps(job.price, timer.steps)
     if math.isfinite(train_loss):
         start = time.perf_counter()
         scores = problem.evaluate(model, "valid")

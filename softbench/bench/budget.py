@@ -1,0 +1,85 @@
+"""Budgets: the steps of each method that cost as much as so many of a reference. Needs no Keras.
+
+`--config.budget=full:4000` is turned into `steps` by the records of `softbench.bench.price` before
+any cell runs, so that a cell does the same on a busy machine, and again on the same one.
+"""
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from softbench.bench import config as config_lib
+from softbench.bench import matrix, price
+from softbench.bench.config import ConfigError
+from softbench.bench.matrix import Cell
+
+# Schedules of Keras whose `decay_steps` are the steps until their end.
+_ENDING = ("CosineDecay", "PolynomialDecay")
+
+
+def budgeted(
+    cells: list[Cell], config: Mapping, workdir: Path, command: Iterable[str]
+) -> list[Cell]:
+    """Returns the cells with the steps that their config's budget is for each method.
+
+    A cell's config has them as `steps`, and its learning rate falls to its end in them.
+
+    Args:
+        cells: of a checked config, which is returned as it is without a budget.
+        config, workdir: of the cells.
+        command: the command line, to say what measures a price.
+
+    Raises:
+        ConfigError: without the price of a method.
+    """
+    if not config["budget"]:
+        return cells
+    lacking, made = [], []
+    for cell in cells:
+        path = price.path_of(cell.config, config, workdir)
+        record = price.read(path) or {"methods": {}}
+        ((name, method),) = cell.config["methods"].items()
+        row = record["methods"].get(name, {})
+        if row.get("method") == method and len(row.get("rounds", ())) >= price.ROUNDS:
+            made.append(_budgeted(cell, config, record, name))
+        else:
+            why = f": {row['error']}" if "error" in row else ""
+            lacking.append(f"{name} on {matrix.name(cell.config['dataset'])}{why}")
+    if lacking:
+        raise ConfigError(
+            f"--config.budget needs prices; run {shlex.join([*command, '--price'])}. "
+            f"Received: none of {', '.join(dict.fromkeys(lacking))}"
+        )
+    return made
+
+
+def _budgeted(cell: Cell, config: Mapping, record: Mapping, name: str) -> Cell:
+    """A cell with its steps."""
+    row, (reference, steps) = record["methods"][name], config_lib.reference(config)
+    unit = record["methods"][reference]["step_ms"]
+    before = row["before_seconds"] * 1000 / unit
+    total = max(1, math.floor((steps - before) / row["ratio"]))
+    paid = {key: row[key] for key in ("ratio", "low", "high", "step_ms", "before_seconds")}
+    paid |= {"reference": reference, "reference_ms": unit, "device": record["device"]}
+    fields = {"steps": total, "steps_per_epoch": 0}
+    method = _to_its_end(cell.config["methods"][name], cell.config["optimizer"], total)
+    changed = {**cell.config, **fields, "methods": {name: method}}
+    return cell._replace(id=matrix.cell_id(changed), config=changed, price=paid)
+
+
+def _to_its_end(method: dict, optimizer: Mapping, steps: int) -> dict:
+    """A method whose learning rate, where it is one that ends, does so after these steps."""
+    rate = {**optimizer, **method.get("optimizer", {})}.get("learning_rate")
+    if not isinstance(rate, Mapping) or rate.get("class_name") not in _ENDING:
+        return method
+    decay = {"decay_steps": max(1, steps - rate["config"].get("warmup_steps", 0))}
+    rate = {**rate, "config": {**rate["config"], **decay}}
+    return {**method, "optimizer": {**method.get("optimizer", {}), "learning_rate": rate}}
+
+
+def of_steps(price: Mapping, steps: int) -> dict[str, float]:
+    """What so many steps of a budgeted cell cost: steps of the reference, and seconds of it."""
+    unit = price["reference_ms"] / 1000
+    count = steps * price["ratio"] + price["before_seconds"] / unit
+    return {"reference_steps": round(count, 2), "price_seconds": round(count * unit, 3)}
