@@ -93,11 +93,11 @@ def main(argv: list[str]) -> int:
         )
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         config, classes = _problem(options, Path(folder))
-        table = config["method_table"]
-        sampling = {**config, "methods": ",".join(name for name in table if name != "full")}
-        record = price.price(sampling, Path(folder), rounds=ROUNDS)
-        size = classes * options.dim * max(options.batch, 64)
-        if size <= LARGEST or record["device"]["kind"] != "cpu":
+        small = classes * options.dim * max(options.batch, 64) <= LARGEST
+        sampling = ",".join(name for name in config["method_table"] if name != "full")
+        chosen = config if small else {**config, "methods": sampling}
+        record = price.price(chosen, Path(folder), rounds=ROUNDS)
+        if not small and record["device"]["kind"] != "cpu":
             record = price.price(config, Path(folder), rounds=ROUNDS)
     print(text(options, classes, config, record))
     return 0
@@ -190,7 +190,7 @@ def advised(kind: Kind, classes: int, ratios: Mapping[str, float], behind: Mappi
     sampling = {name: ratio for name, ratio in ratios.items() if name != "full"}
     quickest = min(sampling, key=sampling.get)
     if "full" in ratios and (classes <= FEW or ratios["full"] <= WORTH * sampling[quickest]):
-        return "full", "exact, and not slow at this size"
+        return "full", "exact, few classes or not much slower than sampling"
     medians = {name: statistics.median(behind[name]) for name in sampling if behind[name]}
     close = [name for name, value in medians.items() if value <= kind.close]
     if close:
@@ -220,7 +220,7 @@ def text(options: Any, classes: int, config: Mapping, record: Mapping) -> str:
             words = f"failed: {rows[name]['error']}"
         lines.append(f"{name:<12}  {words}")
     best, why = advised(kind, classes, ratios, behind)
-    return "\n".join([*lines, f"To paste: {best}, {why}.", *paste(classes, table[best])])
+    return "\n".join([*lines, f"To paste ({best}: {why}):", *paste(classes, table[best])])
 
 
 def _range(values: list[float]) -> str:
