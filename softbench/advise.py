@@ -190,7 +190,7 @@ def advised(kind: Kind, classes: int, ratios: Mapping[str, float], behind: Mappi
     sampling = {name: ratio for name, ratio in ratios.items() if name != "full"}
     quickest = min(sampling, key=sampling.get)
     if "full" in ratios and (classes <= FEW or ratios["full"] <= WORTH * sampling[quickest]):
-        return "full", "exact, few classes or not much slower than sampling"
+        return "full", "exact; n is small, or sampling saves little"
     medians = {name: statistics.median(behind[name]) for name in sampling if behind[name]}
     close = [name for name, value in medians.items() if value <= kind.close]
     if close:

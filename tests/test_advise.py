@@ -9,7 +9,7 @@ from conftest import BACKEND
 from shipped import ROOT
 
 import softbench
-from softbench import advise
+from softbench import advise, commands
 from softbench.bench import price
 from softbench.bench.training import build
 from softbench.commands import ConfigError
@@ -53,7 +53,7 @@ def test_a_small_problem_is_priced(monkeypatch, capsys):
     assert [line.split()[0] for line in lines[2:4]] == ["full", "unigram"]
     assert all(float(line.split()[1]) > 0 for line in lines[2:4])
     assert float(lines[2].split()[2]) == 1.0
-    assert lines[4] == "To paste (full: exact, few classes or not much slower than sampling):"
+    assert lines[4] == "To paste (full: exact; n is small, or sampling saves little):"
 
 
 @pytest.mark.parametrize("kind", advise.KINDS)
@@ -187,3 +187,15 @@ def test_the_evidence_that_ships_is_that_of_the_records():
 def test_mistakes(wrong, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         run(*wrong)
+
+
+def test_commands_of_the_pages():
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "results" / "NOTES.md"]
+    lines = [
+        line
+        for page in pages
+        for line in re.findall(r"softbench-advise(?: --[\w=./-]+)+", page.read_text())
+    ]
+    assert len(lines) >= 4
+    for line in lines:
+        assert commands.parse(advise._define(), line.split(), "").kind in advise.KINDS
