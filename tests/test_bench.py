@@ -240,7 +240,7 @@ def test_ptb_config_holds_the_papers_numbers():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--config.no_such_key=1"], "Unknown config key. --config has: backend, callbacks, "),
+        (["--config.no_such_key=1"], "Unknown config key. --config has: backend, budget, "),
         (["--config.epoch=1"], "did you mean --config.epochs? Received: --config.epoch"),
         (["--config.timing.nope=1"], "--config.timing has: head_repetitions, warmup_steps. Rec"),
         (["--config.methods=full,nope"], "--config.methods must name methods of this config: full"),

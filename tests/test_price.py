@@ -322,6 +322,9 @@ def test_a_page_counts_in_steps_of_the_reference(tmp_path):
     _, data = training.plots(plan, made)["ptb-lstm_small-valid_perplexity"]
     assert "steps of the reference" in data["x"]
     assert [point[0] for point in data["lines"]["uniform"]] == [50, 100]
+    plan["reach"] = {"method": "full", "metric": "valid_perplexity"}
+    (reach,) = training.reach(plan, frame.cells(made), frame.points(made))
+    assert [row[2] for row in reach.rows] == ["2", "2"]  # seconds of the price
     plan["columns"] = ["valid_perplexity", "steps", "price"]
     (results, *_) = training.tables(plan, made)
     assert [row[-2:] for row in results.rows] == [["100", "1"], ["200", "0.5"]]

@@ -128,6 +128,10 @@ def test_a_pack_brings_the_records_to_another_folder(tmp_path):
     assert (second / made[2]).read_text() == "kept"
 
 
+def test_a_run_that_had_no_time_has_no_tables(tmp_path):
+    assert page.summary(page.read(write_results(tmp_path))) == "No results."
+
+
 @pytest.mark.parametrize("name", ["../runs/a.json", "a/runs/../../b.json", "a/partial/b", "/a/b"])
 def test_a_pack_with_other_files_is_refused(name, tmp_path):
     path = tmp_path / "pack"

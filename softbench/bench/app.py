@@ -193,7 +193,7 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
         return 0
     if any(argument.startswith("--suite=") for argument in argv):
-        return suites.run(argv, lambda line: main(resolved(line), show))
+        return suites.run(argv, lambda line: main(resolved(line), lambda folder: None))
     values = parse(argv)
     config = own_data.named(read_config(values))
     config_lib.check(config)

@@ -68,6 +68,7 @@ def run(argv: list[str], softbench: Callable[[list[str]], int]) -> int:
         status = max(status, _run(softbench, ["softbench", *flags_of_run]))
         write_pack([workdir / run for run in SUITES[values.suite]], pack)
     print(f"softbench: the records so far: {pack}, {pack.stat().st_size:,} bytes")
+    print(f"softbench: tables: softbench-report --results={workdir}/<run>")
     if status == OUT_OF_TIME:
         print(f"softbench: next: {shlex.join(['softbench', *argv[1:]])}")
     return status

@@ -277,7 +277,9 @@ def reach(plan: Mapping, cells: pd.DataFrame, points: pd.DataFrame) -> list[Tabl
     name = measures.name(goal["metric"])
     tree = cells.set_index("record")["tree_s"]
     points = points[points["status"] == "ok"]
-    for key, runs in points.groupby(["group", "backend", "budget", "seed"]):
+    if "price_seconds" in points:  # of a budget in steps of a reference those of the price
+        points = points.assign(seconds=points["price_seconds"].fillna(points["seconds"]))
+    for key, runs in points.groupby(["group", "backend", "budget", "reference_budget", "seed"]):
         end = runs[runs["method"] == goal["method"]].tail(1)
         if end.empty:
             continue
@@ -296,7 +298,7 @@ def reach(plan: Mapping, cells: pd.DataFrame, points: pd.DataFrame) -> list[Tabl
             f"s to {number(target)}": (lambda s: "not" if pd.isna(s) else number(s), "reached_s"),
             f"of {number(seconds)} s": ("{:.2f}", "share"),
         }
-        group, backend, _, seed = key
+        group, backend, *_, seed = key
         title = f"{group}: seconds to the validation {name} that {goal['method']} ends with"
         title += f", {backend}" + (f", seed {seed}" if seed else "")
         tables.append(table(title, data, columns))
