@@ -1,5 +1,6 @@
 """docs/: its links exist, its names are of the library, its examples run."""
 
+import math
 import os
 import random
 import re
@@ -32,6 +33,28 @@ def test_every_page_is_in_the_index():
     others += (ROOT / "docs" / "examples").glob("*.py")
     for page in others:
         assert f"({page.relative_to(ROOT / 'docs')})" in index
+
+
+@pytest.mark.parametrize("name", ["uniform", "in_batch", "unigram", "codebook", "top_and_tail"])
+@pytest.mark.parametrize("half", [False, True])
+def test_bytes_of_a_class(name, half):
+    """Variables of heads of 3,000 and 6,000 classes differ by those of 3,000 classes."""
+    text, dim, sizes = (ROOT / "docs" / "scale.md").read_text(), 8, []
+    (of_sampler,) = re.findall(rf"^\| `{name}` \| ([\d.]+) \|$", text, re.M)
+    row = "2 d + 12" if half else "8 d + 8"
+    assert f"| {row} |" in text
+    for units in (3_000, 6_000):
+        config = {} if name == "uniform" else {"counts": np.ones(units)}
+        optimizer = softbench.RowAdagrad(0.1, per_row=half)
+        table = softbench.ClassTable(
+            units, row_optimizer=optimizer, table_dtype="bfloat16" if half else None
+        )
+        sampler = {"class_name": name, "config": config}
+        head = softbench.SampledSoftmax(table=table, sampler=sampler, num_sampled=20)
+        head.build((None, dim))
+        sizes.append(sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in head.variables))
+    expected = eval(row.replace("d", "* dim")) + float(of_sampler)
+    assert (sizes[1] - sizes[0]) / 3_000 == pytest.approx(expected, abs=0.5)
 
 
 def run(folder, name, *options):

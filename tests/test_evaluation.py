@@ -75,27 +75,31 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
         assert found[name] == pytest.approx(value, rel=1e-9), name
 
 
+def totals(labels, nll=None):
+    counted = metrics.RankingTotals(KS)
+    counted.update(TOP, labels, nll)
+    return counted.result()
+
+
 def test_metrics_equal_scikit_learn():
     learn = pytest.importorskip("sklearn.metrics")
     labels = sp.csr_matrix(TRUTH)
     for k in KS:
         kept = TRUTH.any(axis=1)  # scikit-learn has no convention for rows without labels
         expected = learn.ndcg_score(TRUTH[kept], SCORES[kept], k=k) * kept.mean()
-        assert metrics.ndcg_at_k(TOP, labels, (k,))[k] == pytest.approx(expected, abs=1e-9)
+        assert totals(labels)[f"ndcg_at_{k}"] == pytest.approx(expected, abs=1e-9)
     one = RNG.integers(N, size=ROWS)
     single = sp.csr_matrix(np.eye(N, dtype=np.float32)[one])
     for k in KS:
         accuracy = learn.top_k_accuracy_score(one, SCORES, k=k, labels=np.arange(N))
-        assert metrics.precision_at_k(TOP, single, (k,))[k] * k == pytest.approx(accuracy)
-    totals = metrics.RankingTotals((1,))
-    totals.update(TOP, single, -LOG_P[np.arange(ROWS), one])
-    assert totals.result()["nll"] == pytest.approx(
+        assert totals(single)[f"precision_at_{k}"] * k == pytest.approx(accuracy)
+    assert totals(single, -LOG_P[np.arange(ROWS), one])["nll"] == pytest.approx(
         learn.log_loss(one, np.exp(LOG_P), labels=np.arange(N)), rel=1e-6
     )
     predicted = np.zeros_like(TRUTH)
     np.put_along_axis(predicted, TOP, 1.0, axis=1)
     expected = learn.precision_score(TRUTH, predicted, average="samples", zero_division=0)
-    assert metrics.precision_at_k(TOP, labels, (5,))[5] == pytest.approx(expected)
+    assert totals(labels)["precision_at_5"] == pytest.approx(expected)
 
 
 def test_calibration_error():
@@ -222,7 +226,7 @@ def test_language_problem_equals_the_classifier():
     problem = problems.load(options | {"seed": 0, "steps_per_epoch": 0}, None)
     classifier = trained(problem)
     found = problem.evaluate(classifier, "test")
-    batches = datasets.evaluation_batches(datasets.load(**given).test, 4, 5)
+    batches = datasets.EvaluationBatches(datasets.load(**given).test, 4, 5)
     expected = classifier.evaluate(
         build.Batches(batches), callbacks=[models.CarryState()], verbose=0, return_dict=True
     )

@@ -122,7 +122,7 @@ LIGHT = (
     "softbench.bench.app",
     "softbench.bench.runner",
     "softbench.report.app",
-    "softbench.advise.app",
+    "softbench.advise",
     *(task.page for task in tasks.TASKS.values()),
 )
 

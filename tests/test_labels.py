@@ -165,13 +165,11 @@ def test_labels_of_another_kind_are_an_error(labels):
 
 
 class TestMetrics:
-    """Of `ScorePerplexity` and both precisions."""
+    """Of `ScorePerplexity` and `PrecisionAtK`."""
 
     def all(self):
-        inverse = np.linspace(1, 2, N)
         yield metrics.ScorePerplexity()
         yield metrics.PrecisionAtK(2)
-        yield metrics.PropensityScoredPrecisionAtK(inverse, 2)
 
     @pytest.mark.parametrize(
         "y_true",

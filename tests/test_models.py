@@ -119,12 +119,6 @@ def test_presets_and_schedule():
     assert rates == [1.0, 1.0, 1.0, 1.0, 0.5, 0.25]
     assert models.zaremba_learning_rate("medium", 7) == pytest.approx(0.64)
     assert models.zaremba_learning_rate("large", 14) == pytest.approx(1 / 1.15)
-    # the same step from the mean loss (gradient g / T) as from the summed one (gradient g)
-    for gradient in (0.5, 50.0):
-        summed = 1.0 * gradient * min(1.0, 5.0 / gradient)
-        mean = gradient / 20
-        clipped = mean * min(1.0, models.mean_loss_clip_norm("small") / mean)
-        assert models.mean_loss_learning_rate("small", 0) * clipped == pytest.approx(summed)
 
 
 def bags():

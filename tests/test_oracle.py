@@ -19,28 +19,27 @@ def arrays(data, truth="truth"):
 
 @pytest.mark.parametrize("n", [3, 13])
 def test_language_by_enumeration(n, monkeypatch):
-    module = sys.modules[datasets.SyntheticLanguage.__module__]
-    monkeypatch.setattr(module, "_ENTRIES", 7 * n)  # 7 tokens at a time
-    source = datasets.SyntheticLanguage(n, 300, 20, 30, seed=3, num_groups=4, collocation=0.3)
+    monkeypatch.setattr(sys.modules[datasets.synthetic_language.__module__], "_ENTRIES", 7 * n)
+    data = datasets.synthetic_language(n, 300, 20, 30, seed=3, num_groups=4, collocation=0.3)
+    source, (raw_id, _) = data.truth.func.__self__, data.truth.args
     groups, ranks = min(4, n), -(-n // 4) if n > 4 else 1
     z = (np.arange(ranks) + 1.0) ** -1.1
-    text = source._raw_id[[source.data.valid[-1], *source.data.test]]
-    expected = np.zeros((29, n))
-    for row, (before, last) in zip(expected, itertools.pairwise(text), strict=False):
-        for slot, share in enumerate(SLOTS):
-            row[source._successors[last, slot]] += 0.3 * share
-            group = source._next_group[before % groups, last % groups, slot]
-            for rank in range(ranks):
-                member = rank * groups + group
-                row[member if member < n else group] += 0.7 * share * z[rank] / z.sum()
-    p, labels = arrays(source.data)
-    np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
-    np.testing.assert_array_equal(labels.argmax(1), source.data.test[1:])
-    swapped = source.data._replace(train=source.data.valid, valid=source.data.test)
-    source.data = swapped  # what was the test set is the validation set
-    p, labels = arrays(swapped, "valid_truth")
-    np.testing.assert_allclose(p, expected[:, source._raw_id], rtol=1e-12)
-    np.testing.assert_array_equal(labels.argmax(1), swapped.valid[1:])
+    for truth, before_it, split in (
+        ("truth", data.valid, data.test),
+        ("valid_truth", data.train, data.valid),
+    ):
+        text = raw_id[[before_it[-1], *split]]
+        expected = np.zeros((len(split) - 1, n))
+        for row, (before, last) in zip(expected, itertools.pairwise(text), strict=False):
+            for slot, share in enumerate(SLOTS):
+                row[source.successors[last, slot]] += 0.3 * share
+                group = source.next_group[before % groups, last % groups, slot]
+                for rank in range(ranks):
+                    member = rank * groups + group
+                    row[member if member < n else group] += 0.7 * share * z[rank] / z.sum()
+        p, labels = arrays(data, truth)
+        np.testing.assert_allclose(p, expected[:, raw_id], rtol=1e-12)
+        np.testing.assert_array_equal(labels.argmax(1), split[1:])
 
 
 def counts_probability(counts, emissions):
@@ -56,55 +55,35 @@ def counts_probability(counts, emissions):
     return ways[tuple(counts)]
 
 
-def label_probability(source, parent, drawn):
-    """p(y) (n,) of a label drawn from those of an example, and that the first is of this parent."""
-    siblings = np.flatnonzero(source.leaves // 16 == parent)
-    found = np.zeros(len(source.leaves))
-    for first in siblings:
-        for others in itertools.product(siblings, repeat=drawn - 1):
-            own = list({first, *others})
-            found[own] += source.first[first] / len(siblings) ** (drawn - 1) / len(own)
-    return found
-
-
 CASES = {
-    "siblings": dict(num_classes=40, lowest_level=1, labels_per_example=2.0),
-    "two levels": dict(num_classes=300, lowest_level=1, labels_per_example=2.0),
-    "one label": dict(num_classes=40, lowest_level=0, labels_per_example=1.0),
+    "one level": dict(num_classes=40, lowest_level=1),
+    "two levels": dict(num_classes=300, lowest_level=1),
+    "down to the leaves": dict(num_classes=40, lowest_level=0),
 }
+SIZES = dict(num_train=10, num_valid=5, labels_per_example=1.0)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_xmc_by_enumeration(name):
-    sizes = dict(num_features=6, num_train=10, num_valid=5, num_test=20, siblings=1.0, seed=2)
-    data = datasets.synthetic_xmc(**sizes, **CASES[name])
+    data = datasets.synthetic_xmc(num_features=6, num_test=3, seed=2, **SIZES, **CASES[name])
     source, (counts, _) = data.truth.func.__self__, data.truth.args
-    emitted = 3 * len(source.tables)
     p, _ = arrays(data)
     tables = [np.stack([np.bincount(t, minlength=6) / 6 for t in level]) for level in source.tables]
-    units, checked = source.leaves // source.widths[0], 0
+    units, share = source.leaves // source.widths[0], (np.arange(data.num_classes) + 5.0) ** -1
     for row, own in zip(p, counts.toarray().astype(int), strict=True):
-        drawn = (own.sum() - 4) // emitted
-        if drawn > 3 or checked == 3:
-            continue
-        checked += 1
-        parents = range(-(-data.num_classes // 16))
-        joint = sum(label_probability(source, parent, drawn) for parent in parents)
+        joint = share / share.sum()
         for unit in range(units.max() + 1):
             node = unit * source.widths[0]
             path = [t[node // w] for w, t in zip(source.widths, tables, strict=True)]
-            emissions = [shares for shares in path for _ in range(3 * drawn)]
+            emissions = [shares for shares in path for _ in range(3)]
             joint[units == unit] *= counts_probability(own, emissions + [source.background] * 4)
         np.testing.assert_allclose(row, joint / joint.sum(), rtol=1e-9, atol=1e-15)
-    assert checked == 3
 
 
 def generated():
     yield datasets.synthetic_language(200, 500, 20, 2_000, num_groups=4)
     for case in CASES.values():
-        yield datasets.synthetic_xmc(
-            **case, num_features=150, num_train=10, num_valid=5, num_test=1_000, siblings=1.0
-        )
+        yield datasets.synthetic_xmc(**case, num_features=150, num_test=1_000, **SIZES)
 
 
 def test_labels_follow_the_truth():
@@ -141,7 +120,5 @@ def test_scores_of_the_truth():
 
 def test_a_set_whose_distribution_has_no_closed_form_has_no_truth():
     assert datasets.synthetic_xmc(40, 30, 10, 5, 5).truth is None
-    assert datasets.synthetic_xmc(40, 30, 10, 5, 5, siblings=1.0).truth is None
-    for wrong in ({"siblings": 1.5}, {"lowest_level": -1}):
-        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be .*Received"):
-            datasets.synthetic_xmc(40, 30, 10, 5, 5, **wrong)
+    with pytest.raises(ValueError, match=r"`lowest_level` must be .*Received"):
+        datasets.synthetic_xmc(40, 30, 10, 5, 5, lowest_level=-1)

@@ -12,8 +12,7 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path
 
 from softbench import __main__ as command
-from softbench import commands
-from softbench.advise import app as advise_app
+from softbench import advise, commands
 from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
@@ -231,7 +230,7 @@ def test_the_table_of_cells_and_the_ids_for_scripts(own, tmp_path, capsys, monke
     assert listing.table([], tmp_path).split() == expected
 
 
-@pytest.mark.parametrize("main", [app.parse, advise_app.main, prepare_app.main, report_app.main])
+@pytest.mark.parametrize("main", [app.parse, advise.main, prepare_app.main, report_app.main])
 def test_the_version_is_shown(capsys, main):
     version = re.search(r'__version__ = "(.+)"', (ROOT / "softbench" / "__init__.py").read_text())
     with pytest.raises(SystemExit) as ended:

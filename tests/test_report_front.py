@@ -303,11 +303,12 @@ def test_folder_of_experiments_has_a_front_page_and_one_check(tmp_path, capsys):
     root = tmp_path / "results"
     write_results(root / "demo", make_record(), make_record(method="exp"))
     (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "later.py").write_text('"""What comes\nlater.\n\nMore."""\n')
+    for name in ("demo", "later"):
+        (tmp_path / "configs" / f"{name}.py").touch()
     assert report.main(["softbench-report", f"--results={root}"]) == 0
     text = (root / "README.md").read_text()
     assert re.search(r"\| \[demo\]\(demo/README.md\) +\| A demonstration +\| +2 of 2 ", text)
-    assert "What comes later " in text and "`softbench --config=configs/later.py`" in text
+    assert "`softbench --config=configs/demo.py`" in text and "later" not in text
     assert (root / "demo" / "ptb-lstm_small-valid_perplexity.svg").is_file()
     assert report.main(["softbench-report", f"--results={root}", "--check"]) == 0
     write_results(root / "later", make_record())

@@ -126,9 +126,7 @@ def train_steps(encoder, inputs, head):
     return history, model
 
 
-ENCODERS = slow_but(
-    ["bag", "pair", "mlp", "mean", "gru", "lstm"], "pair", thorough=["mean", "lstm"]
-)
+ENCODERS = slow_but(["bag", "pair", "mlp", "lstm"], "pair", thorough=["lstm"])
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -136,14 +134,11 @@ def test_encoders_with_row_tables_train_with_any_head(name, tmp_path):
     row = softbench.RowAdagrad(0.3)
     ids = np.array([[1, 4, 0], [2, 0, 0], [3, 5, 6]], "int32")
     weights = np.array([[0.5, -2.0, 0.0], [1.0, 3.0, 0.0], [1.0, 0.0, 0.0]], "float32")
-    sessions = np.array([[1, 2, -1], [3, -1, -1], [4, 5, 6]], "int32")
     pair = [ids[:, 0], ids[:, 1] % 3]
     encoder, inputs = {
         "bag": lambda: (models.sparse_bag_encoder(9, DIM, True, row, (3, 3)), [ids, weights]),
         "pair": lambda: (models.pair_encoder(9, 3, DIM, row_optimizer=row, batch_size=3), pair),
         "mlp": lambda: (models.pair_encoder(9, 3, DIM, 8, 0.1, row, 3), pair),
-        "mean": lambda: (models.session_encoder(9, DIM, "mean", row, (3, 3)), sessions),
-        "gru": lambda: (models.session_encoder(9, DIM, "gru", row, (3, 3), seed=0), sessions),
         "lstm": lambda: (
             models.lstm_language_model(9, batch_size=3, num_steps=3, units=4, row_optimizer=row),
             ids,
@@ -183,29 +178,3 @@ def test_pair_encoder_by_hand():
     joined = np.concatenate([entities[heads], kinds[relations]], axis=1)
     expected = np.maximum(joined @ w1 + b1, 0) @ w2 + b2
     np.testing.assert_allclose(model.predict([heads, relations], verbose=0), expected, atol=1e-5)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def test_session_encoder_by_hand():
-    sessions = np.array([[1, 2, -1], [3, -1, -1], [-1, -1, -1], [4, 5, 6]], "int32")
-    model = models.session_encoder(7, 4)
-    table = model.get_weights()[0]
-    expected = [table[s[s >= 0]].mean(0) if (s >= 0).any() else np.zeros(4) for s in sessions]
-    np.testing.assert_allclose(model.predict(sessions, verbose=0), expected, atol=1e-6)
-    model = models.session_encoder(7, 4, "gru", seed=1)
-    table, kernel, recurrent, bias = (np.asarray(w, float) for w in model.get_weights())
-    expected = []
-    for session in sessions:
-        h = np.zeros(4)
-        for item in session[session >= 0]:
-            z, r, c = np.split(table[item] @ kernel + bias[0], 3)
-            rz, rr, rc = np.split(h @ recurrent + bias[1], 3)
-            z, r = sigmoid(z + rz), sigmoid(r + rr)
-            h = z * h + (1 - z) * np.tanh(c + r * rc)
-        expected.append(h)
-    np.testing.assert_allclose(model.predict(sessions, verbose=0), expected, atol=1e-5)
-    with pytest.raises(ValueError, match=r"`pooling` must be mean or gru. Received: 'max'"):
-        models.session_encoder(7, 4, "max")

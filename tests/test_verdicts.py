@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from report_records import PLAN, make_record
+from report_records import make_record
 from scipy import stats
 
-from softbench.report import front, hours, numbers
-from softbench.report.page import Page
+from softbench.report import front, numbers
 from softbench.report.verdicts import rule
 from softbench.report.verdicts.all_claims import LIBRARY
 from softbench.report.verdicts.ratios import Numbers, Records, Times
@@ -211,26 +210,3 @@ def test_the_page_has_a_row_for_each_claim_and_notes_ask_for_its_verdict():
     marked = numbers.filled("<!--= verdict x -->?<!--/-->", None, verdicts=texts)
     assert marked == "<!--= verdict x -->holds<!--/-->"
     assert front.verdicts([]) == {}
-
-
-def test_hours_of_what_a_paper_has_beside():
-    """5 s for 100 steps of 100 an epoch: ranking_400 of 13 epochs takes 65 s."""
-    paper = {
-        f"{GROUP}-{name}": {"epochs": 13}
-        for name in ("full", "ranking_200", "ranking_400", "reg_mle")
-    }
-    paper["ptb-lstm_large-full"] = {"epochs": 55}
-    made = [make_record(), make_record(method="ranking_200")]
-    for record, seconds in zip(made, (20.0, 10.0), strict=True):
-        record["steps_per_epoch"] = 100
-        record["curve"][-1]["seconds"] = seconds
-    page = Page("ptb_nce", PLAN | {"paper": paper}, made)
-    missing, shorter, large = hours.remaining(page)
-    # 65 s and, like `full`, 130 s.
-    assert missing.startswith(f"Not run: 2 rows of `{GROUP}`, as long as in the paper about 0.054 ")
-    assert "`ranking_400` at those of `ranking_200`; `reg_mle` at those of `full`." in missing
-    assert "2 rows" in shorter and "about 0.054 hours" in shorter
-    assert large.startswith("Not run: 1 row of `ptb-lstm_large` (none of this model has run")
-    xmc = Page("xmc", PLAN | {"paper": {"wikilshtc-325k-bag-exp_rows": {}}}, [])
-    (line,) = hours.remaining(xmc)
-    assert "(the paper's data are not available here)" in line

@@ -227,7 +227,6 @@ def test_weights_must_be_finite_and_not_negative(bad):
     for metric in (
         metrics.ScorePerplexity(),
         metrics.PrecisionAtK(1),
-        metrics.PropensityScoredPrecisionAtK(np.ones(N), 1),
     ):
         with pytest.raises(ValueError, match=rule):
             metric.update_state(LABELS, scores, weight)
@@ -251,14 +250,10 @@ def test_a_score_that_is_nan_is_never_a_hit(dense, compile_it):
     labels = np.array([1, 1, 0], "int32")
     y_true = np.eye(4, dtype="float32")[labels] if dense else labels
     for k, expected in ((1, 1 / 3), (2, 1 / 6), (4, 1 / 12)):  # row 0 alone has a hit
-        for metric in (
-            metrics.PrecisionAtK(k, dense),
-            metrics.PropensityScoredPrecisionAtK(np.ones(4), k, dense),
-        ):
-            update = compiled(metric.update_state, metric) if compile_it else metric.update_state
-            update(y_true, scores)
-            scale = k if isinstance(metric, metrics.PropensityScoredPrecisionAtK) else 1
-            assert float(metric.result()) == pytest.approx(expected * scale, abs=1e-6)
+        metric = metrics.PrecisionAtK(k, dense)
+        update = compiled(metric.update_state, metric) if compile_it else metric.update_state
+        update(y_true, scores)
+        assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_score_that_is_nan_makes_the_perplexity_nan():

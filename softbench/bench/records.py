@@ -163,13 +163,9 @@ def sampler_name(method: Mapping) -> str | None:
 
 
 def sampler_kinds(record: Mapping) -> dict[str, str | None]:
-    """Returns {method: what q of its sampler depends on}, None without one of softbench's samplers.
-
-    Records of some versions have it as a field.
-    """
+    """Returns {method: what q of its sampler depends on}, None without a sampler of softbench."""
     methods = record["config"]["methods"]
-    kinds = {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
-    return kinds | record.get("sampler_kinds", {})
+    return {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
 
 
 def scrub(text: str) -> str:

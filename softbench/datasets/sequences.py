@@ -9,20 +9,6 @@ from softbench.common import check_positive
 from softbench.datasets.base import Batches
 
 
-def unigram_perplexity(counts: np.ndarray, tokens: np.ndarray) -> float:
-    """Perplexity of `tokens` under the unigram model with add-one smoothing.
-
-    `exp(-mean log((counts[y] + 1) / (sum(counts) + n)))`: what a model scores that knows only
-    the class frequencies.
-
-    Args:
-        counts: `(n,)` occurrences of each class in the training stream.
-        tokens: `(N,)` ids to score.
-    """
-    log_prob = np.log(counts + 1.0) - np.log(counts.sum() + float(len(counts)))
-    return float(np.exp(-log_prob[np.asarray(tokens)].mean()))
-
-
 def _stream(tokens: np.ndarray) -> np.ndarray:
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
@@ -40,7 +26,7 @@ class CarriedBatches(Batches):
     `len(tokens) // batch_size` tokens, and batch i holds columns `[i T, (i + 1) T)` of them, so a
     model that carries its state sees each row as one long text. There are
     `(len(tokens) // batch_size - 1) // num_steps` batches; what does not fill one is dropped
-    (`num_dropped` predicted tokens; see `evaluation_batches`, which drops none).
+    (`num_dropped` predicted tokens; see `EvaluationBatches`, which drops none).
 
     Args:
         tokens: `(N,)` integer stream.
@@ -105,6 +91,3 @@ class EvaluationBatches(Batches):
     def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         columns = slice(index * self.num_steps, (index + 1) * self.num_steps)
         return tuple(array[:, columns] for array in self._arrays)
-
-
-evaluation_batches = EvaluationBatches

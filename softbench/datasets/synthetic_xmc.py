@@ -16,6 +16,7 @@ from softbench.datasets.xmc_truth import Source
 BRANCHING = 16  # children of a node of the class tree
 NODE_FEATURES = 6  # features that a node can emit
 EMITTED = 3  # features that each node on a label's path emits, per example
+SIBLINGS = 0.7  # share of the further labels that are siblings of the first
 NOISE = 4  # features drawn from the background, per example
 
 
@@ -25,7 +26,6 @@ def _draw_labels(
     weights: np.ndarray,
     size: int,
     labels_per_example: float,
-    siblings: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws (row, class) pairs: a first label by `weights`, then others, mostly its siblings.
 
@@ -39,7 +39,7 @@ def _draw_labels(
     width = np.minimum(BRANCHING, n - parent)
     sibling = class_of_leaf[parent + (generator.random(len(rows)) * width).astype(np.int64)]
     other = draw(generator, weights, len(rows))
-    extra = np.where(generator.random(len(rows)) < siblings, sibling, other)
+    extra = np.where(generator.random(len(rows)) < SIBLINGS, sibling, other)
     return np.concatenate([np.arange(size), rows]), np.concatenate([first, extra])
 
 
@@ -100,7 +100,6 @@ def synthetic_xmc(
     num_test: int = 5_000,
     labels_per_example: float = 3.0,
     seed: int = 0,
-    siblings: float = 0.7,
     lowest_level: int = 0,
 ) -> MultiLabelData:
     """Hierarchical extreme classification with sparse features.
@@ -111,8 +110,7 @@ def synthetic_xmc(
     label emits 3 of its 6 features, so that close classes share features, and 4 more are noise.
     Weights are tf-idf with rows of norm 1.
 
-    Its `truth` is exact where all labels of an example are under one parent and the features say
-    no more than which: `siblings` is 1 and `lowest_level` 1 or more, or there is one label each.
+    It has a `truth` where every example has one label.
 
     Args:
         num_classes: n.
@@ -120,18 +118,20 @@ def synthetic_xmc(
         num_train, num_valid, num_test: examples of each split.
         labels_per_example: mean number of labels drawn, at least 1.
         seed: everything depends on it.
-        siblings: share of the further labels that are siblings; the others are drawn as the first.
         lowest_level: of the tree, counted from its leaves, that emits features: from 1 on, the
             features do not tell siblings from one another.
     """
     check_positive(num_classes=num_classes, num_features=num_features, num_train=num_train)
     check_positive(num_valid=num_valid, num_test=num_test)
-    _check(labels_per_example, siblings, lowest_level)
+    if not labels_per_example >= 1.0:
+        raise ValueError(f"`labels_per_example` must be >= 1. Received: {labels_per_example}")
+    if lowest_level < 0:
+        raise ValueError(f"`lowest_level` must be >= 0. Received: {lowest_level}")
     generator = random_generator(seed, 1)
     size = num_train + num_valid + num_test
     leaves = generator.permutation(num_classes)
     weights, background = zipf(num_classes, 1.0, 4.0), zipf(num_features, 1.0, 10.0)
-    rows, classes = _draw_labels(generator, leaves, weights, size, labels_per_example, siblings)
+    rows, classes = _draw_labels(generator, leaves, weights, size, labels_per_example)
     shape = (size, num_classes)
     labels = sp.csr_matrix((np.ones(len(rows), np.float32), (rows, classes)), shape=shape)
     labels.data[:] = 1.0
@@ -143,8 +143,7 @@ def synthetic_xmc(
     order = generator.permutation(size)
     train, valid, test = np.split(order, [num_train, num_train + num_valid])
     counts = np.bincount(labels[train].indices, minlength=num_classes)
-    source = Source(weights, leaves, BRANCHING, widths, tables, EMITTED, background, NOISE)
-    is_exact = labels_per_example == 1.0 or (siblings == 1.0 and lowest_level)
+    source = Source(weights, leaves, widths, tables, EMITTED, background, NOISE)
     truths = [
         functools.partial(source.examples, emitted[ids], labels[ids]) for ids in (test, valid)
     ]
@@ -154,14 +153,5 @@ def synthetic_xmc(
         num_features=num_features,
         num_classes=num_classes,
         counts=counts,
-        **(dict(zip(("truth", "valid_truth"), truths, strict=True)) if is_exact else {}),
+        **(dict(truth=truths[0], valid_truth=truths[1]) if labels_per_example == 1.0 else {}),
     )
-
-
-def _check(labels_per_example: float, siblings: float, lowest_level: int) -> None:
-    if not labels_per_example >= 1.0:
-        raise ValueError(f"`labels_per_example` must be >= 1. Received: {labels_per_example}")
-    if not 0.0 <= siblings <= 1.0:
-        raise ValueError(f"`siblings` must be in [0, 1]. Received: {siblings}")
-    if lowest_level < 0:
-        raise ValueError(f"`lowest_level` must be >= 0. Received: {lowest_level}")

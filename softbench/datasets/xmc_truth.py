@@ -1,7 +1,7 @@
 """The distribution that generated extreme classification is drawn from: p(y | x), exact.
 
-Shape letters: B batch, n classes, v features, U nodes of the lowest level that emits features, K
-labels drawn for an example, D of them distinct.
+Of examples with one label. Shape letters: B batch, n classes, v features, U nodes of the lowest
+level that emits features.
 """
 
 import itertools
@@ -17,22 +17,20 @@ _ENTRIES = 1 << 21  # of the probabilities that are held at a time
 
 
 class Source(NamedTuple):
-    """How an example with K labels under one parent is drawn.
+    """How an example is drawn.
 
     Attributes:
-        first: `(n,)`, probabilities of the first label.
-        leaves: `(n,)`, the leaf of each class; the others are drawn uniformly from its siblings.
-        branching: children of a node.
+        prior: `(n,)`, probabilities of the label.
+        leaves: `(n,)`, the leaf of each class.
         widths: leaves under a node, of each level that emits features, the lowest first.
         tables: int `(nodes, slots)` of each such level, the features that its nodes emit.
-        emitted: features that each node on the path emits for each of the K labels.
+        emitted: features that each node on the path emits.
         background: `(v,)`, probabilities of the noise.
         noise: features drawn from it.
     """
 
-    first: np.ndarray
+    prior: np.ndarray
     leaves: np.ndarray
-    branching: int
     widths: list[int]
     tables: list[np.ndarray]
     emitted: int
@@ -44,76 +42,47 @@ class Source(NamedTuple):
     ) -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
         """Probabilities (B, n) float64 and labels csr (B, n), for all rows a batch at a time.
 
-        p(y | x) is that y is drawn uniformly from the D labels of the example.
-
         Args:
             counts: csr `(N, v)`, how often each feature was emitted.
             labels: csr `(N, n)`.
         """
-        size = max(1, _ENTRIES // len(self.first))
+        size = max(1, _ENTRIES // len(self.prior))
         for start in range(0, counts.shape[0], size):
             chunk = slice(start, start + size)
             yield self._probabilities(counts[chunk]), labels[chunk]
 
     def _probabilities(self, counts: sp.csr_matrix) -> np.ndarray:
-        total = np.asarray(counts.sum(axis=1)).ravel().astype(int)
-        drawn = (total - self.noise) // (self.emitted * len(self.tables))
-        numbers, inverse = np.unique(drawn, return_inverse=True)
-        prior = np.stack([self._labels(k) for k in numbers])[inverse]
-        joint = prior * self._likelihoods(counts, drawn)[:, self.leaves // self.widths[0]]
+        joint = self.prior * self._likelihoods(counts)[:, self.leaves // self.widths[0]]
         return joint / joint.sum(axis=1, keepdims=True)
 
-    def _labels(self, drawn: int) -> np.ndarray:
-        """`(n,)`: p(y) of a label drawn uniformly from those of an example for which K are drawn.
-
-        By symmetry it depends on D alone: the first label is it in 1 of D cases, each of the w - 1
-        siblings in (D - 1) / (w - 1) of the others.
-        """
-        parent = self.leaves // self.branching
-        mass = np.bincount(parent, self.first)[parent]
-        width = np.minimum(self.branching, len(self.first) - parent * self.branching)
-        same, other = np.empty(len(width)), np.empty(len(width))
-        for w in np.unique(width):
-            distinct = np.zeros(w + 1)  # probabilities of D
-            distinct[1] = 1.0
-            for _ in range(drawn - 1):
-                seen = distinct * np.arange(w + 1) / w
-                distinct = seen + np.append(0.0, (distinct - seen)[:-1])
-            one = float(np.sum(distinct[1:] / np.arange(1, w + 1)))
-            same[width == w], other[width == w] = one, (1.0 - one) / max(w - 1, 1)
-        return self.first * same + (mass - self.first) * other
-
-    def _likelihoods(self, counts: sp.csr_matrix, drawn: np.ndarray) -> np.ndarray:
+    def _likelihoods(self, counts: sp.csr_matrix) -> np.ndarray:
         """`(B, U)`: p(counts | node), up to a factor of each row; 1 for the only node possible."""
         nodes = np.arange(len(self.tables[0])) * self.widths[0]
-        possible = np.ones((len(drawn), len(nodes)), bool)
+        possible = np.ones((counts.shape[0], len(nodes)), bool)
         for width, table in zip(self.widths, self.tables, strict=True):
             pair = (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel())
             shape = (len(table), counts.shape[1])
             emits = sp.csr_matrix((np.ones(table.size), pair), shape=shape)
             emits.data[:] = 1.0  # a feature that is twice in a table
-            emitted = (counts @ emits.T).toarray() >= (self.emitted * drawn)[:, None]
-            possible &= emitted[:, nodes // width]
+            possible &= ((counts @ emits.T).toarray() >= self.emitted)[:, nodes // width]
         result = possible.astype(np.float64)
         for row in np.flatnonzero(possible.sum(axis=1) > 1):
             row_counts = counts[row]
             for node in np.flatnonzero(possible[row]):
                 path = [t[nodes[node] // w] for w, t in zip(self.widths, self.tables, strict=True)]
-                draws = self.emitted * int(drawn[row])
                 result[row, node] = self._ways(
-                    row_counts.indices, row_counts.data.astype(int), path, draws
+                    row_counts.indices, row_counts.data.astype(int), path
                 )
         return result
 
-    def _ways(
-        self, ids: np.ndarray, counts: np.ndarray, path: list[np.ndarray], draws: int
-    ) -> float:
+    def _ways(self, ids: np.ndarray, counts: np.ndarray, path: list[np.ndarray]) -> float:
         """p(counts | path) but for factorials that all paths share: a sum over all origins.
 
         Args:
             ids, counts: of the features of an example.
-            path: the tables of the nodes, each of which emits `draws` features.
+            path: the tables of the nodes.
         """
+        draws = self.emitted
         ways = {(draws,) * len(path): 1.0}  # {draws left to each node: sum so far}
         done = 0
         for feature, count in zip(ids, counts, strict=True):

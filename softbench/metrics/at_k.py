@@ -44,64 +44,6 @@ def hits(top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int]) -> np.nd
     return np.isin(first[:, None] + top_ids, first[rows] + ids)
 
 
-def precision_at_k(
-    top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int] = (1, 3, 5)
-) -> dict[int, float]:
-    """Mean over examples of `(number of labels among the first k ids) / k`.
-
-    Args:
-        top_ids: int `(N, K)`, distinct ids by decreasing score, K >= max(ks).
-        labels: csr `(N, n)`, non-zero where the class is a label.
-        ks: depths.
-
-    Returns:
-        `{k: precision@k}`.
-
-    Raises:
-        ValueError: for a depth below 1, or ids of the wrong shape or range.
-    """
-    is_hit = hits(top_ids, labels, ks)
-    return {int(k): float(is_hit[:, :k].mean()) for k in ks}
-
-
-def ndcg_at_k(
-    top_ids: np.ndarray, labels: sp.csr_matrix, ks: Sequence[int] = (1, 3, 5)
-) -> dict[int, float]:
-    """Mean over examples of DCG@k over the best DCG@k possible; arguments of `precision_at_k`.
-
-    DCG@k = sum over ranks r <= k that hold a label of 1 / log2(r + 1); an example without labels
-    counts 0.
-    """
-    is_hit = hits(top_ids, labels, ks)
-    sizes = np.bincount(labels.nonzero()[0], minlength=labels.shape[0])
-    return {int(k): float(_ndcg(is_hit, sizes, k).mean()) for k in ks}
-
-
-def propensity_scored_precision_at_k(
-    top_ids: np.ndarray,
-    labels: sp.csr_matrix,
-    inverse_propensity: np.ndarray,
-    ks: Sequence[int] = (1, 3, 5),
-) -> dict[int, float]:
-    """Precision@k with every hit weighted by `1 / p_l`, over the best possible value.
-
-    0 where no example has a label.
-
-    Args:
-        top_ids, labels, ks: as of `precision_at_k`.
-        inverse_propensity: `(n,)`, of `inverse_propensities` on the training labels.
-    """
-    weight = np.asarray(inverse_propensity, np.float64)
-    if weight.shape != (labels.shape[1],):
-        raise ValueError(
-            f"`inverse_propensity` must have shape ({labels.shape[1]},). "
-            f"Received: shape={weight.shape}"
-        )
-    is_hit = hits(top_ids, labels, ks)
-    gain, best = _propensity_gains(is_hit, np.asarray(top_ids), labels, weight, ks)
-    return {int(k): _ratio(g, b) for k, g, b in zip(ks, gain, best, strict=True)}
-
-
 def inverse_propensities(
     counts: np.ndarray, num_examples: int, a: float = 0.55, b: float = 1.5
 ) -> np.ndarray:
@@ -139,6 +81,11 @@ def _propensity_gains(
     ks: Sequence[int],
 ) -> np.ndarray:
     """Weighted `hits`, and the most that was possible, at each depth, summed: `(2, len(ks))`."""
+    if weight.shape != (labels.shape[1],):
+        raise ValueError(
+            f"`inverse_propensity` must have shape ({labels.shape[1]},). "
+            f"Received: shape={weight.shape}"
+        )
     gain = is_hit * weight[top_ids]
     rows, ids = labels.nonzero()
     label_weight = weight[ids]
@@ -146,10 +93,6 @@ def _propensity_gains(
     rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(labels.shape[0]))[rows]
     sums = [(gain[:, :k].sum(), label_weight[order][rank < k].sum()) for k in ks]
     return np.array(sums).T.reshape(2, len(ks))
-
-
-def _ratio(gain: float, best: float) -> float:
-    return float(gain / best) if best > 0 else 0.0
 
 
 def class_buckets(counts: np.ndarray) -> np.ndarray:
@@ -174,6 +117,10 @@ def class_buckets(counts: np.ndarray) -> np.ndarray:
 class RankingTotals:
     """Precision@k, nDCG@k, their propensity-scored form, and log-likelihood, added up by batches.
 
+    Precision@k is the number of labels among the first k ids over k; nDCG@k the sum over ranks
+    r <= k that hold a label of 1 / log2(r + 1), over the largest possible; both are means over
+    examples, 0 of one without labels. `ps_precision_at_k` weights every hit by 1 / p_l.
+
     Memory grows by two numbers a row if confidences are given, and else not. The likelihood of an
     example is the mean over its labels, as training draws one uniformly; `nll` is the mean over the
     examples with labels. By bucket of the class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean
@@ -194,7 +141,8 @@ class RankingTotals:
         inverse_propensity: np.ndarray | None = None,
     ) -> None:
         self.ks = tuple(ks)
-        self.inverse_propensity = inverse_propensity
+        weight = None if inverse_propensity is None else np.asarray(inverse_propensity, float)
+        self.inverse_propensity = weight
         self.buckets = None if counts is None else class_buckets(counts)
         self._rows = self._labelled = 0
         self._nll = 0.0
@@ -270,7 +218,7 @@ class RankingTotals:
             scores[f"precision_at_{k}"] = float(precision / rows)
             scores[f"ndcg_at_{k}"] = float(ndcg / rows)
             if self.inverse_propensity is not None:
-                scores[f"ps_precision_at_{k}"] = _ratio(gain, best)
+                scores[f"ps_precision_at_{k}"] = float(gain / best) if best > 0 else 0.0
         for name, (count, nll, *ranked) in zip(BUCKETS, self._of_bucket.T, strict=True):
             if count:
                 if self._labelled:

@@ -1,4 +1,4 @@
-"""Perplexity and predictive log-likelihood as Keras metrics, and the mean under every metric."""
+"""Perplexity as a Keras metric, and the mean under every metric."""
 
 from typing import Any
 
@@ -58,40 +58,24 @@ class WeightedMean(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class PredictiveLogLikelihood(WeightedMean):
-    """Mean of log p(y|x), from negative log-likelihoods (what `head(h, labels)` returns).
-
-    `update_state(nll, sample_weight=None)`: `nll` of any shape, weights of the same shape or of
-    its leading dimensions (0 for padding).
-    """
-
-    _direction = "up"  # Keras' callbacks read it for mode="auto"
-
-    def __init__(self, name: str = "log_likelihood", dtype: Any = None) -> None:
-        super().__init__(name, dtype)
-
-    def update_state(self, nll: Tensor, sample_weight: Tensor | None = None) -> None:
-        self._update_mean(nll, sample_weight)
-
-    def result(self) -> Tensor:
-        return -super().result()
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class Perplexity(PredictiveLogLikelihood):
+class Perplexity(WeightedMean):
     """`exp` of the mean negative log-likelihood.
 
     Like `keras.metrics.Mean`, it takes values, not (y_true, y_pred): a head returns the exact
     negative log-likelihood without ever holding (B, n) scores. For `compile(metrics=[...])` on a
     model that outputs scores, use `ScorePerplexity`.
 
-    `update_state(nll, sample_weight=None)`: as in `PredictiveLogLikelihood`.
+    `update_state(nll, sample_weight=None)`: `nll` of any shape, weights of the same shape or of
+    its leading dimensions (0 for padding).
     """
 
-    _direction = "down"
+    _direction = "down"  # Keras' callbacks read it for mode="auto"
 
     def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name, dtype)
+
+    def update_state(self, nll: Tensor, sample_weight: Tensor | None = None) -> None:
+        self._update_mean(nll, sample_weight)
 
     def result(self) -> Tensor:
         mean, weight = self.mean_and_weight()

@@ -1,11 +1,10 @@
-"""Precision@k and its propensity-scored form as Keras metrics, on padded or dense truth.
+"""Precision@k as a Keras metric, on padded or dense truth.
 
 Conventions as in `softbench.metrics.at_k`.
 
 Shape letters: B batch, n classes, K ranked ids per example, R label slots per example.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor, check_positive
-from softbench.labels import check_values, check_weights, safe_ids
+from softbench.labels import check_values, safe_ids
 from softbench.metrics.likelihood import WeightedMean
 from softbench.ops import is_concrete
 
@@ -54,21 +53,17 @@ class PrecisionAtK(WeightedMean):
         self.k, self.dense_labels = int(k), dense_labels
         super().__init__(name or f"precision_at_{k}", dtype)
 
-    def _labels_and_hits(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None, size: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Labels `(B, R)` or `(B, n)`, first ids and hits `(B, k)`, and whether `(B,)` are valid.
-
-        An id of -1 is padding; an example is not valid if one of its labels is out of range.
-        """
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         y_pred = ops.convert_to_tensor(y_pred)
         if len(y_pred.shape) != 2 or y_pred.shape[1] < self.k:
             raise ValueError(
                 f"`y_pred` must have shape (batch, at least {self.k}). "
                 f"Received: shape={tuple(y_pred.shape)}"
             )
-        ranked = "int" in keras.backend.standardize_dtype(y_pred.dtype)
-        if ranked:
+        size = None
+        if "int" in keras.backend.standardize_dtype(y_pred.dtype):
             ids = ops.cast(y_pred[:, : self.k], "int32")
             valid_score = ops.ones_like(ids, dtype="bool")
         else:
@@ -79,69 +74,15 @@ class PrecisionAtK(WeightedMean):
             labels, valid = _dense_labels(y_true, size), ops.ones_like(ids[:, 0], dtype="bool")
             hits = ops.not_equal(ops.take_along_axis(labels, ids, axis=1), 0)
         else:
+            # An example is not valid if one of its labels is out of range.
             labels, valid = _label_ids(y_true, size, sample_weight)
             hits = ops.any(ops.equal(labels[:, None, :], ids[:, :, None]), axis=-1)
-        return labels, ids, ops.logical_and(hits, valid_score), valid
-
-    def update_state(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> None:
-        _, _, hits, valid = self._labels_and_hits(y_true, y_pred, sample_weight)
-        precision = ops.mean(ops.cast(hits, self.dtype), axis=-1)
-        self._update_mean(ops.where(valid, precision, float("nan")), sample_weight)
+        hits = ops.cast(ops.logical_and(hits, valid_score), self.dtype)
+        precision = ops.where(valid, ops.mean(hits, axis=-1), float("nan"))
+        self._update_mean(precision, sample_weight)
 
     def get_config(self) -> dict:
         return {**super().get_config(), "k": self.k, "dense_labels": self.dense_labels}
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class PropensityScoredPrecisionAtK(PrecisionAtK):
-    """Propensity-scored precision@k over the best possible value (Jain et al., 2016).
-
-    Args:
-        inverse_propensity: `(n,)`, of `inverse_propensities`; held in the config.
-        k: depth.
-        dense_labels: as in `PrecisionAtK`, whose `update_state` it shares.
-    """
-
-    def __init__(
-        self,
-        inverse_propensity: Sequence[float],
-        k: int = 1,
-        dense_labels: bool = False,
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
-        self.inverse_propensity = np.asarray(inverse_propensity, np.float32)
-        if self.inverse_propensity.ndim != 1:
-            raise ValueError(
-                "`inverse_propensity` must have shape (n,). "
-                f"Received: shape={self.inverse_propensity.shape}"
-            )
-        super().__init__(k, dense_labels, name or f"ps_precision_at_{k}", dtype)
-
-    def update_state(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> None:
-        size = len(self.inverse_propensity)
-        labels, ids, hits, valid = self._labels_and_hits(y_true, y_pred, sample_weight, size)
-        weight = ops.cast(ops.convert_to_tensor(self.inverse_propensity), self.dtype)
-        gain = ops.sum(ops.where(hits, ops.take(weight, ids), 0.0), axis=-1)
-        if self.dense_labels:
-            label_weights = ops.where(ops.not_equal(labels, 0), weight[None, :], 0.0)
-        else:
-            label_weights = ops.where(labels >= 0, ops.take(weight, ops.maximum(labels, 0)), 0.0)
-        best = ops.sum(ops.top_k(label_weights, min(self.k, label_weights.shape[-1]))[0], axis=-1)
-        gain = ops.where(valid, gain, float("nan"))
-        if sample_weight is not None:
-            check_weights(sample_weight)
-            sample = ops.cast(ops.convert_to_tensor(sample_weight), self.dtype)
-            gain, best = (ops.where(sample > 0, x * sample, 0.0) for x in (gain, best))
-        self._add(0, ops.sum(gain))
-        self._add(2, ops.sum(best))
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "inverse_propensity": self.inverse_propensity.tolist()}
 
 
 def _label_ids(

@@ -19,7 +19,7 @@ class LSTMPreset(NamedTuple):
     """Model and training settings, table 1 and section 4.1 of the paper.
 
     `learning_rate` and `clip_norm` refer to the loss summed over the T steps and averaged over
-    the batch; `mean_loss_learning_rate` and `mean_loss_clip_norm` convert them.
+    the batch: with the mean over all tokens, the rate is T times as large, the norm a T-th.
     """
 
     units: int
@@ -55,20 +55,6 @@ def zaremba_learning_rate(preset: str | LSTMPreset, epoch: int) -> float:
     """Rate in epoch 0, 1, ...: `learning_rate * decay ** max(epoch + 1 - decay_after_epoch, 0)`."""
     preset = get_preset(preset)
     return preset.learning_rate * preset.decay ** max(epoch + 1 - preset.decay_after_epoch, 0)
-
-
-def mean_loss_learning_rate(preset: str | LSTMPreset, epoch: int) -> float:
-    """SGD rate for the loss averaged over all B T tokens: T times the rate for the summed loss.
-
-    With g' = g / T the gradient of the mean, `(T lr) clip(g', c / T) = lr clip(g, c)` exactly.
-    """
-    return zaremba_learning_rate(preset, epoch) * get_preset(preset).num_steps
-
-
-def mean_loss_clip_norm(preset: str | LSTMPreset) -> float:
-    """Global gradient-norm limit for the loss averaged over all tokens: the paper's over T."""
-    preset = get_preset(preset)
-    return preset.clip_norm / preset.num_steps
 
 
 class CarryState(keras.callbacks.Callback):

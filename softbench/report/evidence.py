@@ -10,7 +10,7 @@ from pathlib import Path
 
 from softbench.bench import records as records_lib
 
-PATH = "softbench/advise/evidence.json"  # next to the folder of results
+PATH = "softbench/report/evidence.json"  # next to the folder of results
 FEWEST = 1_000  # classes
 FEWEST_STEPS = 500  # of a run whose epochs are cut short: fewer measure a cost
 INPUTS = {"lstm": "words", "bag": "labels", "pair": "labels", "sasrec": "items"}
@@ -31,8 +31,7 @@ def text(pages: Iterable) -> str:
     Entry: `page`, `data`, `classes`, `inputs` ("words", "labels", "items"), `seconds` of training
     (0: equal steps), and `behind` {kind: {"nats", "precision_at_1"}}: how far the kind's best
     record is behind the best of all kinds there, in log-loss and in precision@1 on the validation
-    set, each record at its best point. Where records have it, `calibration` {kind: the expected
-    calibration error at the point of the least log-loss of all of the kind's records}.
+    set, each record at its best point.
     """
     entries = [entry for page in pages for entry in _entries(page.name, page.records)]
     return json.dumps(entries, indent=1) + "\n"
@@ -56,11 +55,9 @@ def _entries(page: str, records: Iterable[Mapping]) -> list[dict]:
 
 def _entry(page: str, records: list[Mapping]) -> dict | None:
     best: dict[str, dict[str, float]] = {}
-    points: dict[str, list[Mapping]] = {}
     for record in records:
         (method,) = record["config"]["methods"].values()
         of_kind = best.setdefault(kind(method), {})
-        points.setdefault(kind(method), []).extend(record["curve"])
         for name, value in _losses(record["curve"]).items():
             of_kind[name] = min(value, of_kind.get(name, value))
     if len(best) < 2:
@@ -71,7 +68,7 @@ def _entry(page: str, records: list[Mapping]) -> dict | None:
         least = min(values.values(), default=0.0)
         for kind_name, value in values.items():
             behind[kind_name][name] = round(value - least, 4)
-    entry = {
+    return {
         "page": page,
         "data": config["dataset"]["name"],
         "classes": records[0]["num_classes"],
@@ -79,16 +76,6 @@ def _entry(page: str, records: list[Mapping]) -> dict | None:
         "seconds": config.get("max_train_seconds", 0),
         "behind": behind,
     }
-    errors = {kind_name: _calibration(curve) for kind_name, curve in points.items()}
-    measured = {kind_name: error for kind_name, error in errors.items() if error is not None}
-    return entry | ({"calibration": measured} if measured else {})
-
-
-def _calibration(curve: Iterable[Mapping]) -> float | None:
-    """Returns the calibration error of the point with the least log-loss; None without one."""
-    points = [p for p in curve if None not in (p.get("valid_nll"), p.get("valid_ece"))]
-    best = min(points, key=lambda point: point["valid_nll"], default=None)
-    return None if best is None else round(best["valid_ece"], 4)
 
 
 def _losses(curve: Iterable[Mapping]) -> dict[str, float]:

@@ -55,6 +55,14 @@ def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> p
     return table.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
+def once(
+    records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]], keys: list[str]
+) -> pd.DataFrame:
+    """As `long`, of rows that several runs have by these columns the first: as if they were one."""
+    table = long(sorted(records, key=lambda record: record["cell"]), rows)
+    return table.drop_duplicates(keys)
+
+
 _WIDE, _LENGTH = "whatever the machine", "steps of an epoch"
 _EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
 

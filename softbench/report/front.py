@@ -6,11 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from softbench.bench import tasks
-from softbench.bench.app import first_line
 from softbench.bench.records import PLAN
-from softbench.report import hours, papers, which_one
 from softbench.report import markdown as md
 from softbench.report import page as page_lib
+from softbench.report import papers, which_one
 from softbench.report.page import Page
 from softbench.report.tables import Table
 from softbench.report.verdicts import rule
@@ -28,8 +27,7 @@ both. Marked with *: scores are computed in another way than `full`'s. Times are
 say that they had the processors to themselves; a row without one is named on the axis."""
 _STATES = """\
 State: how many rows of the paper have a result, how long they trained (in brackets the number of
-rows, where they differ) and of how many seeds they are. An experiment's page says which rows it
-lacks and the hours they would take."""
+rows, where they differ) and of how many seeds they are."""
 _CLAIMS = "CLAIMS.md"
 _WHY = {
     "equal time": "compared after equal times, see the page",
@@ -70,7 +68,7 @@ def contents(
     texts, plots = {}, {}
     for page in pages:
         folder = f"{page.name}/" if front else ""
-        files = page_lib.texts(page, hours.remaining(page))
+        files = page_lib.texts(page)
         texts |= {folder + name: text for name, text in files.items()}
         plots |= {folder + name: plot for name, plot in page.plots.items()}
     if front:
@@ -90,8 +88,8 @@ def front_page(
     """Returns the front page in Markdown, and {file name without ending: plot} of its plots.
 
     Args:
-        root: the folder that holds the experiments' folders; where a folder `configs` is
-            next to it, its experiments without results are listed too.
+        root: the folder that holds the experiments' folders; a folder `configs` next to it has the
+            configs of the commands.
         pages: of the experiments with results, by name.
         notes: what a person writes of them all, in Markdown with markers.
         decided: `verdicts` of the pages.
@@ -170,18 +168,13 @@ def _pictures(folder: str, plots: Mapping) -> list[str]:
 
 
 def experiments(root: Path, pages: list[Page]) -> Table:
-    """Every experiment: those with results, then configs without."""
-    by_name = {page.name: page for page in pages}
-    configs = {path.stem: path for path in sorted((root.resolve().parent / "configs").glob("*.py"))}
+    """Every experiment with results."""
+    configs = root.resolve().parent / "configs"
     rows = []
-    for name in sorted({*by_name, *configs}, key=lambda name: (name not in by_name, name)):
-        command = md.code(f"softbench --config=configs/{name}.py") if name in configs else "-"
-        if name in by_name:
-            page = by_name[name]
-            ok = sum(record["status"] == "ok" for record in page.records)
-            title = md.Markdown(page.title)
-            rows.append([page.link, title, f"{ok} of {len(page.records)}", command])
-        else:
-            rows.append([md.code(name), md.Markdown(first_line(configs[name])), "not run", command])
+    for page in pages:
+        shipped = (configs / f"{page.name}.py").is_file()
+        command = md.code(f"softbench --config=configs/{page.name}.py") if shipped else "-"
+        ok = sum(record["status"] == "ok" for record in page.records)
+        rows.append([page.link, md.Markdown(page.title), f"{ok} of {len(page.records)}", command])
     header = ["experiment", "what", "cells with a result", "command"]
     return Table("Experiments", pd.DataFrame(rows, columns=header, dtype=object))

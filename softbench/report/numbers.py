@@ -128,7 +128,7 @@ def filled(
 
 def _table(experiment: str, title: str, columns: str, results: Path) -> str:
     page = page_lib.read(results / experiment)
-    for table in page.tables(page.plan["paper"]):
+    for table in page.tables():
         if table.title.startswith(title):
             chosen = table._replace(page=table.page[columns.split(",")])
             return chosen.markdown()

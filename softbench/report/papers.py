@@ -122,13 +122,6 @@ def _row(item: Item, page: Page | None) -> list[str]:
     return [item.name, what, page.link, _state(item, page), command]
 
 
-def items(experiment: str) -> list[Item]:
-    """Returns the tables and figures that an experiment reproduces."""
-    return [
-        item for of_paper in PAPERS.values() for item in of_paper if item.experiment == experiment
-    ]
-
-
 def _not_run(item: Item) -> str:
     if not item.available:
         return f"not run: {NOT_HERE}"

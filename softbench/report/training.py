@@ -53,17 +53,15 @@ def results(plan: Mapping, cells: pd.DataFrame) -> list[Table]:
         _results(
             plan, group, cells[cells["group"] == group], {m: n for g, m, n in paper if g == group}
         )
-        for group in dict.fromkeys([*cells["group"], *(group for group, *_ in paper)])
+        for group in cells["group"].unique()
     ]
 
 
 def _results(plan: Mapping, group: str, cells: pd.DataFrame, paper: Mapping) -> Table:
     columns = {name: measures.columns(name) for name in plan["columns"]}
     measured = list(dict.fromkeys(column for names in columns.values() for column in names))
-    missing = [{"method": name} for name in paper if name not in set(cells["method"])]
-    data = pd.concat([cells.sort_values("cell", kind="stable"), pd.DataFrame(missing)])
-    data = data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"])))
-    data = in_order(plan, data.fillna({"status": "not run", "backend": "-", "variant": ""}))
+    data = cells.sort_values("cell", kind="stable")
+    data = in_order(plan, data.reindex(columns=list(dict.fromkeys([*data, *measured, "epochs"]))))
     data[measured] = data[measured].where(data["status"] == "ok")
     elsewhere, machines = _elsewhere(data)
     costs = [column for name in columns if measures.of_machine(name) for column in columns[name]]

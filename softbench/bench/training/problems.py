@@ -104,7 +104,7 @@ def _language(data: datasets.LanguageData, config: dict) -> Problem:
         )
     batch, steps = preset.batch_size, preset.num_steps
     held_out = {
-        split: datasets.evaluation_batches(getattr(data, split), batch, steps)
+        split: datasets.EvaluationBatches(getattr(data, split), batch, steps)
         for split in ("valid", "test")
     }
 

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping
 
-import pandas as pd
-
 from softbench.bench.records import sampler_kinds
 from softbench.report import frame
 from softbench.report.markdown import code, literal
@@ -12,6 +10,7 @@ from softbench.report.page import Page
 from softbench.report.tables import Section, Table, in_order, or_infinite, percent, section, table
 
 _KINDS = ("needs no scores", "kernel", "kernel times class counts")
+_KEYS = ["head", "method", "num_sampled"]
 _ONE_HEAD = ["valid_perplexity", "mutual_information", "batch", "contexts"]
 _HEAD = {
     "head": "head",
@@ -59,16 +58,10 @@ def _kind(method: Mapping, kind: str | None) -> str | None:
     return {"static": _KINDS[0], "kernel": _KINDS[1]}.get(kind)
 
 
-def _one_run(records: list[dict]) -> pd.DataFrame:
-    """The rows of all runs on one head, as if they had been one run."""
-    rows = frame.long(sorted(records, key=lambda record: record["cell"]), _rows)
-    return rows.drop_duplicates(["head", "method", "num_sampled"])
-
-
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns the tables of each trained head."""
     result = []
-    for _, rows in _one_run(records).groupby("head", sort=False):
+    for _, rows in frame.once(records, _rows, _KEYS).groupby("head", sort=False):
         rows = in_order(plan, rows.assign(head="full"))
         first = rows.head(1)
         where = f"{first['dataset'].item()}, n = {first['num_classes'].item():,}"
@@ -94,7 +87,7 @@ def front(pages: list[Page]) -> Section:
     """The proposal with the largest effective sample size of each kind, on each trained head."""
     rows, answers = [], []
     for page in pages:
-        samplers = _one_run(page.tasks["gradient_bias"])
+        samplers = frame.once(page.tasks["gradient_bias"], _rows, _KEYS)
         samplers = samplers[samplers["kind"].notna() & samplers["ess"].notna()]
         for _, group in samplers.groupby("head"):
             nearest = group.sort_values("ess", ascending=False, kind="stable").set_index("kind")

@@ -19,6 +19,7 @@ from softbench.report.tables import (
 )
 
 SMALLEST = 1e-6  # shown in the plots
+_KEYS = ["head", "method", "fraction", "fitted"]
 _BUCKETS = ("head", "torso", "tail")
 _HEAD = {
     "trained": (percent, "fraction"),
@@ -76,18 +77,12 @@ def _rows(record: Mapping) -> Iterator[dict]:
             yield row | others | rows | {"fitted": fitted}
 
 
-def _one_run(records: list[dict]) -> pd.DataFrame:
-    """The rows of all runs on one head, as if they had been one run."""
-    rows = frame.long(sorted(records, key=lambda record: record["cell"]), _rows)
-    return rows.drop_duplicates(["head", "method", "fraction", "fitted"])
-
-
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     """Returns, for each head, its quality as it trains, then the proposals at each point.
 
     Of several seeds the first; what orders the rows is of all.
     """
-    result, rows = [], _one_run(records)
+    result, rows = [], frame.once(records, _rows, _KEYS)
     for _, group in _first_seeds(rows).groupby("head", sort=False):
         first = group.iloc[0]
         where = f"{first['group']}, n = {first['num_classes']:,}, {first['backend']}"
@@ -167,7 +162,7 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
     Values of 0, up to rounding, cannot be shown on a logarithmic axis and are left out.
     """
     figures: dict[str, tuple[str, dict]] = {}
-    rows = _one_run(records)
+    rows = frame.once(records, _rows, _KEYS)
     if len(trained := _trained(rows)):
         return _reached_by_rank(trained[trained["fraction"] == trained["fraction"].max()])
     for number, (_, group) in enumerate(rows.groupby("head", sort=False)):
