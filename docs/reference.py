@@ -66,50 +66,54 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def name_table(classes: dict[str, type]) -> str:
     """What each class is: the first paragraph of its docstring."""
     rows = [
-        [code(name), message(inspect.getdoc(cls).split("\n\n")[0])]
-        for name, cls in classes.items()
+        [code(name), message(inspect.getdoc(cls).split("\n\n")[0])] for name, cls in classes.items()
     ]
     return table(("name", "what it is"), rows)
 
 
-def argument_table(classes: dict[str, type], base: type) -> str:
-    """The arguments of the classes; one that a base class has is there once, with all its heirs.
+def argument_tables(classes: dict[str, type], base: type) -> str:
+    """The arguments of the classes: a table for each set of them that take the same ones.
 
-    It is there again of a class that gives it another default.
+    An argument that a class takes from another is in a table of that class alone if it has another
+    default there.
     """
-    lines = [lineage(cls, base) for cls in classes.values()]
-    rows = []
-    for cls in dict.fromkeys(c for line in lines for c in line):
-        heirs = [code(name) for name, other in classes.items() if issubclass(other, cls)]
-        of = message("all" if len(heirs) == len(classes) else ", ".join(heirs))
+    heirs = {
+        cls: tuple(name for name, other in classes.items() if issubclass(other, cls))
+        for member in classes.values()
+        for cls in lineage(member, base)
+    }
+    rows: dict[tuple[str, ...], list] = {}
+    for cls in sorted(heirs, key=lambda cls: -len(heirs[cls])):
         *bases, _ = lineage(cls, base)
         before = {name: value for c in bases for name, value in arguments(c).items()}
         texts = {name: text for c in (*bases, cls) for name, text in meanings(c).items()}
-        rows += [
-            [of, code(name), default, message(texts[name])]
+        rows.setdefault(heirs[cls], []).extend(
+            [code(name), default, message(texts[name])]
             for name, default in arguments(cls).items()
             if before.get(name) != default
-        ]
-    if len(classes) == 1:
-        return table(("argument", "default", "meaning"), [row[1:] for row in rows])
-    return table(("of", "argument", "default", "meaning"), rows)
+        )
+    tables = []
+    for names, lines in rows.items():
+        of = "All" if len(names) == len(classes) > 1 else ", ".join(map(code, names))
+        tables += [f"{of}:", table(("argument", "default", "meaning"), lines)] if lines else []
+    return "\n\n".join(tables)
 
 
 TABLES = {
     "heads": lambda: name_table(HEADS),
-    "arguments of heads": lambda: argument_table(HEADS, Head),
+    "arguments of heads": lambda: argument_tables(HEADS, Head),
     "samplers": lambda: name_table(SAMPLERS),
-    "arguments of samplers": lambda: argument_table(SAMPLERS, Sampler),
-    "arguments of ClassTable": lambda: argument_table(TABLE, softbench.ClassTable),
+    "arguments of samplers": lambda: argument_tables(SAMPLERS, Sampler),
+    "arguments of ClassTable": lambda: argument_tables(TABLE, softbench.ClassTable),
     "row optimizers": lambda: name_table(ROWS),
-    "arguments of row optimizers": lambda: argument_table(ROWS, RowOptimizer),
+    "arguments of row optimizers": lambda: argument_tables(ROWS, RowOptimizer),
 }
 
 
 def filled(text: str) -> str:
     """The text of a page with its tables as the library has them."""
     return MARKED.sub(
-        lambda match: f"<!--= {match['what']} -->\n{TABLES[match['what']]()}\n<!--/-->", text
+        lambda match: f"<!--= {match['what']} -->\n\n{TABLES[match['what']]()}\n\n<!--/-->", text
     )
 
 
