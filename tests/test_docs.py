@@ -3,7 +3,9 @@
 import ast
 import functools
 import importlib.util
+import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from shipped import CONFIGS, ROOT
 
 import softbench
 from softbench import samplers
+from softbench.datasets import prepared
 
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
 ALL = sorted([*ROOT.glob("*.md"), *PAGES])
@@ -87,11 +90,10 @@ def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
     exec(compile("\n".join(programs), page, "exec"), {})
 
 
-def test_no_page_has_a_program_that_is_not_run():
-    others = [
-        page for page in PAGES if page.stem not in PROGRAMS and "```python" in page.read_text()
-    ]
-    assert [page.stem for page in others] == ["distributed"]
+def test_every_program_of_a_page_is_run():
+    """The tests below have the others."""
+    others = {page.stem for page in PAGES if "```python" in page.read_text()} - set(PROGRAMS)
+    assert others == {"distributed", "own_data"}
 
 
 @pytest.mark.thorough
@@ -126,6 +128,44 @@ def test_every_page_is_in_the_index():
     others += (ROOT / "docs" / "examples").glob("*.py")
     for page in others:
         assert f"({page.relative_to(ROOT / 'docs')})" in index
+
+
+@pytest.mark.parametrize("name", ["uniform", "in_batch", "unigram", "codebook", "top_and_tail"])
+@pytest.mark.parametrize("half", [False, True])
+def test_bytes_of_a_class(name, half):
+    """Variables of heads of 3,000 and 6,000 classes differ by those of 3,000 classes."""
+    text, dim, sizes = (ROOT / "docs" / "scale.md").read_text(), 8, []
+    (of_sampler,) = re.findall(rf"^\| `{name}` \| ([\d.]+) \|$", text, re.M)
+    row = "2 d + 12" if half else "8 d + 8"
+    assert f"| {row} |" in text
+    for units in (3_000, 6_000):
+        config = {} if name == "uniform" else {"counts": np.ones(units)}
+        optimizer = softbench.RowAdagrad(0.1, per_row=half)
+        table = softbench.ClassTable(
+            units, row_optimizer=optimizer, table_dtype="bfloat16" if half else None
+        )
+        sampler = {"class_name": name, "config": config}
+        head = softbench.SampledSoftmax(table=table, sampler=sampler, num_sampled=20)
+        head.build((None, dim))
+        sizes.append(sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in head.variables))
+    expected = eval(row.replace("d", "* dim")) + float(of_sampler)
+    assert (sizes[1] - sizes[0]) / 3_000 == pytest.approx(expected, abs=0.5)
+
+
+def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
+    """Both programs of the page: what a customer took next is among ten of fifty products."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "own_data.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert [program.count("\n") for program in programs] == [9, 15]
+    names = {}
+    random.seed(0)
+    for program in programs:
+        exec(compile(program.replace("fit(", "fit(verbose=0, x="), "own_data.md", "exec"), names)
+    taken = names["data"].items[names["labels"][0, 0]]
+    assert len(set(names["best"])) == 10 and taken in names["best"]
+    summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
+    assert all(f"    {line}\n" in text for line in summary)
 
 
 def run(folder, name, *options):
