@@ -1,6 +1,7 @@
 """The pages that people write: links, names and files exist, programs run, tables are generated."""
 
 import ast
+import builtins
 import functools
 import importlib.util
 import math
@@ -16,13 +17,13 @@ import pytest
 from shipped import CONFIGS, ROOT
 
 import softbench
-from softbench import samplers
 from softbench.datasets import prepared
 
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
 ALL = sorted([*ROOT.glob("*.md"), *PAGES])
 PUBLIC = re.compile(r"`(?:softbench\.)?([A-Z]\w+)[(`]")
 FILES = re.compile(r"`((?:softbench|tests|configs|docs|results)/[\w./]+)`")
+ADDED = {"softbench/samplers/inverse_square.py"}  # by the example of CONTRIBUTING
 PROGRAMS = ("heads", "samplers", "options", "benchmark")
 
 
@@ -37,13 +38,14 @@ def anchors(page):
 
 
 @functools.cache
-def classes():
-    """The names of all classes of the library, of Keras, and the constants of its modules."""
-    trees = [ast.parse(path.read_text()) for path in (ROOT / "softbench").rglob("*.py")]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+def known():
+    """The names of all classes and constants of the library and its tests, and those of Keras."""
+    paths = [*(ROOT / "softbench").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     names = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     names |= {node.id for node in nodes if isinstance(node, ast.Name)}
-    return names | {*dir(softbench), *dir(keras), *dir(keras.layers), *dir(keras.callbacks)}
+    modules = (builtins, softbench, keras, keras.layers, keras.callbacks, keras.random)
+    return names.union(*map(dir, modules))
 
 
 @pytest.mark.parametrize("page", [*ALL, *(ROOT / "results").glob("**/*.md")], ids=name)
@@ -60,12 +62,10 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", ALL, ids=name)
 def test_names_and_files_exist(page):
     text = page.read_text()
-    for path in FILES.findall(text):
-        assert (ROOT / path).exists() or path.startswith("results/"), path
-    if page != ROOT / "CONTRIBUTING.md":  # which adds a sampler
-        assert set(PUBLIC.findall(text)) <= classes()
-    configs = set(re.findall(r"--config=(\w+)", text))
-    assert configs <= set(CONFIGS)
+    missing = {path for path in FILES.findall(text) if not (ROOT / path).exists()}
+    assert missing == (ADDED if page.name == "CONTRIBUTING.md" else set())
+    assert set(PUBLIC.findall(text)) - known() == set()
+    assert set(re.findall(r"--config=(\w+)", text)) - set(CONFIGS) == set()
 
 
 def test_the_reference_is_that_of_the_docstrings():
@@ -77,8 +77,6 @@ def test_the_reference_is_that_of_the_docstrings():
     assert sorted(wanted) == sorted(reference.TABLES)
     for stem, text in texts.items():
         assert reference.filled(text) == text, f"{stem}: python docs/reference.py"
-    for heads in (softbench.heads.__all__, samplers.REGISTRY):
-        assert all(f"`{name}`" in "".join(texts.values()) for name in heads if "Head" not in name)
 
 
 @pytest.mark.parametrize("page", PROGRAMS)
