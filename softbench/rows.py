@@ -196,6 +196,12 @@ class RowAdagrad(RowOptimizer):
     c_ij -= learning_rate * g_ij / (sqrt(a_i) + epsilon). This is the row-wise Adagrad of FBGEMM and
     TorchRec, with the mean of the squares as there. (n,) slots instead of (n, d); biases as before.
 
+    Args:
+        initial_accumulator_value: of every a.
+        epsilon: as in the formula.
+        per_row: whether a matrix has one accumulator for each row.
+        others: as in `RowOptimizer`.
+
     Example:
         >>> optimizer = softbench.RowAdagrad(0.1)
         >>> head = softbench.SampledSoftmax(10, "uniform", 5, row_optimizer=optimizer)
@@ -245,6 +251,11 @@ class RowAdam(RowOptimizer):
     touched at every step; a dense Adam also decays and applies the moments of untouched rows, which
     costs O(n d). This is the rule of TensorFlow Addons' LazyAdam. See `RowOptimizer` for
     clipping, and for what a Keras optimizer does not cover.
+
+    Args:
+        beta_1, beta_2: of the moments.
+        epsilon: as in the formula.
+        others: as in `RowOptimizer`.
     """
 
     arguments = ("beta_1", "beta_2", "epsilon")

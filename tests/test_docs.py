@@ -1,5 +1,9 @@
-"""docs/: its links exist, its names are of the library, its examples run."""
+"""The pages that people write: links, names and files exist, programs run, tables are generated."""
 
+import ast
+import builtins
+import functools
+import importlib.util
 import math
 import os
 import random
@@ -10,21 +14,111 @@ import sys
 import keras
 import numpy as np
 import pytest
-from shipped import ROOT
+from conftest import thorough_but
+from shipped import CONFIGS, ROOT
 
 import softbench
 from softbench.datasets import prepared
 
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
-HEADS = re.compile(r"`([A-Z]\w+)[(`]")
+ALL = sorted([*ROOT.glob("*.md"), *PAGES])
+PUBLIC = re.compile(r"`(?:softbench\.)?([A-Z]\w+)[(`]")
+FILES = re.compile(r"`((?:softbench|tests|configs|docs|results)/[\w./]+)`")
+ADDED = {"softbench/samplers/inverse_square.py"}  # by the example of CONTRIBUTING
+PROGRAMS = ("heads", "samplers", "options", "benchmark")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_and_names_exist(page):
+def name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page):
+    """What `#...` may be in a link to a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@functools.cache
+def known():
+    """The names of all classes and constants of the library and its tests, and those of Keras."""
+    paths = [*(ROOT / "softbench").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    names = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    modules = (builtins, softbench, keras, keras.layers, keras.callbacks, keras.random)
+    return names.union(*map(dir, modules))
+
+
+@pytest.mark.parametrize("page", [*ALL, *(ROOT / "results").glob("**/*.md")], ids=name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        if path.startswith(("http:", "https:")):
+            continue
+        other = page.parent / path if path else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_names_and_files_exist(page):
     text = page.read_text()
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (page.parent / target).exists(), target
-    assert all(hasattr(softbench, name) for name in HEADS.findall(text))
+    missing = {path for path in FILES.findall(text) if not (ROOT / path).exists()}
+    assert missing == (ADDED if page.name == "CONTRIBUTING.md" else set())
+    assert set(PUBLIC.findall(text)) - known() == set()
+    assert set(re.findall(r"--config=(\w+)", text)) - set(CONFIGS) == set()
+
+
+def test_the_reference_is_that_of_the_docstrings():
+    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference.py")
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    texts = {page.stem: page.read_text() for page in PAGES}
+    wanted = [name for text in texts.values() for name in re.findall(r"<!--= (.*?) -->", text)]
+    assert sorted(wanted) == sorted(reference.TABLES)
+    for stem, text in texts.items():
+        assert reference.filled(text) == text, f"{stem}: python docs/reference.py"
+
+
+@pytest.mark.parametrize("page", thorough_but(PROGRAMS, *PROGRAMS[:-1]))
+def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert programs
+    exec(compile("\n".join(programs), page, "exec"), {})
+
+
+def test_every_program_of_a_page_is_run():
+    """The tests below have the others."""
+    others = {page.stem for page in PAGES if "```python" in page.read_text()} - set(PROGRAMS)
+    assert others == {"distributed", "own_data"}
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="layouts are JAX's")
+def test_the_program_for_several_devices_runs(tmp_path):
+    text = (ROOT / "docs" / "distributed.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert "n = 10_000_000" in program
+    (tmp_path / "program.py").write_text(program.replace("n = 10_000_000", "n = 10_000"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    command = [sys.executable, tmp_path / "program.py"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+
+
+def test_the_sampler_that_is_added_draws_what_it_says():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (program,) = re.findall(r"   ```python\n(.*?)   ```", text, re.S)
+    names = {}
+    exec(compile(program.replace("\n   ", "\n").removeprefix("   "), "added", "exec"), names)
+    head = softbench.SampledSoftmax(3, names["InverseSquare"](), 4)
+    head.build((None, 2))
+    log_q = head.sampler.log_prob(head.table, np.zeros((1, 2), "float32"))
+    weights = np.array([1, 1 / 4, 1 / 9])
+    np.testing.assert_allclose(np.exp(np.array(log_q[0])), weights / weights.sum(), rtol=1e-5)
 
 
 def test_every_page_is_in_the_index():
@@ -57,20 +151,6 @@ def test_bytes_of_a_class(name, half):
     assert (sizes[1] - sizes[0]) / 3_000 == pytest.approx(expected, abs=0.5)
 
 
-def run(folder, name, *options):
-    """What an example prints."""
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "examples" / name), *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    return found.stdout
-
-
 def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     """Both programs of the page: what a customer took next is among ten of fifty products."""
     monkeypatch.chdir(tmp_path)
@@ -85,6 +165,20 @@ def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     assert len(set(names["best"])) == 10 and taken in names["best"]
     summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
     assert all(f"    {line}\n" in text for line in summary)
+
+
+def run(folder, name, *options):
+    """What an example prints."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "examples" / name), *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 @pytest.mark.thorough

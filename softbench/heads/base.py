@@ -43,7 +43,7 @@ class Head(SavedGenerators, ExactScores):
     Shape letters: B batch (all leading dims), d features, n classes, P labels of an example.
 
     Args:
-        units: n.
+        units: n, the number of classes.
         ignore_index: None, or the label (-1, say) of a step that is not there, as if its weight
             were 0.
         multi_label: None: one label for each vector. "mean" or "sum": labels are (..., P), padded

@@ -34,7 +34,7 @@ class HierarchicalSoftmax(Head):
     Args:
         units: n, the number of classes.
         leaf_order: None, the order of the ids; or one integer for each class. A permutation of
-            0..n-1 is the class's place from left to right (its rank by frequency, say), and the
+            0..n-1 is the class's position from left to right (its rank by frequency, say), and the
             classes are spread evenly over the leaves. Other distinct integers in [0, 2^D)
             are the leaves themselves, such as those of a fitted `AdversarialTree`.
         table: None, or a `ClassTable` of the nodes to use: of `num_nodes(units)` rows, neither

@@ -37,6 +37,12 @@ class SampledHead(TableHead):
     The call takes `sampler_inputs` (..., v), which the sampler gets instead of `hidden` (..., d):
     the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it flattened,
     as `features` (B, v).
+
+    Args:
+        sampler: name, config dict, or `Sampler`.
+        num_sampled: m, the draws that an example is compared with.
+        remove_accidental_hits: mask draws that equal the label, or one of several labels.
+        **kwargs: of `TableHead`.
     """
 
     exclude_labels = True

@@ -23,10 +23,10 @@ class Sampler(SavedGenerators, keras.layers.Layer):
     Shape letters: B batch, d features, n classes, m samples, R rows of draws, U updated rows.
 
     Args:
-        share_draws: False: each example has m draws of its own (R = B), of classes other than its
-            label. True: the batch shares one set of m draws (R = 1). A number G above 1: each of G
-            groups of consecutive examples shares a set (R = G), for samplers that can. Shared draws
-            cannot exclude each example's label; the head masks the hits.
+        share_draws: False: m draws for each example (R = B), of classes other than its label. True:
+            the batch shares one set of m draws (R = 1). A number G above 1: each of G groups of
+            consecutive examples shares a set (R = G), for samplers that can. Shared draws cannot
+            exclude each example's label; the head masks the hits.
         seed: of the sampler's `SeedGenerator`.
 
     Attributes:

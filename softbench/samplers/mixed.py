@@ -109,7 +109,7 @@ class MixtureProposal(Proposal):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Mixed(Sampler):
-    """m1 draws from `first` and m2 from `second`: m1 = round(weight m) of m, or given numbers.
+    """m1 draws from `first` and m2 from `second`: m1 = round(weight m) of m, or both fixed.
 
     The draws are stratified: E[count_i] = m1 q1(i) + m2 q2(i) exactly, and every draw is corrected
     with it, whichever of the two it came from. So a class that either of them can draw often is
@@ -124,7 +124,7 @@ class Mixed(Sampler):
     Args:
         first, second: name, config dict, or `Sampler`.
         weight: the share of `first`, in (0, 1), unless `num_sampled` is given.
-        num_sampled: (m1, m2), or None. The head's own `num_sampled` must be their sum.
+        num_sampled: (m1, m2), or None. The head's `num_sampled` must be their sum.
         share_draws: of a `first` or `second` given by name or config.
         seed: of both, `second` with seed + 1.
 

@@ -143,6 +143,7 @@ class StaticSampler(Sampler):
     Cost: O(m log n) for a draw; memory: about two int32 for each class.
 
     Args:
+        share_draws: as for every sampler; None shares them where draws are `unique`.
         unique: draw without replacement. Implies `share_draws`.
     """
 

@@ -125,7 +125,7 @@ class TopAndTailProposal(Proposal):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class TopAndTail(CertainClasses):
-    """T classes for certain, and m draws by the tail's distribution that stand for all others.
+    """T classes for certain, and m draws by the tail's distribution that represent all others.
 
     Z_hat = sum over T of exp(o_i) + sum over the draws that are not in T of exp(o_j) / E[count_j]
     is an unbiased estimate of Z, to which only the others add variance: a certainty stratum, as
