@@ -2,7 +2,9 @@
 
 import keras
 import numpy as np
-from conftest import assert_drawn_from, compiled, to_numpy
+from conftest import assert_drawn_from, compiled, components, log_counts, to_numpy
+
+from softbench.groups import of_every_example
 
 
 def log(q):
@@ -10,13 +12,8 @@ def log(q):
         return np.log(q)
 
 
-def observe(sampler, table, hidden, labels, size, xla=False):
-    """Samples and log probabilities of one compiled call: free, of all classes, of the others.
-
-    Labels are left out of "free"; "all" draws the labels too, "others" does not if it need not.
-    """
-    ids = np.random.default_rng(0).integers(0, sampler.units, (len(labels), 6)).astype("int32")
-    ids[:, 0] = labels
+def observer(sampler, table, size, xla=False):
+    """(hidden, labels) -> what `observe` returns, compiled once."""
 
     def function(hidden, labels, ids):
         return {
@@ -28,10 +25,25 @@ def observe(sampler, table, hidden, labels, size, xla=False):
             "of_ids": [sampler.log_prob(table, hidden, ids, own) for own in (None, labels)],
         }
 
-    found = compiled(function, sampler, table, xla=xla)(hidden, labels, ids)
-    return keras.tree.map_structure(lambda x: None if x is None else to_numpy(x), found) | {
-        "ids": ids
-    }
+    call = compiled(function, sampler, table, xla=xla)
+
+    def run(hidden, labels):
+        shape = (len(labels), 6)
+        ids = np.random.default_rng(0).integers(0, sampler.units, shape).astype("int32")
+        ids[:, 0] = labels
+        found = call(hidden, labels, ids)
+        arrays = keras.tree.map_structure(lambda x: None if x is None else to_numpy(x), found)
+        return {**arrays, "ids": ids}
+
+    return run
+
+
+def observe(sampler, table, hidden, labels, size, xla=False):
+    """Samples and log probabilities of one compiled call: free, of all classes, of the others.
+
+    Labels are left out of "free"; "all" draws the labels too, "others" does not if it need not.
+    """
+    return observer(sampler, table, size, xla)(hidden, labels)
 
 
 def assert_log_prob(log_q, expected, rtol, atol=1e-9, total=1.0, zeros=True):
@@ -46,10 +58,11 @@ def assert_log_prob(log_q, expected, rtol, atol=1e-9, total=1.0, zeros=True):
     np.testing.assert_allclose(q.sum(-1)[possible], total, rtol=1e-5)
 
 
-def assert_draws_are_of_log_prob(sampler, found, labels, atol=1e-4):
-    """Chi-square, expected counts, labels and given ids, of what `observe` returned.
+def assert_draws_are_of_log_prob(sampler, found, labels, atol=1e-4, exact=slice(None)):
+    """Chi-square, expected counts and labels of what `observe` returned.
 
-    The draws are with replacement, m of them: log E[times drawn] = log m + log q.
+    The draws are with replacement, m of them: log E[times drawn] = log m + log q. `exact`: rows of
+    the others' counts that are as exact as that.
     """
     own = sampler.per_example
     free, others = found["log_prob"], found["log_prob_others"]
@@ -65,7 +78,9 @@ def assert_draws_are_of_log_prob(sampler, found, labels, atol=1e-4):
             else:
                 assert sampler.units == 1 and np.all(row == 0)  # nothing but the label
         expected = np.log(size) + np.take_along_axis(log_q, np.broadcast_to(ids, (each, size)), -1)
-        np.testing.assert_allclose(count, expected[:rows], rtol=1e-5, atol=atol)
+        checked = exact if key == "others" else slice(None)
+        expected = expected[:rows][checked]
+        np.testing.assert_allclose(count[checked], expected, rtol=1e-5, atol=atol)
     true = np.log(size) + free[np.arange(each), labels]
     close = {"rtol": 2e-5, "atol": atol}
     assert found["free"].true_log_expected_count is None
@@ -84,3 +99,32 @@ def assert_log_prob_of_ids(found, rtol=1e-5, atol=0.0):
     ):
         expected = np.take_along_axis(log_q, found["ids"], -1)
         np.testing.assert_allclose(of_ids, expected, rtol=rtol, atol=atol)
+
+
+def each_drawn(samples, hidden):
+    """Ids and log counts (B, M) of all components of a call of `sample`."""
+    pairs = [
+        [to_numpy(of_every_example(x, hidden)) for x in part[:2]] for part in components(samples)
+    ]
+    ids, counts = (np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True))
+    return ids, counts
+
+
+def assert_drawn_as_often_as_said(sampler, table, hidden, size, labels=None, rounds=400):
+    """How often each class is drawn for each example, against exp(log E[times drawn]) (B, n).
+
+    Returns that, and how often each was drawn. A draw of log count -inf does not count.
+    """
+    excluded = labels if sampler.excludes_labels else None
+    expected = np.exp(log_counts(sampler, table, hidden, size, excluded).astype(float))
+    draw = compiled(lambda h: sampler.sample(table, h, size, labels), sampler, table)
+    seen, rows = np.zeros(expected.shape), np.arange(len(hidden))[:, None]
+    for _ in range(rounds):
+        ids, count = each_drawn(draw(hidden), hidden)
+        known = np.isfinite(count)
+        said = np.log(np.take_along_axis(expected, ids, -1)[known])
+        np.testing.assert_allclose(count[known], said, atol=1e-4)
+        np.add.at(seen, (np.broadcast_to(rows, ids.shape)[known], ids[known]), 1)
+    error = np.sqrt(expected / rounds)
+    assert (np.abs(seen / rounds - expected) < 5 * error + 1e-3).all()
+    return expected, seen

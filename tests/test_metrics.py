@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from conftest import rejects
 from keras import ops
 
 from softbench import metrics
@@ -163,18 +164,23 @@ def test_metrics_serialise(metric):
     assert type(again) is type(metric) and again.get_config() == metric.get_config()
 
 
-def test_bad_arguments():
-    for k in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match=r"`k` must be .*Received: "):
-            metrics.PrecisionAtK(k)
-    labels = sp.csr_matrix(TRUTH)
-    with pytest.raises(ValueError, match=r"`ks`.*Received: ks=0"):
-        metrics.precision_at_k(TOP, labels, (0,))
-    with pytest.raises(ValueError, match=r"`top_ids` must have shape"):
-        metrics.precision_at_k(TOP[:, :2], labels, (3,))
-    with pytest.raises(ValueError, match=r"`top_ids` must be in"):
-        metrics.precision_at_k(TOP + 12, labels, (3,))
-    with pytest.raises(ValueError, match=r"`inverse_propensity`.*Received"):
-        metrics.propensity_scored_precision_at_k(TOP, labels, np.ones(3))
-    with pytest.raises(ValueError, match=r"`y_pred`.*Received"):
-        metrics.PrecisionAtK(3).update_state(np.zeros(2, "int32"), np.zeros((2, 2), "int32"))
+LABELS = sp.csr_matrix(TRUTH)
+BAD = [
+    *(("k", lambda k=k: metrics.PrecisionAtK(k)) for k in (0, -1, 1.5, True)),
+    ("ks", lambda: metrics.precision_at_k(TOP, LABELS, (0,))),
+    ("top_ids", lambda: metrics.precision_at_k(TOP[:, :2], LABELS, (3,))),
+    ("top_ids", lambda: metrics.precision_at_k(TOP + 12, LABELS, (3,))),
+    (
+        "inverse_propensity",
+        lambda: metrics.propensity_scored_precision_at_k(TOP, LABELS, np.ones(3)),
+    ),
+    (
+        "y_pred",
+        lambda: metrics.PrecisionAtK(3).update_state(np.zeros(2, "int32"), np.zeros((2, 2), int)),
+    ),
+]
+
+
+@pytest.mark.parametrize("argument, call", BAD)
+def test_bad_arguments(argument, call):
+    rejects(argument, call)
