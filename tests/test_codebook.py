@@ -14,7 +14,6 @@ from conformance import (
 )
 from conftest import (
     BACKEND,
-    codebook_reference,
     compiled,
     rejects,
     slow_but,
@@ -22,6 +21,7 @@ from conftest import (
     to_numpy,
 )
 from keras import ops
+from sampler_cases import codebook_reference
 from small import (
     assert_all_close,
     built_sampler,

@@ -21,13 +21,12 @@ from conftest import (
     assert_drawn_from,
     compiled,
     head_gradients,
-    kernel_reference,
-    reference_features,
     rejects,
     thorough_but,
     to_numpy,
 )
 from keras import ops
+from sampler_cases import kernel_reference, reference_features
 from scipy import stats
 from scipy.linalg import hadamard
 from small import (

@@ -53,17 +53,6 @@ def test_ranking_metrics_match_reference(k):
         assert float(weighted.result()) == pytest.approx(scored, abs=1e-6)
 
 
-def test_ties_go_to_the_lower_id():
-    scores = np.array([[0.5, 0.7, 0.5, 0.7]], np.float32)
-    for label, expected in ((1, 1.0), (3, 0.0)):
-        metric = metrics.PrecisionAtK(1)
-        metric.update_state(np.array([label]), scores)
-        assert float(metric.result()) == expected
-    metric = metrics.PrecisionAtK(3)
-    metric.update_state(np.array([2]), scores)
-    assert float(metric.result()) == 0.0
-
-
 def test_single_labels_and_sample_weight():
     metric = metrics.PrecisionAtK(2)
     top = np.array([[4, 2], [1, 0], [3, 1]], np.int32)

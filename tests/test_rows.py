@@ -366,15 +366,6 @@ def test_a_batch_in_which_nobody_counts_moves_nothing(optimizer):
 # Half precision and scales of the loss.
 
 
-@pytest.mark.parametrize("policy", HALF_STEP)
-@pytest.mark.parametrize("name", thorough_but(OPTIMIZERS, "lazy_adam"))
-def test_fit_under_a_half_precision_policy(name, policy):
-    model = make_model(sampled(OPTIMIZERS[name](0.05), dtype=policy))
-    before = model.evaluate(data(), verbose=0)
-    model.fit(data(), batch_size=8, epochs=6, verbose=0)
-    assert model.evaluate(data(), verbose=0) < before
-
-
 def mixed_model(head, scale):
     """Encoder and head in mixed_float16, and an optimizer that scales the loss."""
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), scale)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import reference
 from conftest import FixedSampler, compiled, head_gradients, rejects, to_numpy
-from head_zoo import COUNTS, D, N, built, numpy_nll, numpy_scores
+from head_zoo import COUNTS, D, N, built, numpy_nll, numpy_scores, of
+from loss_cases import OBJECTIVES
 from small import assert_all_close, classifier, saved_and_loaded, spec, training
 
 from softbench import (
@@ -28,48 +29,36 @@ WEIGHT = np.array([[1, 2, 5], [0.5, 1, 1], [0, 3, 1], [1, 1, 1], [1, 1, 2]], "fl
 ALL = spec("unigram", counts=[1] * N, unique=True)
 
 
-def softmax(true, others):
-    return reference.sampled_softmax(true, others, None, np.ones(others.shape))
+def every_class_once(name):
+    """An objective's loss of one label and the others (1, k), each drawn once: noise of 1 / k."""
+
+    def loss(true, others):
+        size = others.shape[-1]
+        return OBJECTIVES[name].expected(
+            true, others, np.full(1, 1 / size), np.full(size, 1 / size)
+        )
+
+    return loss
 
 
-def of_noise(function, *rest):
-    """Each class is drawn once: p_N = 1 / n, K = n."""
-    return lambda true, others: function(true, others, np.full(1, 1 / N), np.full(N, 1 / N), *rest)
-
-
-# Head, its loss of one label, and whether the labels are among the noise too.
+softmax = every_class_once("sampled_softmax")
+# Head, its objective, and whether the labels are among the noise too.
 HEADS = {
-    "full": (lambda **o: FullSoftmax(N, **o), softmax, False),
-    "full chunked": (lambda **o: FullSoftmax(N, class_chunk=4, **o), softmax, False),
-    "sampled": (lambda **o: SampledSoftmax(N, ALL, N, **o), softmax, False),
+    "full": (of(FullSoftmax), "sampled_softmax", False),
+    "full chunked": (of(FullSoftmax, class_chunk=4), "sampled_softmax", False),
+    "sampled": (of(SampledSoftmax, ALL, N), "sampled_softmax", False),
     "corrected": (
-        lambda **o: SampledSoftmax(N, ALL, N, correct_true_logit=True, **o),
-        softmax,
+        of(SampledSoftmax, ALL, N, correct_true_logit=True),
+        "sampled_softmax corrected",
         False,
     ),
-    "one vs each": (
-        lambda **o: OneVsEach(N, ALL, N, **o),
-        lambda true, others: reference.one_vs_each(true, others, np.ones(others.shape)),
-        False,
-    ),
-    "hinge": (
-        lambda **o: SampledHinge(N, ALL, N, margin=0.5, **o),
-        lambda true, others: reference.hinge(true, others, 0.5),
-        False,
-    ),
-    "nce binary": (
-        lambda **o: NoiseContrastive(N, ALL, N, objective="binary", **o),
-        of_noise(reference.nce_binary),
-        True,
-    ),
-    "nce ranking": (
-        lambda **o: NoiseContrastive(N, ALL, N, objective="ranking", **o),
-        of_noise(reference.nce_ranking),
-        True,
-    ),
+    "one vs each": (of(OneVsEach, ALL, N), "one_vs_each", False),
+    "hinge": (of(SampledHinge, ALL, N, margin=0.25), "hinge margin", False),
+    "nce binary": (of(NoiseContrastive, ALL, N, objective="binary"), "nce_binary", True),
+    "nce ranking": (of(NoiseContrastive, ALL, N, objective="ranking"), "nce_ranking", True),
     "negative": (
-        lambda **o: NegativeSampling(N, ALL, N, regularization=0.1, **o),
-        of_noise(reference.negative_sampling, 0.1),
+        of(NegativeSampling, ALL, N, regularization=0.1),
+        "negative_sampling regularised",
         True,
     ),
 }
@@ -83,7 +72,8 @@ def table_scores(head):
 @pytest.mark.parametrize("name", HEADS)
 def test_losses_of_several_labels(name):
     """Mean and sum, with weights and without, compiled and not; without labels it is 0."""
-    make, loss, noise = HEADS[name]
+    make, objective, noise = HEADS[name]
+    loss = every_class_once(objective)
     for reduction, weight in (("mean", WEIGHT), ("sum", None)):
         head = built(make(multi_label=reduction))
         scores = table_scores(head)
