@@ -15,7 +15,6 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 import keras
 import numpy as np
 import pytest
-import reference
 from hypothesis import HealthCheck, Phase, settings
 from scipy import stats
 
@@ -318,86 +317,6 @@ def set_small_top(monkeypatch):
 @pytest.fixture
 def small_top(monkeypatch):
     set_small_top(monkeypatch)
-
-
-def reference_features(features, x, query=False):
-    """phi (N, D) in float64 of x by the saved directions of a map, as a query if so."""
-    saved = {v.name: to_numpy(v).astype(float) for v in features.weights}
-    name = type(features).__name__
-    if name == "Quadratic":
-        return reference.quadratic_features(x, features.alpha)
-    nu, size = features.nu, features.num_features
-    if name == "RandomMaclaurin":
-        return reference.maclaurin_features(x, saved["directions"], features.counts, size, nu)
-    if name == "PositiveRandom":
-        phi = reference.positive_features(x, saved["directions"], nu)
-        return phi / phi.max(-1, keepdims=True) if query else phi
-    if name == "StructuredFourier":
-        directions = reference.structured_directions(saved["signs"], nu, x.shape[1], size)
-    else:
-        directions = saved["directions"]
-    return reference.fourier_features(x, directions, nu, *([0.0] if query else []))
-
-
-def kernel_reference(sampler, table, hidden, labels=None):
-    """q (B, n) in float64 of a kernel sampler that was built under `small_top`."""
-    config = sampler.get_config()
-    rows, hidden = to_numpy(table.kernel).astype(float), np.asarray(hidden, float)
-    bias = np.zeros(len(rows)) if table.bias is None else to_numpy(table.bias).astype(float)
-    if table.normalize:
-        norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-        rows = rows / np.where(norms > 0, norms, 1.0)
-        hidden = hidden / np.linalg.norm(hidden, axis=-1, keepdims=True)
-    counts = np.ones(len(rows)) if config["prior"] is None else np.array(config["prior"])
-    prior = np.where(counts > 0, (counts / counts.max()) ** config["prior_power"], 0.0)
-    floor = config["floor"]
-    if floor is None:
-        positive = type(sampler.features).__name__ in ("Quadratic", "PositiveRandom")
-        floor = 0.0 if positive else 0.1
-    scores = None
-    if config["within_block"] == "exact":
-        scores = reference.scores(hidden, rows, bias, False, table.temperature, table.absolute)
-    return reference.kernel_distribution(
-        reference_features(sampler.features, hidden, query=True),
-        reference_features(sampler.features, rows),
-        prior * np.exp(bias),
-        prior,
-        config["block_size"],
-        TOP_SIZE,
-        floor,
-        None if sampler.share_draws else labels,
-        scores,
-        sampler.share_draws,
-        16 if sampler.blocks is None else sampler.blocks.branching,
-    )
-
-
-def codebook_reference(sampler, table, hidden, labels=None):
-    """q (B, n) in float64 of a codebook sampler, from its codewords and the classes' cells."""
-    config, cells = sampler.get_config(), sampler.cells
-    hidden, rows = np.asarray(hidden, float), to_numpy(table.kernel).astype(float)
-    bias = np.zeros(len(rows)) if table.bias is None else to_numpy(table.bias).astype(float)
-    counts = np.ones(len(rows)) if config["prior"] is None else np.array(config["prior"])
-    weight = np.where(counts > 0, (counts / counts.max()) ** config["prior_power"], 0.0)
-    scores = reference.scores(hidden, rows, bias, table.normalize, table.temperature)
-    if table.normalize:
-        norms = np.linalg.norm(hidden, axis=-1, keepdims=True)
-        hidden = hidden / np.where(norms > 0, norms, 1.0)
-    first, second = (to_numpy(v).astype(float) for v in sampler.codewords)
-    start = first.shape[1] if config["quantizer"] == "product" else 0
-    parts = hidden[:, : first.shape[1]], hidden[:, start:]
-    cell = np.stack(np.divmod(to_numpy(cells.cell), len(second)), axis=1)
-    return reference.codebook_distribution(
-        parts[0] @ first.T / table.temperature,
-        parts[1] @ second.T / table.temperature,
-        cell,
-        weight * np.exp(bias),
-        to_numpy(cells.order),
-        config["window"] if config["within_cell"] == "exact" else None,
-        None if sampler.share_draws else labels,
-        scores,
-        sampler.share_draws,
-    )
 
 
 def assert_drawn_from(ids, q):

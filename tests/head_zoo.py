@@ -1,9 +1,13 @@
 """The heads that the conformance tests run over, and their scores in NumPy."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import reference
+import small
 from conftest import ConditionalNoise, on_table, to_numpy
+from small import spec, vectors
 
 from softbench import (
     AdaptiveSoftmax,
@@ -21,59 +25,53 @@ from softbench import (
 N, D, WIDTH = 11, 4, 6
 NUM_EXAMPLES = 100
 COUNTS = list(range(1, N + 1))
-UNIQUE = {"class_name": "unigram", "config": {"counts": COUNTS, "unique": True}}
-UNIGRAM = {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": True}}
-PER_EXAMPLE = {"class_name": "unigram", "config": {"counts": COUNTS}}
+UNIQUE = spec("unigram", counts=COUNTS, unique=True)
+UNIGRAM = spec("unigram", counts=COUNTS, share_draws=True)
+PER_EXAMPLE = spec("unigram", counts=COUNTS)
 NOISE = np.random.default_rng(8).normal(0, 0.2, (WIDTH, N))
 LEAVES = [15, 0, 3, 4, 6, 7, 8, 11, 12, 13, 1]
 
 
 def rows(rate=0.3):
-    return {"row_optimizer": RowAdagrad(rate)}
+    """Row updates, by an optimizer that each head makes for itself."""
+    return {"row_optimizer": keras.saving.serialize_keras_object(RowAdagrad(rate))}
+
+
+EXAMPLES = {"num_examples": NUM_EXAMPLES}
+PENALTY = {"regularization": 0.01, "regularization_samples": 4}
+
+
+def of(cls, *arguments, **options):
+    """Makes a head of N classes, with further options."""
+    return partial(on_table, cls, N, *arguments, **options)
 
 
 TABLE_HEADS = {
-    "full": lambda **o: on_table(FullSoftmax, N, **o),
-    "full chunked": lambda **o: on_table(FullSoftmax, N, class_chunk=4, regularization=0.01, **o),
-    "sampled": lambda **o: on_table(SampledSoftmax, N, "uniform", 6, **o),
-    "sampled rows": lambda **o: on_table(SampledSoftmax, N, UNIQUE, 6, **rows(), **o),
-    "nce binary": lambda **o: on_table(
-        NoiseContrastive, N, UNIGRAM, 6, objective="binary", learn_log_partition=True, **o
-    ),
-    "nce ranking rows": lambda **o: on_table(
-        NoiseContrastive,
-        N,
-        UNIGRAM,
-        6,
-        **rows(),
-        objective="ranking",
-        regularization=0.01,
-        regularization_samples=4,
-        **o,
-    ),
+    "full": of(FullSoftmax),
+    "full chunked": of(FullSoftmax, class_chunk=4, regularization=0.01),
+    "sampled": of(SampledSoftmax, "uniform", 6),
+    "sampled rows": of(SampledSoftmax, UNIQUE, 6, **rows()),
+    "nce binary": of(NoiseContrastive, UNIGRAM, 6, learn_log_partition=True),
+    "nce ranking rows": of(NoiseContrastive, UNIGRAM, 6, objective="ranking", **PENALTY, **rows()),
     "nce conditional": lambda **o: on_table(NoiseContrastive, N, ConditionalNoise(NOISE), 6, **o),
-    "negative": lambda **o: on_table(NegativeSampling, N, PER_EXAMPLE, 6, regularization=1e-3, **o),
-    "negative rows": lambda **o: on_table(NegativeSampling, N, UNIQUE, 6, **rows(), **o),
+    "negative": of(NegativeSampling, PER_EXAMPLE, 6, regularization=1e-3),
+    "negative rows": of(NegativeSampling, UNIQUE, 6, **rows()),
     "negative conditional": lambda **o: on_table(
         NegativeSampling, N, ConditionalNoise(NOISE), 6, regularization=1e-3, **rows(), **o
     ),
-    "one vs each": lambda **o: on_table(OneVsEach, N, "uniform", 6, **o),
-    "one vs each rows": lambda **o: on_table(OneVsEach, N, UNIGRAM, 6, **rows(), **o),
-    "augment reduce": lambda **o: on_table(
-        AugmentReduce, N, "uniform", 6, num_examples=NUM_EXAMPLES, **o
-    ),
-    "augment reduce rows": lambda **o: on_table(
-        AugmentReduce, N, UNIQUE, 6, num_examples=NUM_EXAMPLES, **rows(), **o
-    ),
-    "hinge": lambda **o: on_table(SampledHinge, N, "uniform", 6, **o),
-    "hinge rows": lambda **o: on_table(SampledHinge, N, UNIQUE, 6, margin=0.5, **rows(), **o),
+    "one vs each": of(OneVsEach, "uniform", 6),
+    "one vs each rows": of(OneVsEach, UNIGRAM, 6, **rows()),
+    "augment reduce": of(AugmentReduce, "uniform", 6, **EXAMPLES),
+    "augment reduce rows": of(AugmentReduce, UNIQUE, 6, **EXAMPLES, **rows()),
+    "hinge": of(SampledHinge, "uniform", 6),
+    "hinge rows": of(SampledHinge, UNIQUE, 6, margin=0.5, **rows()),
 }
 OTHER_HEADS = {
-    "hierarchical": lambda **o: HierarchicalSoftmax(N, **o),
-    "hierarchical rows": lambda **o: HierarchicalSoftmax(N, LEAVES, **rows(), **o),
-    "adaptive": lambda **o: AdaptiveSoftmax(N, [3, 7], div_value=2.0, **o),
-    "adaptive counts": lambda **o: AdaptiveSoftmax(
-        N, [4], div_value=2.0, counts=COUNTS, tail_capacity=0.3, **o
+    "hierarchical": partial(HierarchicalSoftmax, N),
+    "hierarchical rows": partial(HierarchicalSoftmax, N, LEAVES, **rows()),
+    "adaptive": partial(AdaptiveSoftmax, N, [3, 7], div_value=2.0),
+    "adaptive counts": partial(
+        AdaptiveSoftmax, N, [4], div_value=2.0, counts=COUNTS, tail_capacity=0.3
     ),
 }
 HEADS = {**TABLE_HEADS, **OTHER_HEADS}
@@ -86,13 +84,10 @@ def tables(head):
 
 
 def randomize(head, scale=1.0):
-    rng = np.random.default_rng(5)
-    for table in tables(head):
-        table.kernel.assign(rng.normal(0, scale, table.kernel.shape))
-        if table.bias is not None:
-            table.bias.assign(rng.normal(0, scale, table.bias.shape))
+    for i, table in enumerate(tables(head)):
+        small.randomize(table, scale, seed=5 + i)
     for projection in getattr(head, "projections", []):
-        projection.assign(rng.normal(0, scale, projection.shape))
+        projection.assign(vectors(*projection.shape, seed=4, scale=scale))
     return head
 
 

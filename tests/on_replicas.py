@@ -6,15 +6,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 from head_zoo import COUNTS, WIDTH, D, N, randomize
+from small import functional, spec
 
 from softbench import (
     AdaptiveSoftmax,
+    AugmentReduce,
     Classifier,
     FullSoftmax,
     HierarchicalSoftmax,
     NegativeSampling,
     NoiseContrastive,
     OneVsEach,
+    RowAdam,
+    RowSGD,
     SampledSoftmax,
 )
 from softbench.samplers import Proposal, Sampler
@@ -120,7 +124,7 @@ def sampler_states():
     """The variables that differ between the replicas after three steps, and the sums of one."""
     options = {"num_sampled": 3, "use_bias": False, "seed": 0}
     heads = {
-        name: SampledSoftmax(N, {"class_name": name, "config": config}, **options)
+        name: SampledSoftmax(N, spec(name, **config), **options)
         for name, config in SAMPLERS.items()
     }
     model = model_of(heads)
@@ -146,6 +150,36 @@ def found(strategy):
         return {"losses": losses, "weights": weights, "evaluated": classifier()}
 
 
+def sampled(sampler, **options):
+    return SampledSoftmax(N, sampler, 5, seed=0, **options)
+
+
+# Each would change a table, or counts, of its own; what keeps no such state still trains.
+STATES = {
+    "rows": lambda: sampled("uniform", row_optimizer=RowAdam(0.1)),
+    "nodes": lambda: HierarchicalSoftmax(N, row_optimizer=RowSGD(0.1)),
+    "in_batch": lambda: sampled("in_batch"),
+    "examples": lambda: AugmentReduce(N, "uniform", 5, num_examples=N),
+    "counted": lambda: sampled(spec("in_batch", counts=COUNTS)),
+    "ordinary": lambda: sampled("uniform"),
+}
+
+
+def refusal(make, strategy):
+    """What `fit` says against a head, and whether the weights are as they were; or None."""
+    with strategy.scope():
+        model = functional(make(), WIDTH, encoder=keras.layers.Dense(D))
+    arrays = [np.ones((8, WIDTH), "float32"), np.arange(8, dtype="int32")]
+    before = model.get_weights()
+    try:
+        model.fit(arrays, batch_size=8, verbose=0)
+    except ValueError as error:
+        same = all(map(np.array_equal, before, model.get_weights()))
+        model.evaluate(arrays, batch_size=8, verbose=0)
+        return [str(error), same]
+    return None
+
+
 def main():
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -155,6 +189,9 @@ def main():
     with two.scope():
         result["alone"]["two"] = one_example()
         result["states"] = sampler_states()
+    result["refused"] = {name: refusal(make, two) for name, make in STATES.items()}
+    one = tf.distribute.OneDeviceStrategy("CPU:0")
+    result["refused"]["one"] = refusal(STATES["rows"], one)
     print(json.dumps(result))
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from conftest import BACKEND, on_table
 from hypothesis import assume
 from hypothesis import strategies as st
+from sampler_cases import CASES, KERNELS
+from small import make_sampler
 
 from softbench import (
     AdaptiveSoftmax,
@@ -21,47 +23,23 @@ from softbench import (
     RowSGD,
     SampledHinge,
     SampledSoftmax,
-    samplers,
 )
 
 D = 2
 ROWS = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}
-STATIC = {
-    "uniform": {},
-    "uniform shared": {"share_draws": True},
-    "uniform unique": {"unique": True},
-    "log_uniform": {},
-    "unigram": {},
-    "unigram shared": {"share_draws": True},
-    "unigram unique": {"unique": True},
+# Of the cases of samplers, but with less to compile; components of a mixture must each draw.
+SMALL = {"num_components": 1, "num_features": 8, "block_size": 2, "num_codewords": 2, "window": 2}
+SAMPLERS = {
+    f"{name}-{variant}": config | {key: SMALL[key] for key in SMALL if key in config}
+    for name, variants in CASES.items()
+    for variant, config in variants.items()
+    if not variant.startswith(("nested", "kernel")) and variant != "streaming"
 }
-OTHERS = {
-    "exp": {},
-    "exp shared": {"share_draws": True},
-    "in_batch": {},
-    "mixed": {"first": "uniform", "second": "exp"},
-    "mixed shared": {"first": "uniform", "second": "in_batch", "share_draws": True},
-    "adversarial": {"num_components": 1},
-    "codebook": {"num_codewords": 2},
-    "codebook shared": {"num_codewords": 4, "share_draws": True},
-    "codebook exact": {"num_codewords": 2, "within_cell": "exact", "window": 2},
-    "top_and_tail": {"num_top": 2, "share_draws": False},
-    "top_and_tail shared": {"num_top": 1, "share_draws": 2},
-}
-KERNELS = {
-    f"{name}{variant}": options | config
-    for variant, options in (("", {}), (" shared", {"share_draws": True}))
-    for name, config in {
-        "quadratic": {},
-        "rff": {"num_features": 8},
-        "sorf": {"num_features": 8},
-        "maclaurin": {"num_features": 8},
-        "positive": {"num_features": 8},
-    }.items()
-}
-SAMPLERS = {**STATIC, **OTHERS, **KERNELS}
+SAMPLERS["mixed-in_batch_shared"] = {"first": "uniform", "second": "in_batch", "share_draws": True}
+STATIC = [case for case in SAMPLERS if case.startswith(("uniform", "log_uniform", "unigram"))]
+OF_KERNEL = [case for case in SAMPLERS if case.split("-")[0] in KERNELS]
 # A kernel's loops are compiled again at each eager call on JAX: fewer examples have them.
-SAMPLER = st.sampled_from([*[*STATIC, *OTHERS] * 4, *KERNELS])
+SAMPLER = st.sampled_from([*[case for case in SAMPLERS if case not in OF_KERNEL] * 4, *OF_KERNEL])
 EXACT = {
     "full": lambda n, **o: on_table(FullSoftmax, n, **o),
     "full chunked": lambda n, **o: on_table(
@@ -149,20 +127,20 @@ def cases(draw, heads=(*EXACT, *SAMPLED), samplers=None, scores=tuple(SCORES), p
 
 def sampler_of(case):
     """The sampler of a case; assumes that there can be one."""
-    name, config = case.sampler.split()[0], {**SAMPLERS[case.sampler], "seed": case.seed}
+    name, config = case.sampler.split("-")[0], {**SAMPLERS[case.sampler], "seed": case.seed}
     if name == "adversarial":
         points = np.random.default_rng(0).normal(size=(3 * case.units, D))
-        tree = samplers.get({"class_name": name, "config": config})
+        tree = make_sampler(name, **config)
         return tree.fit(points, np.arange(len(points)) % case.units, case.units, verbose=0)
     if name in ("unigram", "in_batch", "codebook", "top_and_tail"):
         config["counts"] = case.counts
     assume(name not in ("codebook", "top_and_tail") or case.scores != "absolute")
-    if case.sampler in KERNELS:
+    if case.sampler in OF_KERNEL:
         config |= {"prior": case.counts, "prior_power": 0.75, "block_size": 2}
     if config.get("unique") or name == "top_and_tail":
         assume(case.num_sampled <= np.count_nonzero(case.counts))
     assume(name != "mixed" or case.num_sampled > 1)
-    return samplers.get({"class_name": name, "config": config})
+    return make_sampler(name, **config)
 
 
 _MADE = itertools.count(1)
@@ -196,8 +174,8 @@ def head_of(case):
     else:
         # Its weights, 1 / E[count], are larger than float16's largest number where counts say so.
         assume(not (case.head == "each" and case.dtype.endswith("float16") and small_counts(case)))
-        shared = case.sampler == "in_batch" or case.sampler.endswith("shared")
-        shared = shared or case.sampler == "top_and_tail"
+        name = case.sampler.split("-")[0]
+        shared = case.sampler.endswith("shared") or name in ("in_batch", "top_and_tail")
         assume(not (case.head.startswith("negative") and shared and case.sampler not in STATIC))
         head = SAMPLED[case.head](case.units, sampler_of(case), case.num_sampled, **options)
     head.build((None, D))

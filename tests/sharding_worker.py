@@ -16,6 +16,7 @@ import jax
 import keras
 import numpy as np
 import reference
+from small import spec
 
 import softbench
 from softbench.distribution import collective_bytes, collectives
@@ -45,8 +46,8 @@ SAMPLERS = {
     "top_and_tail": {"num_top": 8, "num_codewords": 4, "share_draws": 2, "counts": COUNTS},
     "mixed": {"first": "uniform"},
 }
-SAMPLERS["mixed"]["second"] = {"class_name": "rff", "config": SAMPLERS["rff"]}
-UNIGRAM = {"class_name": "unigram", "config": {"counts": COUNTS}}
+SAMPLERS["mixed"]["second"] = spec("rff", **SAMPLERS["rff"])
+UNIGRAM = spec("unigram", counts=COUNTS)
 BUCKETS = {"num_buckets": 4, "bucket_examples": 4, "bucket_classes": 8}
 
 
@@ -55,8 +56,8 @@ def sampled(name):
     config = dict(SAMPLERS[name])
     if name == "top_and_tail":
         small = {"num_codewords": config.pop("num_codewords"), "counts": COUNTS}
-        config["top"] = {"class_name": "codebook", "config": small}
-    sampler = {"class_name": name, "config": config}
+        config["top"] = spec("codebook", **small)
+    sampler = spec(name, **config)
     return lambda **rows: softbench.SampledSoftmax(N, sampler, M, seed=3, **rows)
 
 

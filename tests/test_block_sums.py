@@ -111,7 +111,8 @@ def test_a_share_of_the_leaves_is_computed_afresh_at_every_change(period, change
     blocks = build(TWO)
     variable = blocks.sums[0]
     for _ in range(2):
-        variable.assign(to_numpy(variable) + 10.0)
+        for level in blocks.sums:
+            level.assign(to_numpy(level) + 10.0)
         for step in range(changes):
             share = 16 // changes
             wrong = np.abs(to_numpy(variable) - summed(blocks.rows, 8, 16)).max(-1) > 1

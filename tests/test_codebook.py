@@ -6,16 +6,33 @@ import math
 import keras
 import numpy as np
 import pytest
+from conformance import (
+    assert_draws_are_of_log_prob,
+    assert_log_prob,
+    assert_log_prob_of_ids,
+    observe,
+)
 from conftest import (
     BACKEND,
-    assert_drawn_from,
-    codebook_reference,
     compiled,
+    rejects,
     slow_but,
     thorough_but,
     to_numpy,
 )
 from keras import ops
+from sampler_cases import codebook_reference
+from small import (
+    assert_all_close,
+    built_sampler,
+    functional,
+    labels_below,
+    make_table,
+    spec,
+    training,
+    values,
+    vectors,
+)
 
 from softbench import ClassTable, RowAdagrad, SampledSoftmax, samplers
 from softbench.samplers import static
@@ -34,16 +51,12 @@ CASES = {
 
 def make(config, options, rows=None, seed=3):
     """A sampler and its table of n = 40 classes, d = 4."""
-    rng = np.random.default_rng(seed)
-    table = ClassTable(N, **{"use_bias": False, "temperature": 0.6, **options})
-    table.build((None, D))
-    table.kernel.assign(rng.normal(size=(N, D)) if rows is None else rows)
-    if table.bias is not None:
-        table.bias.assign(rng.normal(size=N))
+    options = {"use_bias": False, "temperature": 0.6, **options}
+    table = make_table(N, D, seed=seed, **options)
+    if rows is not None:
+        table.kernel.assign(rows)
     config = {"num_codewords": 5, "counts": "equal", "seed": 1, **config}
-    sampler = samplers.get({"class_name": "codebook", "config": config})
-    sampler.build((N, D), DRAWS, table)
-    return sampler, table
+    return built_sampler("codebook", table, DRAWS, **config), table
 
 
 def batch(scale=1.0):
@@ -54,25 +67,13 @@ def batch(scale=1.0):
 def assert_conforms(sampler, table, scale=1.0, rtol=2e-4):
     """Draws, their log q, and `log_prob`, of all classes and of the others, against NumPy."""
     hidden, labels = batch(scale)
-
-    def function(hidden, labels):
-        found = [sampler.sample(table, hidden, DRAWS, own) for own in (None, labels)]
-        return found, [sampler.log_prob(table, hidden, labels=own) for own in (None, labels)]
-
-    drawn, log_qs = compiled(function, sampler, table)(hidden, labels)
-    for samples, log_q, own in zip(drawn, log_qs, (None, labels), strict=True):
+    found = observe(sampler, table, hidden, labels, DRAWS)
+    for name, own in (("log_prob", None), ("log_prob_others", labels)):
         q = codebook_reference(sampler, table, hidden, own)
         assert np.all(np.isfinite(q))
-        log_q = np.float64(to_numpy(log_q))
-        np.testing.assert_allclose(np.exp(log_q).sum(-1), 1.0, rtol=1e-5)
-        np.testing.assert_allclose(np.exp(log_q), np.broadcast_to(q, (B, N)), rtol=rtol, atol=1e-9)
-        ids, counts = (np.atleast_2d(to_numpy(x)) for x in samples[:2])
-        for row, count, expected in zip(ids, counts, q, strict=False):
-            assert_drawn_from(row, expected)
-            log_count = np.log(expected[row]) + math.log(DRAWS)
-            np.testing.assert_allclose(count, log_count, atol=5e-4)
-        if own is not None and sampler.per_example:
-            assert not np.any(ids == labels[:, None])
+        assert_log_prob(found[name], q, rtol, zeros=False)
+    assert_draws_are_of_log_prob(sampler, found, labels, 5e-4)
+    assert_log_prob_of_ids(found, 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("case", thorough_but(CASES, "product, normalised", "single, exact"))
@@ -207,15 +208,13 @@ def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
 @pytest.mark.parametrize("share_draws", slow_but([True, False], True))
 def test_an_epoch_is_the_same_with_and_without_xla(share_draws):
     """The draws are equal; what is left of a difference is rounding."""
-    rng, history = np.random.default_rng(5), []
-    x, y = rng.normal(size=(64, 4)).astype("float32"), rng.integers(0, N, 64).astype("int32")
+    arrays, history = [vectors(64, 4, seed=5), labels_below(N, 64)], []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(1)
-        inputs, labels = keras.Input((4,)), keras.Input((), dtype="int32")
         head = head_of({"share_draws": share_draws, "refresh_every": 3})
-        model = keras.Model([inputs, labels], head(keras.layers.Dense(D)(inputs), labels))
-        model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
-        fitted = model.fit([x, y], batch_size=8, epochs=1, shuffle=False, verbose=0)
+        optimizer, encoder = keras.optimizers.SGD(0.1), keras.layers.Dense(D)
+        model = functional(head, 4, optimizer, encoder, jit_compile=jit_compile)
+        fitted = model.fit(arrays, batch_size=8, epochs=1, shuffle=False, verbose=0)
         history.append(fitted.history["loss"][0])
     assert history[1] == pytest.approx(history[0], rel=1e-5)
 
@@ -224,8 +223,8 @@ def test_an_epoch_is_the_same_with_and_without_xla(share_draws):
 
 
 def head_of(config, **options):
-    config = {"num_codewords": 5, "seed": 2, **config}
-    head = SampledSoftmax(N, {"class_name": "codebook", "config": config}, 6, seed=1, **options)
+    sampler = spec("codebook", **{"num_codewords": 5, "seed": 2, **config})
+    head = SampledSoftmax(N, sampler, 6, seed=1, **options)
     head.build((None, D))
     return head
 
@@ -237,7 +236,7 @@ def trained(counted):
     counts, centres = class_counts(), rng.normal(size=(N, D))
     config = {"refresh_every": 1} | ({"counts": counts.tolist()} if counted else {})
     head = head_of(config, row_optimizer=RowAdagrad(0.1), use_bias=counted)
-    step = compiled(lambda h, y: head(h, y, training=True), head)
+    step = training(head)
     start, seen = to_numpy(head.table.kernel), np.zeros(N)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follow, "SHARE", 3)  # a round takes 14 steps, the last one is not finished
@@ -357,7 +356,7 @@ def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
         return ids
 
     step = compiled(update, sampler, table)
-    before = [to_numpy(v) + 0 for v in sampler.codewords]
+    before = values(sampler.codewords)
     for bad in (np.nan, 1.0):
         step(np.array([3, 5, 8], "int32"), np.full((3, D), bad, "float32"))
         moved = [
@@ -391,7 +390,7 @@ def test_refresh_counts_training_steps():
     """Under an ordinary optimizer: a Lloyd pass at every third step, from the first on."""
     head = head_of({"refresh_every": 3, "counts": "equal"})
     hidden, labels = batch()
-    step = compiled(lambda h, y: head(h, y, training=True), head)
+    step = training(head)
     rng, known = np.random.default_rng(0), []
     for _ in range(7):
         head.table.kernel.assign(rng.normal(size=(N, D)))
@@ -407,19 +406,14 @@ def test_refresh_is_a_full_fit():
     table.kernel.assign(np.random.default_rng(9).normal(size=(N, D)))
     sampler.refresh(table)
     fresh, _ = make({}, {}, to_numpy(table.kernel))
-    for a, b in zip(sampler.weights, fresh.weights, strict=True):
-        np.testing.assert_allclose(to_numpy(a), to_numpy(b), atol=1e-6)
+    assert_all_close(sampler.weights, fresh.weights, 1e-7, 1e-6)
 
 
 def test_fit_draws_in_windows():
     """`fit`, whose batch size a graph does not know."""
-    config = {"within_cell": "exact", "window": 2, "num_codewords": 5, "seed": 2}
-    head = SampledSoftmax(N, {"class_name": "codebook", "config": config}, 3, seed=1)
-    inputs = keras.Input((D,)), keras.Input((), dtype="int32")
-    model = keras.Model(inputs, head(*inputs))
-    model.compile(keras.optimizers.SGD(0.1))
-    history = model.fit(batch(), batch_size=2, verbose=0).history
-    assert np.isfinite(history["loss"][0])
+    sampler = spec("codebook", within_cell="exact", window=2, num_codewords=5, seed=2)
+    model = functional(SampledSoftmax(N, sampler, 3, seed=1), D, keras.optimizers.SGD(0.1))
+    assert np.isfinite(model.fit(batch(), batch_size=2, verbose=0).history["loss"][0])
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="a row optimizer is never under XLA there")
@@ -449,25 +443,17 @@ def test_no_two_variables_share_an_array():
     ],
 )
 def test_bad_arguments(argument, config):
-    rejects(argument, lambda: make(config, {}))
-
-
-def rejects(argument, function):
-    with pytest.raises(ValueError) as error:
-        function()
-    message = str(error.value)
-    assert f"`{argument}" in message and "Received" in message and "\n" not in message.strip()
+    assert "\n" not in rejects(argument, make, config, {}).strip()
 
 
 def test_bad_tables():
-    rejects("absolute", lambda: make({}, {"absolute": True}))
-    rejects("table", lambda: make({}, {}, np.full((N, D), np.nan)))
+    rejects("absolute", make, {}, {"absolute": True})
+    nothing = np.full((N, D), np.nan)
+    rejects("table", make, {}, {}, nothing)
     sampler, table = make({}, {})
-    table.kernel.assign(np.full((N, D), np.nan))
-    rejects("table", lambda: sampler.refresh(table))
-    rejects("table", lambda: samplers.get("codebook").build((N, D), 2))
-    narrow = ClassTable(N)
-    narrow.build((None, 1))
-    config = {"class_name": "codebook", "config": {"quantizer": "product"}}
-    rejects("quantizer", lambda: samplers.get(config).build((N, 1), 2, narrow))
-    rejects("hidden", lambda: sampler.sample(table, keras.ops.zeros((2, D + 1)), 3))
+    table.kernel.assign(nothing)
+    rejects("table", sampler.refresh, table)
+    rejects("table", samplers.get("codebook").build, (N, D), 2)
+    narrow = ClassTable(N, 1)
+    rejects("quantizer='product'", built_sampler, "codebook", narrow, quantizer="product")
+    rejects("hidden", sampler.sample, table, keras.ops.zeros((2, D + 1)), 3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import to_numpy
 from scipy import stats
+from small import assert_all_equal, values
 
 import softbench
 from softbench import comparison
@@ -96,12 +97,11 @@ def test_what_the_warm_up_trained_is_taken_back(monkeypatch):
     model = softbench.Classifier(encoder(), head)
     model.compile(keras.optimizers.Adam(0.1))
     model.build(x.shape)
-    before = [to_numpy(variable) for variable in model.variables]
+    before = values(model.variables)
     batches = given.ArrayBatches(x, y, 32, 0, True)
     timer = comparison._train(model, batches, 0.0)
     assert timer.steps == 0
-    for old, variable in zip(before, model.variables, strict=True):
-        np.testing.assert_array_equal(old, to_numpy(variable))
+    assert_all_equal(before, model.variables)
     slots = [v for v in model.optimizer.variables if v.path.endswith(("momentum", "velocity"))]
     assert len(slots) == 4 and not any(to_numpy(v).any() for v in slots)
     assert int(model.optimizer.iterations) == 0

@@ -1,10 +1,18 @@
-"""The defaults of the public classes, as the design and their docstrings state them."""
+"""The arguments of the public classes, their order and defaults, as the design states them."""
 
 import inspect
 
 import pytest
 
 import softbench
+from softbench import (
+    AdaptiveSoftmax,
+    BucketedSoftmax,
+    ClassTable,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    heads,
+)
 from softbench.samplers import REGISTRY
 
 TABLE = {"table": None, "use_bias": True, "normalize": False, "temperature": 1.0}
@@ -76,3 +84,54 @@ def test_defaults(name):
     cls = REGISTRY[name] if name in REGISTRY else getattr(softbench, name)
     found = defaults(cls)
     assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]
+
+
+# Their order.
+
+OF_TABLE = ["table", "use_bias", "normalize", "temperature", "row_optimizer"]
+OF_ALL = ["remove_accidental_hits", "ignore_index", "multi_label", "max_valid", "seed"]
+OF_OBJECTIVE = {
+    "SampledSoftmax": ["correct_true_logit", "label_smoothing"],
+    "NoiseContrastive": [
+        "objective",
+        "learn_log_partition",
+        "regularization",
+        "regularization_samples",
+    ],
+    "NegativeSampling": ["objective", "t", "regularization"],
+    "OneVsEach": [],
+    "AugmentReduce": ["num_examples", "step_power"],
+    "SampledHinge": ["margin"],
+}
+
+
+def sampled_heads():
+    """The names of the public heads that draw from a sampler."""
+    classes = {name: getattr(heads, name) for name in heads.__all__ if name != "SampledHead"}
+    return [name for name, cls in classes.items() if issubclass(cls, heads.SampledHead)]
+
+
+@pytest.mark.parametrize("name", sampled_heads())
+def test_arguments_of_the_sampled_heads_are_in_one_order(name):
+    cls = getattr(softbench, name)
+    parameters = inspect.signature(cls).parameters
+    names = [*OF_TABLE, *OF_OBJECTIVE.get(name, vars(cls).get("arguments", ())), *OF_ALL]
+    assert list(parameters) == ["units", "sampler", "num_sampled", *names, "kwargs"]
+    kinds = [parameter.kind for parameter in parameters.values()]
+    single = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    assert kinds == [single[0]] * 3 + [single[1]] * len(names) + [inspect.Parameter.VAR_KEYWORD]
+
+
+@pytest.mark.parametrize(
+    ("cls", "positional"),
+    [
+        (FullSoftmax, ["units"]),
+        (BucketedSoftmax, ["units"]),
+        (HierarchicalSoftmax, ["units", "leaf_order"]),
+        (AdaptiveSoftmax, ["units", "cutoffs"]),
+        (ClassTable, ["units", "dim"]),
+    ],
+)
+def test_all_else_is_given_by_name(cls, positional):
+    parameters = inspect.signature(cls).parameters.values()
+    assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == positional

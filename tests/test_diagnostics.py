@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 from conftest import to_numpy
+from small import assert_all_equal, spec, values
 
 from softbench import FullSoftmax, NoiseContrastive, SampledSoftmax, diagnostics
 
@@ -17,7 +18,7 @@ def make_head(name, **config):
         config = {"counts": COUNTS, "power": 0.75, **config}
     if name in ("rff", "positive"):
         config = {"num_features": 64, "block_size": 4, **config}
-    sampler = {"class_name": name, "config": config}
+    sampler = spec(name, **config)
     head = SampledSoftmax(N, sampler=sampler, num_sampled=M, temperature=0.5, seed=3)
     head.build((None, D))
     rng = np.random.default_rng(1)
@@ -36,7 +37,7 @@ def model(head, hidden):
 
 
 def state(head):
-    return [to_numpy(v).copy() for v in head.variables]
+    return values(head.variables)
 
 
 def assert_quality(found, p, q):
@@ -53,8 +54,7 @@ def test_per_example_proposals(name):
     head, hidden = make_head(name), hidden_batch()
     before = state(head)
     found = diagnostics.proposal_quality(head, hidden)
-    for old, new in zip(before, state(head), strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert_all_equal(before, state(head))
     q = np.exp(np.float64(to_numpy(head.sampler.log_prob(head.table, hidden))))
     assert_quality(found, model(head, hidden), q)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from small import spec
 
 import softbench
 from softbench.distribution import collective_bytes, collectives, layout_map
@@ -202,7 +203,7 @@ def test_layers_say_what_a_layout_map_divides(name, given):
     layouts = layout_map(keras.distribution.DeviceMesh((1,), ["classes"], devices))
     layouts["encoder/kernel"] = (None, "classes")
     layouts["other/table/kernel"] = (None, None)
-    sampler = {"class_name": name, "config": {key: OPTIONS[key] for key in given}}
+    sampler = spec(name, **{key: OPTIONS[key] for key in given})
     with keras.distribution.ModelParallel(layout_map=layouts).scope():
         rows = softbench.RowAdagrad(0.1)
         head = softbench.SampledSoftmax(N, sampler, 8, row_optimizer=rows)

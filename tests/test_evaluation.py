@@ -70,9 +70,7 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
     own = [-LOG_P[i][TRUTH[i] > 0].mean() for i in range(ROWS) if TRUTH[i].any()]
     expected |= {"nll": np.mean(own), "perplexity": np.exp(np.mean(own))}
     expected["ece"] = expected_error(LOG_P, TRUTH)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-9), name
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def totals(labels, nll=None):
@@ -118,6 +116,11 @@ def test_calibration_error():
 def test_unseen_classes_are_tail():
     assert metrics.class_buckets(np.array([0, 6, 0, 3])).tolist() == [2, 0, 2, 2]
     assert metrics.class_buckets(np.zeros(3, int)).tolist() == [2, 2, 2]
+
+
+def assert_scores(found, expected):
+    """A problem's evaluation has these, among others."""
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
 def config(**model):
@@ -168,14 +171,12 @@ def test_multi_label_problem(row, monkeypatch):
     scores = np.concatenate(scores)[:40]
     truth = data.test_labels.toarray()
     inverse = reference.ref_inverse_propensities(data.counts, 64)
-    for name, value in expected_scores(scores, truth, data.counts, inverse).items():
-        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert_scores(found, expected_scores(scores, truth, data.counts, inverse))
     assert "accuracy" not in found
     frequencies = np.tile(np.log(data.counts + 1.0), (40, 1))
     ranked = frequencies - 1e-9 * np.arange(30)  # ties: the lower id first
     frequent = problem.evaluate(None, "test")
-    for name, value in expected_scores(ranked, truth, data.counts, inverse).items():
-        assert frequent[name] == pytest.approx(value, rel=1e-5), name
+    assert_scores(frequent, expected_scores(ranked, truth, data.counts, inverse))
     hidden, labels = problem.probe()
     assert hidden.shape == (16, 8) and truth.shape[1] > labels.max()
 
@@ -191,8 +192,7 @@ def test_dense_single_label_problem(tmp_path):
     data = datasets.load(**given, data_dir=tmp_path)
     scores = model.predict(data.test_features.toarray(), verbose=0)
     truth = data.test_labels.toarray()
-    for name, value in expected_scores(scores, truth, data.counts).items():
-        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert_scores(found, expected_scores(scores, truth, data.counts))
     assert found["accuracy"] == found["precision_at_1"]
 
 
@@ -212,8 +212,7 @@ def test_triple_problem(tmp_path):
     (x, y, mask) = datasets.TripleBatches(data, "test", 16)[0]
     scores = keras.ops.convert_to_numpy(model([keras.ops.convert_to_tensor(part) for part in x]))
     truth = np.eye(data.num_classes)[y[mask > 0]]
-    for name, value in expected_scores(scores[mask > 0], truth, data.counts).items():
-        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert_scores(found, expected_scores(scores[mask > 0], truth, data.counts))
     assert found["accuracy"] == found["precision_at_1"]
 
 
@@ -230,8 +229,8 @@ def test_language_problem_equals_the_classifier():
     expected = classifier.evaluate(
         build.Batches(batches), callbacks=[models.CarryState()], verbose=0, return_dict=True
     )
-    for name in ("perplexity", "precision_at_1", "precision_at_3", "precision_at_5"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-5)
+    names = ("perplexity", "precision_at_1", "precision_at_3", "precision_at_5")
+    assert_scores(found, {name: expected[name] for name in names})
     assert found["nll"] == pytest.approx(np.log(expected["perplexity"]), rel=1e-5)
 
 

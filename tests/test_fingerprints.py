@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import BACKEND, compiled, set_small_top, thorough_but, to_numpy
-from test_samplers import CASES, D, batch, make
+from sampler_cases import CASES, D, batch, make
 
 from softbench import RowAdagrad, SampledSoftmax
 from softbench.samplers import REGISTRY

@@ -1,26 +1,13 @@
 """Draws for groups of examples: static samplers whose `share_draws` is a number of groups."""
 
-import keras
 import numpy as np
 import pytest
 import reference
-from conftest import (
-    assert_drawn_from,
-    compiled,
-    head_gradients,
-    rejects,
-    to_numpy,
-)
+from conformance import assert_drawn_as_often_as_said
+from conftest import assert_drawn_from, compiled, head_gradients, rejects, to_numpy
+from small import built_sampler, labels_below, make_sampler, make_table, training, vectors
 
-from softbench import (
-    ClassTable,
-    NoiseContrastive,
-    RowAdagrad,
-    RowSGD,
-    SampledSoftmax,
-    diagnostics,
-    samplers,
-)
+from softbench import NoiseContrastive, RowAdagrad, SampledSoftmax, diagnostics
 
 N, D, B, G, M = 23, 4, 7, 3, 6  # groups of 3, 3 and 1
 GROUP = np.array([0, 0, 0, 1, 1, 1, 2])
@@ -30,46 +17,27 @@ CONFIGS = {
     "unigram": ("unigram", {"counts": COUNTS, "power": 0.75}),
     "without replacement": ("unigram", {"counts": COUNTS, "unique": True}),
 }
-MIXED = {
-    "class_name": "mixed",
-    "config": {"first": "uniform", "second": "log_uniform", "share_draws": G},
-}
+HIDDEN, LABELS = vectors(B, D, seed=5), labels_below(N, B, seed=5)
 RNG = np.random.default_rng(5)
-HIDDEN = RNG.normal(size=(B, D)).astype("float32")
-LABELS = RNG.integers(0, N, B).astype("int32")
 
 
 def sampler_of(name, **config):
     kind, own = CONFIGS[name]
-    return samplers.get(
-        {"class_name": kind, "config": {**own, "share_draws": G, "seed": 2, **config}}
-    )
-
-
-def table(**options):
-    found = ClassTable(N, **options)
-    found.build((None, D))
-    return found
+    return make_sampler(kind, **{**own, "share_draws": G, "seed": 2, **config})
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_group_has_draws_of_its_own(name):
-    sampler, own = sampler_of(name), table()
-    draw = compiled(lambda h: sampler.sample(own, h, M)[:2], sampler)
-    sampler.build((N, D), M, own)
-    found = [[to_numpy(x) for x in draw(HIDDEN)] for _ in range(300)]
-    ids = np.stack([each[0] for each in found])  # (300, G, M)
-    assert ids.shape[1:] == (G, M) and not np.array_equal(ids[:, 0], ids[:, 1])
-    log_p = np.float64(to_numpy(sampler.log_prob(own, HIDDEN[:1]))[0])
-    expected = log_p if sampler.unique else log_p + np.log(M)
-    np.testing.assert_allclose(found[0][1], expected[ids[0]], rtol=1e-5)
-    for group in range(G):
-        if sampler.unique:
-            assert all(len(set(row)) == M for row in ids[:, group])
-            rate = np.bincount(ids[:, group].reshape(-1), minlength=N) / 300
-            assert np.abs(rate - np.exp(log_p)).max() < 5 * np.sqrt(0.25 / 300)
-        else:
-            assert_drawn_from(ids[:, group].reshape(-1), np.exp(log_p))
+    table = make_table(N, D)
+    sampler = sampler_of(name)
+    sampler.build((N, D), M, table)
+    expected, _ = assert_drawn_as_often_as_said(sampler, table, HIDDEN, M)
+    log_p = to_numpy(sampler.log_prob(table, HIDDEN[:1]))
+    size = 1 if sampler.unique else M
+    np.testing.assert_allclose(expected[:1], size * np.exp(log_p.astype(float)), rtol=1e-4)
+    ids = to_numpy(sampler.sample(table, HIDDEN, M).ids)
+    assert ids.shape == (G, M) and not np.array_equal(ids[0], ids[1])
+    assert not sampler.unique or all(len(set(row)) == M for row in ids)
 
 
 def losses_of(head, draws):
@@ -97,22 +65,6 @@ def test_an_example_is_compared_with_the_draws_of_its_group(name, normalize):
     np.testing.assert_allclose(found, losses_of(head, draws), rtol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", [*CONFIGS, "mixed"])
-def test_a_row_optimizer_moves_the_rows_as_a_dense_one_does(sampler):
-    after = []
-    for row_optimizer in (None, RowSGD(0.3)):
-        keras.utils.set_random_seed(3)
-        own = samplers.get(MIXED, seed=4) if sampler == "mixed" else sampler_of(sampler)
-        head = SampledSoftmax(N, own, M, row_optimizer=row_optimizer)
-        hidden, labels = keras.Input((D,)), keras.Input((), dtype="int32")
-        model = keras.Model([hidden, labels], head(hidden, labels))
-        model.compile(keras.optimizers.SGD(0.3))
-        for _ in range(2):
-            model.train_on_batch([HIDDEN, LABELS])
-        after.append(to_numpy(head.table.kernel))
-    np.testing.assert_allclose(after[1], after[0], rtol=1e-4, atol=1e-6)
-
-
 def test_an_example_moves_its_own_loss_alone_as_its_gradient_says():
     head = SampledSoftmax(N, sampler_of("unigram"), M)
     head.build((None, D))
@@ -136,12 +88,11 @@ CODEBOOK = {"num_codewords": 5, "counts": COUNTS, "share_draws": 2, "seed": 4}
 @pytest.mark.parametrize("quantizer", ["residual", "single"])
 def test_a_codebook_draws_for_each_group_from_its_own_mixture(quantizer):
     """Chi-square of the draws of both groups; labels; ids of groups and of examples."""
-    config = {**CODEBOOK, "quantizer": quantizer}
-    sampler, own = samplers.get({"class_name": "codebook", "config": config}), table()
-    own.kernel.assign(RNG.normal(size=(N, D)))
-    sampler.build((N, D), M, own)
-    single = samplers.get({"class_name": "codebook", "config": {**config, "share_draws": False}})
-    single.build((N, D), M, own)
+    own = make_table(N, D)
+    sampler, single = (
+        built_sampler("codebook", own, M, **{**CODEBOOK, "quantizer": quantizer, **options})
+        for options in ({}, {"share_draws": False})
+    )
     asked = RNG.integers(0, N, (B, 3)).astype("int32")
 
     def log_probs(hidden, ids):
@@ -170,8 +121,8 @@ def test_a_head_puts_similar_examples_into_a_group():
     """So that a codebook's groups are nearer to the softmax than those of consecutive examples."""
     centres = RNG.normal(size=(2, D)) * 4
     hidden = (centres[np.arange(64) % 2] + RNG.normal(0, 0.1, (64, D))).astype("float32")
-    config = {"class_name": "codebook", "config": {**CODEBOOK, "num_codewords": N}}
-    head = SampledSoftmax(N, config, M, row_optimizer=RowAdagrad(0.1))
+    sampler = make_sampler("codebook", **{**CODEBOOK, "num_codewords": N})
+    head = SampledSoftmax(N, sampler, M, row_optimizer=RowAdagrad(0.1))
     head.build((None, D))
     head.table.kernel.assign(RNG.normal(size=(N, D)))
     head.sampler.refresh(head.table)
@@ -179,8 +130,7 @@ def test_a_head_puts_similar_examples_into_a_group():
     head.sampler.arrange = lambda hidden: None
     assert diagnostics.proposal_quality(head, hidden).kl > 2 * both + 0.1
     del head.sampler.arrange
-    train = compiled(lambda h, y: head(h, y, training=True), head)
-    assert np.all(np.isfinite(to_numpy(train(HIDDEN, LABELS))))
+    assert np.all(np.isfinite(to_numpy(training(head)(HIDDEN, LABELS))))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -198,42 +148,28 @@ def test_other_heads_and_padding():
     weight = np.array([1, 0, 1, 1, 0, 1, 0], "float32")
     hidden = np.where(weight[:, None] == 0, np.nan, HIDDEN).astype("float32")
     labels = np.where(weight == 0, -1, LABELS)
-    train = compiled(lambda h, y, w: head(h, y, sample_weight=w, training=True), head)
-    losses = to_numpy(train(hidden, labels, weight))
+    losses = to_numpy(training(head)(hidden, labels, weight))
     assert np.all(losses[weight == 0] == 0) and np.all(losses[weight == 1] > 0)
-
-
-def test_save_and_load(tmp_path):
-    head = SampledSoftmax(N, sampler_of("unigram"), M)
-    hidden, labels = keras.Input((D,)), keras.Input((), dtype="int32")
-    model = keras.Model([hidden, labels], head(hidden, labels))
-    model.compile("sgd")
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    loaded = next(layer for layer in again.layers if isinstance(layer, SampledSoftmax))
-    assert loaded.sampler.rows == G
-    batch = [HIDDEN, LABELS]
-    np.testing.assert_allclose(again.train_on_batch(batch), model.train_on_batch(batch), rtol=1e-6)
 
 
 def test_one_group_is_the_batch():
     sampler = sampler_of("unigram", share_draws=1)
     assert sampler.share_draws is True and sampler.rows == 1
-    assert sampler.sample(table(), HIDDEN, M).ids.shape == (1, M)
+    assert sampler.sample(make_table(N, D), HIDDEN, M).ids.shape == (1, M)
 
 
-def test_what_cannot_share_by_groups_says_so():
-    for name in ("exp", "rff", "quadratic"):
-        rejects("share_draws", samplers.get, {"class_name": name, "config": {"share_draws": 4}})
-    rejects("share_draws", samplers.get, {"class_name": "in_batch", "config": {"share_draws": 4}})
-    for own in ({"share_draws": 6}, {"share_draws": 4, "within_cell": "exact"}):
-        rejects("share_draws", samplers.get, {"class_name": "codebook", "config": own})
-    for bad in (0, -2, 1.5, "16"):
-        rejects(
-            "share_draws", samplers.get, {"class_name": "uniform", "config": {"share_draws": bad}}
-        )
-    mixed = {"first": "uniform", "second": "exp", "share_draws": 4}
-    rejects("share_draws", samplers.get, {"class_name": "mixed", "config": mixed})
+BAD = [
+    *((name, {"share_draws": 4}) for name in ("exp", "rff", "quadratic", "in_batch")),
+    ("codebook", {"share_draws": 6}),
+    ("codebook", {"share_draws": 4, "within_cell": "exact"}),
+    *(("uniform", {"share_draws": groups}) for groups in (0, -2, 1.5, "16")),
+    ("mixed", {"first": "uniform", "second": "exp", "share_draws": 4}),
+]
+
+
+@pytest.mark.parametrize("name, config", BAD)
+def test_what_cannot_share_by_groups_says_so(name, config):
+    rejects("share_draws", make_sampler, name, **config)
 
 
 def test_the_quality_of_a_proposal_does_not_depend_on_groups():

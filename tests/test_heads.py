@@ -1,4 +1,4 @@
-"""The heads as layers: scores, likelihoods, models, saving, precision, bad input."""
+"""The heads as layers: scores, likelihoods, models, precision, bad input."""
 
 import keras
 import numpy as np
@@ -19,7 +19,6 @@ from head_zoo import (
     HEADS,
     PER_EXAMPLE,
     TABLE_HEADS,
-    WIDTH,
     D,
     N,
     built,
@@ -31,12 +30,18 @@ from head_zoo import (
     randomize,
     tables,
 )
+from small import assert_all_equal, labels_below, saved_and_loaded, spec, training, vectors
 
+import softbench
 from softbench import (
-    Classifier,
+    AdaptiveSoftmax,
+    AugmentReduce,
     ClassTable,
     FullSoftmax,
+    HierarchicalSoftmax,
+    NegativeSampling,
     NoiseContrastive,
+    OneVsEach,
     RowAdagrad,
     SampledHinge,
     SampledSoftmax,
@@ -81,12 +86,10 @@ def test_functional_model(name, tmp_path):
     np.testing.assert_allclose(model.predict(arrays, verbose=0), nll, rtol=1e-4, atol=1e-5)
     scores = predictor.predict(x, verbose=0)
     np.testing.assert_allclose(scores, numpy_scores(head, hidden, x), rtol=1e-4, atol=1e-4)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     other = loaded.layers[-1]
     assert type(other) is type(head) and other.get_config() == head.get_config()
-    for mine, its in zip(head.variables, other.variables, strict=True):
-        np.testing.assert_array_equal(to_numpy(its), to_numpy(mine))
+    assert_all_equal(other.variables, head.variables)
     np.testing.assert_array_equal(
         loaded.predict(arrays, verbose=0), model.predict(arrays, verbose=0)
     )
@@ -104,9 +107,7 @@ OPTIONS = {
 def test_scores_likelihood_and_leading_dims(options):
     """hidden (2, 3, d): scores (2, 3, n), likelihoods (2, 3), top k (2, 3, k)."""
     head = built(on_table(SampledSoftmax, N, "uniform", 5, **OPTIONS[options]))
-    rng = np.random.default_rng(1)
-    hidden = rng.normal(size=(2, 3, D)).astype("float32")
-    labels = rng.integers(0, N, (2, 3)).astype("int64")
+    hidden, labels = vectors(2, 3, D), labels_below(N, 2, 3).astype("int64")
     expected = numpy_scores(head, hidden.reshape(6, D))
 
     def everything(hidden, labels):
@@ -179,8 +180,7 @@ def test_short_vectors_are_normalized_like_all(scale):
 def test_sample_weight(training):
     """Losses are multiplied by their weights; the added loss is sum(w l) / sum(w)."""
     head = built(FullSoftmax(N))
-    rng = np.random.default_rng(2)
-    hidden, labels = rng.normal(size=(6, D)).astype("float32"), rng.integers(0, N, 6)
+    hidden, labels = vectors(6, D), labels_below(N, 6)
     weight = np.array([1.0, 0.0, 2.5, 1.0, 0.0, 0.25], "float32")
     nll = numpy_nll(head, hidden, labels)
     losses = head(hidden, labels, sample_weight=weight, training=training)
@@ -190,19 +190,6 @@ def test_sample_weight(training):
     )
     head(hidden, labels, sample_weight=0 * weight, training=training)
     assert float(to_numpy(head.losses[-1])) == 0.0
-
-
-@pytest.mark.parametrize("k", [1, 4, N])
-def test_top_k_puts_the_lower_id_first_among_ties(k):
-    """Small integers, so that ties are exact."""
-    head = built(FullSoftmax(N, use_bias=False), width=2)
-    rng = np.random.default_rng(3)
-    head.table.kernel.assign(rng.integers(-1, 2, (N, 2)))
-    hidden = rng.integers(-1, 2, (8, 2)).astype("float32")
-    best, ids = head.top_k(hidden, k)
-    expected = reference.top_k(numpy_scores(head, hidden), k)
-    np.testing.assert_array_equal(to_numpy(best), expected[0])
-    np.testing.assert_array_equal(to_numpy(ids), expected[1])
 
 
 def test_more_classes_than_one_pass_holds():
@@ -231,24 +218,24 @@ def test_more_classes_than_one_pass_holds():
 
 
 BFLOAT_HEADS = {
-    "full": lambda dtype: FullSoftmax(500, dtype=dtype),
-    "full chunked": lambda dtype: FullSoftmax(500, class_chunk=64, dtype=dtype),
-    "normalized": lambda dtype: FullSoftmax(500, normalize=True, temperature=0.1, dtype=dtype),
-    "sampled": lambda dtype: SampledSoftmax(500, "uniform", 50, seed=1, dtype=dtype),
-    "exp": lambda dtype: SampledSoftmax(500, "exp", 50, seed=1, dtype=dtype),
-    "nce": lambda dtype: NoiseContrastive(500, "uniform", 50, seed=1, dtype=dtype),
+    "full": (FullSoftmax, {}),
+    "full chunked": (FullSoftmax, {"class_chunk": 64}),
+    "normalized": (FullSoftmax, {"normalize": True, "temperature": 0.1}),
+    "sampled": (SampledSoftmax, {"sampler": "uniform", "num_sampled": 50, "seed": 1}),
+    "exp": (SampledSoftmax, {"sampler": "exp", "num_sampled": 50, "seed": 1}),
+    "nce": (NoiseContrastive, {"sampler": "uniform", "num_sampled": 50, "seed": 1}),
+    "hierarchical": (HierarchicalSoftmax, {}),
+    "adaptive": (AdaptiveSoftmax, {"cutoffs": [100], "tail_capacity": 0.5}),
 }
 
 
 @pytest.mark.parametrize("name", BFLOAT_HEADS)
 def test_bfloat16_stays_within_two_percent(name):
-    rng = np.random.default_rng(5)
-    hidden = rng.normal(size=(32, 64)).astype("float32")
-    labels = rng.integers(0, 500, 32).astype("int32")
-    results = []
+    cls, options = BFLOAT_HEADS[name]
+    hidden, labels, results = vectors(32, 64, seed=5), labels_below(500, 32, seed=5), []
     for dtype in ("float32", "mixed_bfloat16"):
-        head = built(BFLOAT_HEADS[name](dtype), scale=0.25, width=64)
-        assert head.table.kernel.dtype == "float32"
+        head = built(cls(500, **options, dtype=dtype), scale=0.2, width=64)
+        assert tables(head)[0].kernel.dtype == "float32"
 
         def both(hidden, labels, head=head):
             return head(hidden, labels, training=True), head(hidden, labels)
@@ -282,86 +269,37 @@ def test_config_round_trip(name):
     assert keras.saving.deserialize_keras_object(serialized).get_config() == config
 
 
-# Bad input.
-
-
-@pytest.fixture(scope="module")
-def head():
-    return built(SampledSoftmax(N, "uniform", 5))
-
-
-HIDDEN = np.zeros((3, D), "float32")
-LABELS = np.array([0, 1, 2], "int32")
-
-
-@pytest.mark.parametrize("labels", [[0, 1, N], [-1, 1, 2]])
-@pytest.mark.parametrize("training", [True, False])
-def test_labels_out_of_range(head, labels, training):
-    rejects("labels", head, HIDDEN, np.array(labels), training=training)
+# Label smoothing.
 
 
 @pytest.mark.parametrize(
-    "labels",
-    [LABELS.astype("float32"), LABELS.astype(bool), LABELS[:2], LABELS[None], LABELS[0]],
+    "make",
+    [
+        lambda **o: FullSoftmax(N, **o),
+        lambda **o: FullSoftmax(N, class_chunk=4, normalize=True, temperature=0.3, **o),
+        lambda **o: SampledSoftmax(N, spec("unigram", counts=[1] * N, unique=True), N, **o),
+    ],
+    ids=["full", "chunked", "all classes drawn"],
 )
-def test_labels_of_wrong_type_or_shape(head, labels):
-    rejects("labels", head, HIDDEN, labels)
+def test_label_smoothing(make):
+    head = built(make(label_smoothing=0.2))
+    hidden, labels = vectors(6, D), data(6)[1]
+    expected = reference.smoothed_loss(numpy_scores(head, hidden), labels, 0.2)
+    np.testing.assert_allclose(to_numpy(training(head)(hidden, labels)), expected, rtol=1e-4)
+    nll = reference.negative_log_likelihood(numpy_scores(head, hidden), labels)
+    np.testing.assert_allclose(to_numpy(head(hidden, labels)), nll, rtol=1e-4)
 
 
-def test_labels_of_a_model_must_be_integers(head):
-    rejects("labels", head, keras.Input((D,)), keras.Input(()))
-
-
-@pytest.mark.parametrize("shape", [(D,), (3, D + 1), (3, 2, D - 1)])
-def test_hidden_of_wrong_shape(head, shape):
-    rejects("hidden", head, np.zeros(shape, "float32"))
-    rejects("hidden", head, np.zeros(shape, "float32"), np.zeros(shape[:-1], "int32"))
-    rejects("hidden", head.top_k, np.zeros(shape, "float32"), 2)
-
-
-@pytest.mark.parametrize("shape", [(D + 1,), (2, D - 1)])
-def test_symbolic_hidden_of_wrong_shape(head, shape):
-    rejects("hidden", head, keras.Input(shape))
-
-
-def test_first_hidden_of_wrong_rank():
-    rejects("hidden", FullSoftmax(N), np.zeros(D, "float32"))
-    rejects("hidden", FullSoftmax(N), keras.Input((None,)))
-
-
-@pytest.mark.parametrize("k", [0, -1, N + 1, 2.5, "3"])
-def test_k_out_of_range(head, k):
-    rejects("k", head.top_k, HIDDEN, k)
-
-
-@pytest.mark.parametrize("value", [0, -3, 2.5, True, "10", None])
-def test_num_sampled(value):
-    rejects("num_sampled", SampledSoftmax, N, "uniform", value)
-    rejects("num_sampled", NoiseContrastive, N, "uniform", num_sampled=value)
-
-
-@pytest.mark.parametrize("value", [0, -3, 2.5, "10", None])
-def test_units(value):
-    rejects("units", FullSoftmax, value)
-
-
-def test_units_may_be_a_numpy_integer():
-    """`labels.max() + 1` is one."""
-    assert FullSoftmax(LABELS.max() + 1).units == 3
-
-
-@pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf"), "1", None])
-def test_temperature(value):
-    rejects("temperature", FullSoftmax, N, temperature=value)
-
-
-@pytest.mark.parametrize("value", [0, -1, 2.5])
-def test_class_chunk(value):
-    rejects("class_chunk", FullSoftmax, N, class_chunk=value)
-
-
-def test_row_optimizer_of_the_full_softmax():
-    rejects("table", FullSoftmax, table=ClassTable(N, row_optimizer=RowAdagrad(0.1)))
+def test_the_mean_logit_is_estimated_without_bias():
+    """Of draws with replacement, with their own frequencies: the mean of many estimates."""
+    rng = np.random.default_rng(2)
+    logits, q = rng.normal(size=N).astype("float32"), np.array(COUNTS[1:]) / sum(COUNTS[1:])
+    draws = 1 + rng.choice(N - 1, size=(20_000, 5), p=q)  # class 0 is the label
+    count = np.log(5 * q[draws - 1]).astype("float32")
+    true = np.full(20_000, logits[0], "float32")
+    found = to_numpy(softbench.losses.mean_logit(true, logits[draws], None, count, N))
+    error = found.std() / np.sqrt(len(found))
+    assert abs(found.mean() - logits.mean()) < 4 * error
 
 
 @pytest.mark.parametrize(
@@ -375,96 +313,11 @@ def test_draws_for_the_regularizer(units, given, sizes):
     assert tuple(draw.ids.shape[-1] for (draw,) in draws) == sizes
 
 
-def test_noise_contrastive_options():
-    rejects("objective", NoiseContrastive, N, "uniform", objective="bianry")
-    rejects("regularization", NoiseContrastive, N, "uniform", regularization=-1.0)
-    rejects("regularization", FullSoftmax, N, regularization=-1.0)
-    rejects("regularization_samples", NoiseContrastive, N, "uniform", regularization_samples=0)
-    options = {"objective": "ranking", "learn_log_partition": True}
-    rejects("learn_log_partition", NoiseContrastive, N, "uniform", **options)
-    rejects("sampler", NoiseContrastive, N)  # unigram, without its counts
-    rejects("counts", NoiseContrastive, N)
-    rejects("objective", NoiseContrastive, N, objective="bianry")
-
-
-@pytest.mark.parametrize("name", ["full", "full chunked", "sampled", "nce binary"])
-def test_labels_out_of_range_are_nan_in_a_compiled_step(name):
-    """Their values cannot be looked at there; a wrong loss must not pass for a right one."""
-    own = built(HEADS[name]())
-    labels = np.array([0, N, -1], "int32")
-
-    def both(hidden, labels):
-        return own(hidden, labels, training=True), own(hidden, labels)
-
-    for losses in compiled(both, own)(HIDDEN + 1, labels):
-        np.testing.assert_array_equal(np.isnan(to_numpy(losses)), [False, True, True])
-
-
-def test_labels_out_of_range_give_a_nan_loss_in_fit():
-    head = HEADS["sampled rows"]()
-    model, *_ = models(head)
-    model.compile("sgd")
-    x, y = data(8)
-    y[3] = N
-    assert np.isnan(model.fit([x, y], batch_size=8, verbose=0).history["loss"][0])
-    assert np.all(np.isfinite(to_numpy(head.table.kernel)))
-
-
-# The same for data sets that yield (x, y).
-
-
-def make_classifier(**options):
-    encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(D)])
-    return Classifier(encoder, HEADS["sampled rows"](), **options)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_classifier(weighted, tmp_path):
-    """Loss, perplexity and precision@k against NumPy, before and after saving."""
-    model = make_classifier()
-    model.compile(keras.optimizers.Adagrad(0.3))
-    x, y = data(100)
-    before = model.evaluate(x, y, verbose=0, return_dict=True)
-    history = model.fit(x, y, batch_size=25, epochs=6, verbose=0).history
-    assert np.all(np.isfinite(history["loss"]))
-    x, y = data(30, seed=1)
-    weight = np.random.default_rng(1).integers(0, 3, 30).astype("float32") if weighted else None
-    results = model.evaluate(x, y, batch_size=8, sample_weight=weight, verbose=0, return_dict=True)
-    assert results["loss"] < before["loss"]
-    hidden = to_numpy(model.encoder(x))
-    nll = numpy_nll(model.head, hidden, y)
-    w = np.ones(30) if weight is None else weight
-    mean = (w * nll).sum() / w.sum()
-    np.testing.assert_allclose(results["loss"], mean, rtol=1e-4)
-    np.testing.assert_allclose(results["perplexity"], np.exp(mean), rtol=1e-4)
-    ids = reference.top_k(numpy_scores(model.head, hidden), 5)[1]
-    for k in (1, 3, 5):
-        hits = (ids[:, :k] == y[:, None]).any(-1) / k
-        expected = (w * hits).sum() / w.sum()
-        np.testing.assert_allclose(results[f"precision_at_{k}"], expected, rtol=1e-5)
-    scores = model.predict(x, verbose=0)
-    np.testing.assert_allclose(scores, numpy_scores(model.head, hidden), rtol=1e-4, atol=1e-4)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), scores)
-
-
-def test_classifier_checks_its_labels():
-    model = make_classifier()
-    model.compile("sgd")
-    x, y = data(8)
-    rejects("labels", model.fit, x, y + N, verbose=0)
-    rejects("labels", model.fit, x, y.astype("float32"), verbose=0)
-    rejects("labels", model.evaluate, x, y - N, verbose=0)
-    rejects("y", model.fit, x, verbose=0)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16"])
 def test_streamed_full_softmax_in_half_precision(dtype):
     """Scores are float32 whatever the table is: its biases too are added as float32."""
     head = built(FullSoftmax(N, class_chunk=4, dtype=dtype))
-    rng = np.random.default_rng(3)
-    hidden, labels = rng.normal(size=(5, D)).astype("float32"), rng.integers(0, N, 5)
+    hidden, labels = vectors(5, D), labels_below(N, 5)
     rows, bias = (
         to_numpy(keras.ops.cast(v, "float32")) for v in (head.table.kernel, head.table.bias)
     )
@@ -475,3 +328,144 @@ def test_streamed_full_softmax_in_half_precision(dtype):
         reference.softmax(hidden @ rows.T + bias).mean(0) - np.bincount(labels, minlength=N) / 5
     )
     np.testing.assert_allclose(gradients[-1].astype("float32"), to_bias, atol=1e-2)
+
+
+def test_the_default_sampler_suits_the_scores():
+    assert type(SampledSoftmax(N, normalize=True).sampler).__name__ == "RandomFourierKernel"
+    head = SampledSoftmax(N, num_sampled=6, seed=1)
+    assert type(head.sampler).__name__ == "Codebook"
+    again = SampledSoftmax.from_config(head.get_config())
+    assert type(again.sampler).__name__ == "Codebook"
+
+
+def test_what_a_sampler_needs_is_named():
+    message = rejects("counts", OneVsEach, N, "unigram")
+    assert "`sampler` 'unigram' needs `counts`" in message and "class_name" in message
+
+
+# Bad input.
+
+NAN = float("nan")
+BAD_TEMPERATURES = (0, -0.1, NAN, float("inf"), "1", None)
+ALL = spec("unigram", counts=[1] * N, unique=True)
+EXP = spec("exp", share_draws=True)
+# Argument, class, and what it is called with.
+BAD = [
+    *(("units", FullSoftmax, [x], {}) for x in (0, -3, 2.5, "10", None)),
+    *(("temperature", FullSoftmax, [N], {"temperature": x}) for x in BAD_TEMPERATURES),
+    *(("class_chunk", FullSoftmax, [N], {"class_chunk": x}) for x in (0, -1, 2.5)),
+    *(("max_valid", FullSoftmax, [N], {"max_valid": x}) for x in (0, -1, 0.0, 1.5, True, "4", NAN)),
+    *(
+        ("label_smoothing", FullSoftmax, [N], {"label_smoothing": x})
+        for x in (-0.1, 1.0, NAN, "0.1")
+    ),
+    ("label_smoothing", FullSoftmax, [N], {"label_smoothing": 0.1, "multi_label": "mean"}),
+    ("ignore_index", FullSoftmax, [N], {"ignore_index": "-1"}),
+    ("regularization", FullSoftmax, [N], {"regularization": -1.0}),
+    ("multi_label", FullSoftmax, [N], {"multi_label": "max"}),
+    ("multi_label", AugmentReduce, [N], {"num_examples": 10, "multi_label": "mean"}),
+    ("multi_label", HierarchicalSoftmax, [N], {"multi_label": "mean"}),
+    ("multi_label", AdaptiveSoftmax, [N, [4]], {"multi_label": "mean"}),
+    *(
+        ("num_sampled", cls, [N, "uniform", x], {})
+        for cls in (SampledSoftmax, NoiseContrastive)
+        for x in (0, -3, 2.5, True, "10", None)
+    ),
+    *(
+        ("label_smoothing", SampledSoftmax, [N, ALL, N], {"label_smoothing": 0.1, **x})
+        for x in ({"correct_true_logit": True}, {"remove_accidental_hits": False})
+    ),
+    ("objective", NoiseContrastive, [N, "uniform"], {"objective": "bianry"}),
+    ("objective", NoiseContrastive, [N], {"objective": "bianry"}),
+    ("regularization", NoiseContrastive, [N, "uniform"], {"regularization": -1.0}),
+    ("regularization_samples", NoiseContrastive, [N, "uniform"], {"regularization_samples": 0}),
+    (
+        "learn_log_partition",
+        NoiseContrastive,
+        [N, "uniform"],
+        {"objective": "ranking", "learn_log_partition": True},
+    ),
+    ("sampler", NoiseContrastive, [N], {}),  # unigram, without its counts
+    ("counts", NoiseContrastive, [N], {}),
+    ("regularization", NegativeSampling, [N, "uniform"], {"regularization": -1.0}),
+    ("num_sampled", NegativeSampling, [N, "uniform"], {"num_sampled": 0}),
+    ("sampler", NegativeSampling, [N, "in_batch"], {}),
+    ("sampler", NegativeSampling, [N, EXP], {}),
+    ("objective", NegativeSampling, [N, "uniform"], {"objective": "bce"}),
+    ("t", NegativeSampling, [N, "uniform"], {"objective": "gbce", "t": 1.5}),
+    (
+        "regularization",
+        NegativeSampling,
+        [N, "uniform"],
+        {"objective": "gbce", "regularization": 0.1},
+    ),
+    ("margin", SampledHinge, [N], {"margin": 0.0}),
+    ("num_examples", AugmentReduce, [N], {"num_examples": 0}),
+    *(
+        ("step_power", AugmentReduce, [N], {"num_examples": 10, "step_power": x})
+        for x in (0.5, 1.1, "1")
+    ),
+    *(
+        ("leaf_order", HierarchicalSoftmax, [3, x], {})
+        for x in ([0, 1], [0, 1, 1], [0, 1, 4], [-1, 0, 1], [0.0, 1.0, 2.0], [[0], [1], [2]])
+    ),
+    *(("cutoffs", AdaptiveSoftmax, [N, x], {}) for x in ([], [3, 3], [4, 2], [N], [0, 3], [2.5])),
+    ("div_value", AdaptiveSoftmax, [N, [3]], {"div_value": 0.5}),
+    ("counts", AdaptiveSoftmax, [N, [3]], {"counts": [1, 2]}),
+    *(
+        ("tail_capacity", AdaptiveSoftmax, [N, [3]], {"tail_capacity": x})
+        for x in (0.0, 1.5, -1.0, "1")
+    ),
+]
+
+
+@pytest.mark.parametrize("argument, cls, arguments, options", BAD)
+def test_bad_arguments(argument, cls, arguments, options):
+    rejects(argument, cls, *arguments, **options)
+
+
+def test_bad_tables():
+    rejects("table", FullSoftmax, table=ClassTable(N, row_optimizer=RowAdagrad(0.1)))
+    rejects("label_smoothing", on_table, FullSoftmax, N, label_smoothing=0.1, absolute=True)
+
+
+HIDDEN = np.zeros((3, D), "float32")
+LABELS = np.array([0, 1, 2], "int32")
+BAD_LABELS = [
+    [0, 1, N],
+    [-1, 1, 2],
+    LABELS.astype("float32"),
+    LABELS.astype(bool),
+    np.eye(N)[:3].astype("int32"),
+    LABELS[:2],
+    LABELS[None],
+    LABELS[0],
+]
+BAD_CALLS = [
+    *(("labels", lambda head, x=x: head(HIDDEN, np.array(x))) for x in BAD_LABELS),
+    *(("labels", lambda head, x=x: head(HIDDEN, np.array(x), training=True)) for x in BAD_LABELS),
+    ("labels", lambda head: head(keras.Input((D,)), keras.Input(()))),
+    *(
+        ("hidden", lambda head, shape=shape, call=call: call(head, np.zeros(shape, "float32")))
+        for shape in ((D,), (3, D + 1), (3, 2, D - 1))
+        for call in (
+            lambda head, x: head(x),
+            lambda head, x: head(x, np.zeros(x.shape[:-1], "int32")),
+            lambda head, x: head.top_k(x, 2),
+        )
+    ),
+    *(("hidden", lambda head, x=x: head(keras.Input(x))) for x in ((D + 1,), (2, D - 1))),
+    ("hidden", lambda head: FullSoftmax(N)(np.zeros(D, "float32"))),
+    ("hidden", lambda head: FullSoftmax(N)(keras.Input((None,)))),
+    *(("k", lambda head, k=k: head.top_k(HIDDEN, k)) for k in (0, -1, N + 1, 2.5, "3")),
+]
+
+
+@pytest.mark.parametrize("argument, call", BAD_CALLS)
+def test_bad_calls(argument, call):
+    rejects(argument, call, built(SampledSoftmax(N, "uniform", 5)))
+
+
+def test_units_may_be_a_numpy_integer():
+    """`labels.max() + 1` is one."""
+    assert FullSoftmax(LABELS.max() + 1).units == 3

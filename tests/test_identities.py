@@ -2,16 +2,16 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
 import reference
-from conftest import FixedSampler, compiled, gradient_function, head_gradients, on_table, to_numpy
+from conftest import FixedSampler, gradient_function, head_gradients, on_table, to_numpy
 from keras import ops
 from scipy import optimize
+from small import assert_all_close, labels_below, randomize, spec, training, vectors
 
 from softbench import ClassTable, FullSoftmax, NoiseContrastive, SampledSoftmax, losses, streaming
-from softbench.samplers import Exp, Samples
+from softbench.samplers import Samples
 
 B, D, N = 8, 5, 13
 OPTIONS = {
@@ -24,23 +24,19 @@ OPTIONS = {
 
 
 @pytest.fixture
-def batch(rng):
-    return rng.normal(size=(B, D)).astype("float32"), rng.integers(0, N, B).astype("int32")
+def batch():
+    return vectors(B, D), labels_below(N, B)
 
 
 def with_weights(head, scale=1.0, width=D):
     """The head, built, with random kernel and bias that are the same in every test."""
-    rng = np.random.default_rng(7)
     head.build((None, width))
-    head.table.kernel.assign(rng.normal(0, scale, head.table.kernel.shape))
-    if head.table.bias is not None:
-        head.table.bias.assign(rng.normal(0, scale, head.table.bias.shape))
+    randomize(head.table, scale, seed=7)
     return head
 
 
 def assert_same(left, right, tolerance=1e-5):
-    for a, b in zip([left[0], *left[1]], [right[0], *right[1]], strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    assert_all_close([left[0], *left[1]], [right[0], *right[1]], tolerance, tolerance)
 
 
 @functools.cache
@@ -74,13 +70,12 @@ def test_full_softmax_is_the_cross_entropy(batch, options):
     if options == "plain":
         error = (reference.softmax(scores) - np.eye(N)[labels]) / B
         expected = [error @ to_numpy(head.table.kernel), error.T @ hidden, error.sum(0)]
-        for gradient, other in zip(gradients, expected, strict=True):
-            np.testing.assert_allclose(gradient, other, rtol=1e-5, atol=1e-6)
+        assert_all_close(gradients, expected, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_all_classes_sampled_once_is_the_full_softmax(batch, options):
-    sampler = {"class_name": "uniform", "config": {"unique": True}}
+    sampler = spec("uniform", unique=True)
     sampled = with_weights(on_table(SampledSoftmax, N, sampler, N, **OPTIONS[options]))
     assert_same(head_gradients(sampled, *batch), full_gradients(options, *batch))
 
@@ -167,7 +162,7 @@ def test_exp_gives_the_full_loss_for_any_draw(batch, options, num_sampled):
     hidden, labels = batch
     head = with_weights(on_table(SampledSoftmax, N, "exp", num_sampled, seed=5, **OPTIONS[options]))
     expected = reference.negative_log_likelihood(reference_scores(head, hidden), labels)
-    training_loss = compiled(lambda h, y: head(h, y, training=True), head)
+    training_loss = training(head)
     for _ in range(2):
         loss = to_numpy(training_loss(hidden, labels))
         np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-5)
@@ -277,62 +272,41 @@ def test_counterexample_of_ma_and_collins(name, ratio, num_noise):
     np.testing.assert_allclose(np.exp(found.x), ratio, rtol=0.02)
 
 
+@pytest.mark.parametrize("remove", [False, True])
 @pytest.mark.parametrize("objective", ["binary", "ranking"])
-def test_noise_contrastive_is_its_objective(batch, objective):
-    """The head against figure 1 of Ma & Collins, with gamma and the regulariser (section 5.2)."""
-    hidden, labels = batch
-    rng = np.random.default_rng(3)
-    q = rng.dirichlet(np.ones(N))
-    ids = rng.choice(N, 6, p=q).astype("int32")
-    ids[0] = labels[0]  # a hit, which NCE keeps
-    samples = Samples(
-        ids[None],
-        np.log(6 * q[ids[None]]).astype("float32"),
-        np.log(6 * q[labels]).astype("float32"),
-    )
-    binary = objective == "binary"
-    head = NoiseContrastive(
-        N,
-        FixedSampler(samples),
-        6,
-        objective=objective,
-        learn_log_partition=binary,
-        regularization=0.2,
-        regularization_samples=6,
-    )
-    with_weights(head)
-    if binary:
-        head.log_partition.assign(0.8)
-    scores = reference_scores(head, hidden)
-    true = scores[np.arange(B), labels]
-    arguments = (true, scores[:, ids], q[labels], np.broadcast_to(q[ids], (B, 6)))
-    if binary:
-        expected = reference.nce_binary(*arguments, 0.8)
-    else:
-        expected = reference.nce_ranking(*arguments)
-    expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], q[ids])
-    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
+def test_noise_contrastive_is_its_objective(batch, objective, remove):
+    """The head against figure 1 of Ma & Collins, with gamma and the regulariser (section 5.2).
 
-
-@pytest.mark.parametrize("objective", ["binary", "ranking"])
-def test_hits_are_masked_among_the_noise_alone(batch, objective):
-    """Z_hat sums over all classes: the label stays among the draws of the regulariser."""
+    A hit is masked among the noise alone, if at all: Z_hat sums over all classes, so the label
+    stays among the draws of the regulariser.
+    """
     hidden, labels = batch
     q = np.random.default_rng(3).dirichlet(np.ones(N))
     ids = np.append(labels[:3], [0, 5]).astype("int32")
     counts = np.log(5 * q).astype("float32")
     samples = Samples(ids[None], counts[ids[None]], counts[labels])
-    options = {"regularization": 0.2, "regularization_samples": 5, "remove_accidental_hits": True}
-    options["objective"] = objective
-    head = with_weights(NoiseContrastive(N, FixedSampler(samples), 5, **options))
-    scores = reference_scores(head, hidden)
-    hits = ids == labels[:, None]
+    binary = objective == "binary"
+    head = NoiseContrastive(
+        N,
+        FixedSampler(samples),
+        5,
+        objective=objective,
+        learn_log_partition=binary,
+        regularization=0.2,
+        regularization_samples=5,
+        remove_accidental_hits=remove,
+    )
+    with_weights(head)
+    if binary:
+        head.log_partition.assign(0.8)
+    scores, hits = reference_scores(head, hidden), ids == labels[:, None]
     assert hits.any() and not hits.all(-1).any()
     expected = getattr(reference, f"nce_{objective}")(
         scores[np.arange(B), labels],
-        np.where(hits, -np.inf, scores[:, ids]),
+        np.where(hits & remove, -np.inf, scores[:, ids]),
         q[labels],
         np.broadcast_to(q[ids], (B, 5)),
+        *([0.8] if binary else []),
     )
     expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], q[ids])
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
@@ -345,22 +319,3 @@ def test_log_partition(batch, tiled):
     hidden = ops.convert_to_tensor(batch[0])
     expected = reference.logsumexp(reference.scores(batch[0], table.kernel, to_numpy(table.bias)))
     np.testing.assert_allclose(to_numpy(table.log_partition(hidden)), expected, rtol=1e-5)
-
-
-def test_exp_mixture_is_the_mean_of_the_distributions(batch):
-    table = ClassTable(N)
-    table.build((None, D))
-    hidden = ops.convert_to_tensor(batch[0])
-    sampler = Exp(share_draws=True)
-    expected = np.log(reference.softmax(reference.scores(batch[0], table.kernel)).mean(0))
-    log_q = to_numpy(sampler.log_prob(table, hidden))
-    np.testing.assert_allclose(log_q, np.broadcast_to(expected, (B, N)), rtol=1e-5, atol=1e-5)
-
-
-def test_losses_of_a_fixed_draw_do_not_depend_on_compilation(batch):
-    head = with_weights(SampledSoftmax(N, "exp", 4, seed=1))
-    inputs = keras.Input((D,)), keras.Input((), dtype="int32")
-    model = keras.Model(inputs, head(*inputs))
-    model.compile("sgd")
-    nll = reference.negative_log_likelihood(reference_scores(head, batch[0]), batch[1])
-    np.testing.assert_allclose(model.evaluate(list(batch), verbose=0), nll.mean(), rtol=1e-5)

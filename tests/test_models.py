@@ -3,33 +3,20 @@
 import keras
 import numpy as np
 import pytest
+import reference
+from conftest import rejects
+from small import saved_and_loaded
 
 from softbench import models
 
 RNG = np.random.default_rng(0)
 
 
-def sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def numpy_lstm(x, kernel, recurrent, bias):
-    """One LSTM over (B, T, d) in float64, gates in the order input, forget, cell, output."""
-    h = c = np.zeros((x.shape[0], recurrent.shape[0]))
-    outputs = []
-    for t in range(x.shape[1]):
-        i, f, g, o = np.split(x[:, t] @ kernel + h @ recurrent + bias, 4, axis=-1)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        outputs.append(h)
-    return np.stack(outputs, axis=1)
-
-
 def numpy_language_model(model, tokens):
     table, *rest = (np.asarray(w.numpy(), np.float64) for w in model.trainable_weights)
     hidden = table[tokens]
     for layer in range(len(rest) // 3):
-        hidden = numpy_lstm(hidden, *rest[3 * layer : 3 * layer + 3])
+        hidden = reference.lstm(hidden, *rest[3 * layer : 3 * layer + 3])
     return hidden
 
 
@@ -173,19 +160,13 @@ def test_linear_encoder():
 )
 def test_encoders_survive_saving(build, inputs, tmp_path):
     model = build()
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    again = keras.saving.load_model(path)
+    again = saved_and_loaded(model, tmp_path)
     expected = model.predict_on_batch(inputs)
     np.testing.assert_allclose(again.predict_on_batch(inputs), expected, atol=1e-6)
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"`preset` must be one of: small.*Received: 'tiny'"):
-        models.lstm_language_model(10, "tiny")
-    with pytest.raises(ValueError, match=r"`units`.*Received: units=0"):
-        small(units=0)
-    with pytest.raises(ValueError, match=r"`keep_prob`.*Received: 0.0"):
-        small(keep_prob=0.0)
-    with pytest.raises(ValueError, match=r"`num_features`.*Received"):
-        models.sparse_bag_encoder(0, 4)
+    rejects("preset", models.lstm_language_model, 10, "tiny")
+    rejects("units", small, units=0)
+    rejects("keep_prob", small, keep_prob=0.0)
+    rejects("num_features", models.sparse_bag_encoder, 0, 4)

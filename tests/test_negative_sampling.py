@@ -8,37 +8,33 @@ from conftest import (
     ConditionalNoise,
     FixedSampler,
     compiled,
-    gradients,
     rejects,
     thorough_but,
     to_numpy,
 )
 from head_zoo import COUNTS, NOISE, PER_EXAMPLE, UNIGRAM, WIDTH, D, N, built, data, numpy_scores
 from keras import ops
+from small import labels_below, saved_and_loaded, spec, vectors
 
 from softbench import (
     AugmentReduce,
     Classifier,
     NegativeSampling,
     NoiseContrastive,
-    OneVsEach,
-    SampledHinge,
     SampledSoftmax,
     diagnostics,
     losses,
 )
-from softbench.samplers import AdversarialTree, Samples
+from softbench.samplers import Samples
 from softbench.targets import Targets
 
 B = 7
 
 
 @pytest.fixture
-def batch(rng):
+def batch():
     """hidden, sampler inputs and labels."""
-    hidden = rng.normal(size=(B, D)).astype("float32")
-    x = rng.normal(size=(B, WIDTH)).astype("float32")
-    return hidden, x, rng.integers(0, N, B).astype("int32")
+    return vectors(B, D), vectors(B, WIDTH, seed=1), labels_below(N, B)
 
 
 def conditional(**options):
@@ -100,7 +96,7 @@ def test_training_loss_is_equation_6(batch):
     noise, own = np.take_along_axis(q, ids, 1), q[np.arange(B), labels]
     draws = Samples(ids, np.log(4 * noise).astype("float32"), np.log(4 * own).astype("float32"))
     head = built(NegativeSampling(N, FixedSampler(draws), 4, regularization=0.2))
-    scores = reference.scores(hidden, to_numpy(head.table.kernel), to_numpy(head.table.bias))
+    scores = softmax_scores(head, hidden)
     expected = reference.negative_sampling(
         scores[np.arange(B), labels], np.take_along_axis(scores, ids, 1), own, noise, 0.2
     )
@@ -128,20 +124,11 @@ def test_sampler_inputs_of_wrong_shape(make, batch):
 def test_sampler_inputs_of_another_width_than_the_table(sampler, share_draws, batch):
     """Of use to a sampler with weights of its own, and to no sampler that follows the table."""
     hidden, x, labels = batch
-    config = {"class_name": sampler, "config": {"share_draws": share_draws}}
+    config = spec(sampler, share_draws=share_draws)
     head = built(SampledSoftmax(N, config, num_sampled=2, normalize=True))
     rejects("sampler_inputs", head, hidden, labels, sampler_inputs=x, training=True)
     rejects("sampler_inputs", diagnostics.proposal_quality, head, hidden, x)
     assert np.isfinite(to_numpy(head(hidden, labels, sampler_inputs=hidden, training=True))).all()
-
-
-def test_diagnostics_use_the_sampler_inputs(batch):
-    hidden, x, _ = batch
-    head = conditional()
-    found = diagnostics.proposal_quality(head, hidden, sampler_inputs=x)
-    p = reference.softmax(numpy_scores(head, hidden, x))
-    q = reference.softmax(x.astype(float) @ NOISE)
-    np.testing.assert_allclose(found.kl, (p * np.log(p / q)).sum(-1).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("from_encoder", thorough_but([False, True], True))
@@ -164,20 +151,23 @@ def test_classifier_with_sampler_inputs(from_encoder, tmp_path):
     np.testing.assert_allclose(results["precision_at_1"], hits, rtol=1e-5)
     predicted = model.predict(x, verbose=0)
     np.testing.assert_allclose(predicted, scores, rtol=1e-4, atol=1e-4)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), predicted)
 
 
-def test_options():
-    rejects("regularization", NegativeSampling, N, "uniform", regularization=-1.0)
-    rejects("num_sampled", NegativeSampling, N, "uniform", num_sampled=0)
-    for sampler in ("in_batch", {"class_name": "exp", "config": {"share_draws": True}}):
-        rejects("sampler", NegativeSampling, N, sampler)
-    rejects("margin", SampledHinge, N, margin=0.0)
-    rejects("num_examples", AugmentReduce, N, num_examples=0)
-    for power in (0.5, 1.1, "1"):
-        rejects("step_power", AugmentReduce, N, num_examples=10, step_power=power)
+def test_gbce_head(batch):
+    hidden, _, labels = batch
+    head = built(NegativeSampling(N, "uniform", num_sampled=5, objective="gbce", t=0.5))
+    again = NegativeSampling.from_config(head.get_config())
+    assert (again.objective_name, again.t, again.num_sampled) == ("gbce", 0.5, 5)
+    targets = Targets(ops.cast(ops.convert_to_tensor(labels), "int32"))
+    ((draw,),) = head.draw(ops.convert_to_tensor(hidden), targets)
+    head.draw = lambda *_: [[draw]]
+    scores = softmax_scores(head, hidden)
+    ids = np.broadcast_to(to_numpy(draw.ids), (B, 5))
+    sampled = np.take_along_axis(scores, ids, axis=1)
+    expected = reference.gbce(scores[np.arange(B), labels], sampled, N, 0.5)
+    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-4)
 
 
 # Bounds: the heads against brute force, and their estimates against their expectation.
@@ -187,37 +177,13 @@ def softmax_scores(head, hidden):
     return reference.scores(hidden, to_numpy(head.table.kernel), to_numpy(head.table.bias))
 
 
-ALL = {"class_name": "uniform", "config": {"unique": True}}
-
-
-def test_one_vs_each_of_all_classes_is_the_bound(batch):
-    hidden, _, labels = batch
-    head = built(OneVsEach(N, ALL, N))
-    rows = softmax_scores(head, hidden)
-    expected = [
-        sum(np.logaddexp(0, row[i] - row[y]) for i in range(N) if i != y)
-        for row, y in zip(rows, labels, strict=True)
-    ]
-    result = to_numpy(head(hidden, labels, training=True))
-    np.testing.assert_allclose(result, expected, rtol=1e-5)
-
-
-def test_hinge_of_all_classes_is_the_hinge_loss(batch):
-    hidden, _, labels = batch
-    head = built(SampledHinge(N, ALL, N, margin=0.5))
-    rows = softmax_scores(head, hidden)
-    expected = [
-        max(0.0, 0.5 - row[y] + max(row[i] for i in range(N) if i != y))
-        for row, y in zip(rows, labels, strict=True)
-    ]
-    result = to_numpy(head(hidden, labels, training=True))
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+ALL = spec("uniform", unique=True)
 
 
 SAMPLERS = {
     "per example": PER_EXAMPLE,
     "shared": UNIGRAM,
-    "unique": {"class_name": "unigram", "config": {"counts": COUNTS, "unique": True}},
+    "unique": spec("unigram", counts=COUNTS, unique=True),
 }
 
 
@@ -320,65 +286,3 @@ def test_example_ids(batch):
     nll = reference.negative_log_likelihood(softmax_scores(head, hidden), labels)
     np.testing.assert_allclose(to_numpy(head(hidden, labels)), nll, rtol=1e-4)
     assert head(hidden).shape == (B, N) and head.top_k(hidden, 2)[1].shape == (B, 2)
-
-
-# Theorem 1 on a table of 5 inputs and 7 classes.
-
-INPUTS, CLASSES = 5, 7
-
-
-def noises():
-    rng = np.random.default_rng(11)
-    data = rng.dirichlet(np.ones(CLASSES), INPUTS)
-    frequency = data.mean(0)
-    inputs = rng.integers(INPUTS, size=2000)
-    labels = np.array([rng.choice(CLASSES, p=data[i]) for i in inputs])
-    tree = AdversarialTree(num_components=None, seed=0)
-    tree.fit(np.eye(INPUTS)[inputs], labels, CLASSES, verbose=0).build((CLASSES, INPUTS))
-    return data, {
-        "uniform": np.full((INPUTS, CLASSES), 1 / CLASSES),
-        "frequency": np.broadcast_to(frequency, (INPUTS, CLASSES)),
-        "conditional": rng.dirichlet(np.ones(CLASSES), INPUTS),
-        "adversarial": np.exp(to_numpy(tree.log_prob(None, np.eye(INPUTS, dtype="float32")))),
-    }
-
-
-@pytest.mark.parametrize("num_sampled", [1, 3])
-@pytest.mark.parametrize("name", ["uniform", "frequency", "conditional", "adversarial"])
-def test_nonparametric_limit(name, num_sampled):
-    """At the minimum of the expected loss, xi + log p_n is log p_D up to a constant per input.
-
-    The expectation over the label y ~ p_D and the draws is exact: the loss is a sum over them, so
-    that m draws of one class j stand for the draws, with the weight p_n(j). Uniform noise needs
-    no correction (eq. 3); with the others xi alone is far from log p_D.
-    """
-    data, every_noise = noises()
-    noise = every_noise[name]
-    x, y, j = (a.ravel() for a in np.indices((INPUTS, CLASSES, CLASSES)))
-    weight = data[x, y] * noise[x, j]
-    draws = np.repeat(j[:, None], num_sampled, 1)
-    log_count = np.log(num_sampled * noise).astype("float32")
-
-    def gradient(xi):
-        arrays = xi[x, y], xi[x[:, None], draws], log_count[x, y], log_count[x[:, None], draws]
-        t, s, tc, c = (ops.convert_to_tensor(a.astype("float32")) for a in arrays)
-        to_true, to_sampled = gradients(
-            lambda t, s: losses.negative_sampling(t, s, tc, c) * weight.astype("float32"), [t, s]
-        )
-        total = np.zeros_like(xi)
-        np.add.at(total, (x, y), to_true)
-        np.add.at(total, (x[:, None], draws), to_sampled)
-        return total
-
-    found = np.zeros((INPUTS, CLASSES))
-    for _ in range(40):  # Newton: the Hessian is diagonal (eq. A4)
-        hessian = (data + noise) * reference.sigmoid(found) * reference.sigmoid(-found)
-        found = found - np.clip(gradient(found) / hessian, -1, 1)
-    assert np.abs(gradient(found)).max() < 1e-6
-
-    def centred(scores):
-        return scores - scores.mean(-1, keepdims=True)
-
-    np.testing.assert_allclose(centred(found + np.log(noise)), centred(np.log(data)), atol=1e-3)
-    error = np.abs(centred(found) - centred(np.log(data))).max()
-    assert error < 1e-3 if name == "uniform" else error > 0.3

@@ -40,15 +40,8 @@ def test_random_integers_are_uniform_up_to_large_maxima(maximum, draw):
     edges = np.linspace(0, maximum, 51)
     observed = np.histogram(x, edges)[0]
     assert chi_square(observed, np.full(50, 1 / 50)) > SIGNIFICANCE
-    parity = np.array([maximum - maximum // 2, maximum // 2]) / maximum
-    assert chi_square(np.bincount(x % 2), parity) > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("draw", [own.random_integers, own.random_points])
-def test_random_integers_low_bits_are_uniform(draw):
-    most = ops.convert_to_tensor(1_500_000_000, "int32")
-    x = to_numpy(draw((200_000,), most, seed(5))).astype(np.int64)
-    assert chi_square(np.bincount(x % 64, minlength=64), np.full(64, 1 / 64)) > SIGNIFICANCE
+    low_bits = np.bincount(x % 64, minlength=64)
+    assert chi_square(low_bits, np.full(64, 1 / 64)) > SIGNIFICANCE
 
 
 @pytest.mark.parametrize("draw", [own.random_integers, own.random_points])

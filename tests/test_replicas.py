@@ -59,3 +59,13 @@ def test_replicas_keep_one_state_of_a_sampler(mirrored):
     blocks = np.pad(features, ((0, 2 * len(sums) - len(features)), (0, 0)))
     expected = blocks.reshape(len(sums), 2, -1).sum(axis=1)
     np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_replicas_that_would_not_share_a_state_raise_before_the_first_step(mirrored):
+    found = dict(mirrored["refused"])
+    named = {"rows": "row_optimizer", "nodes": "row_optimizer", "in_batch": "counts"}
+    named["examples"] = "example_ids"
+    for name, argument in named.items():
+        message, unchanged = found.pop(name)
+        assert f"`{argument}`" in message and "Received: 2 replicas" in message and unchanged
+    assert found == {"counted": None, "ordinary": None, "one": None}

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import BACKEND
+from small import spec
 
 import softbench
 from softbench import Classifier, NegativeSampling, RowAdagrad, RowAdam, SampledSoftmax
@@ -28,34 +29,15 @@ DATA = Path(__file__).parent / "data"
 N, D, WIDTH = 23, 4, 6
 
 
-CLASSES = [
-    "AdaptiveSoftmax",
-    "AugmentReduce",
-    "BucketedSoftmax",
-    "ClassTable",
-    "FullSoftmax",
-    "HierarchicalSoftmax",
-    "NegativeSampling",
-    "NoiseContrastive",
-    "OneVsEach",
-    "RowAdagrad",
-    "RowAdam",
-    "RowSGD",
-    "SampledHinge",
-    "SampledSoftmax",
-]
+NAMED = [name for name in softbench.__all__ if isinstance(getattr(softbench, name), type)]
+SAVED = {name: getattr(softbench, name) for name in NAMED}
+SAVED |= {cls.__name__: cls for cls in REGISTRY.values()}
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", SAVED)
 def test_classes_are_saved_by_names_of_their_own(name):
     """A file finds them by these, wherever the classes are then."""
-    assert keras.saving.get_registered_name(getattr(softbench, name)) == f"softbench>{name}"
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_samplers_are_saved_by_names_of_their_own(name):
-    cls = REGISTRY[name]
-    assert keras.saving.get_registered_name(cls) == f"softbench>{cls.__name__}"
+    assert keras.saving.get_registered_name(SAVED[name]) == f"softbench>{name}"
 
 
 IMPORTS = ["import keras, softbench", "from softbench import RowSGD; import keras"]
@@ -115,9 +97,6 @@ def test_tree_model(tmp_path):
     model.fit(known["x"], known["y"], batch_size=50, epochs=1, verbose=0)
 
 
-N, D, WIDTH = 23, 4, 6
-
-
 def data():
     rng = np.random.default_rng(0)
     y = rng.integers(0, N, 200).astype("int32")
@@ -128,11 +107,11 @@ def data():
 def write_kernel_model():
     x, y = data()
     counts = np.bincount(y, minlength=N) + 1
-    unigram = {"class_name": "unigram", "config": {"counts": counts.tolist(), "power": 0.75}}
+    unigram = spec("unigram", counts=counts.tolist(), power=0.75)
     kernel = {"num_features": 8, "nu": 2.0, "block_size": 2, "seed": 2}
-    parts = {"first": unigram, "second": {"class_name": "rff", "config": kernel}}
+    parts = {"first": unigram, "second": spec("rff", **kernel)}
     options = {"normalize": True, "temperature": 0.5, "row_optimizer": RowAdam(0.01), "seed": 1}
-    head = SampledSoftmax(N, {"class_name": "mixed", "config": parts}, 5, **options)
+    head = SampledSoftmax(N, spec("mixed", **parts), 5, **options)
     inputs, labels = keras.Input((WIDTH,)), keras.Input((), dtype="int32")
     model = keras.Model([inputs, labels], head(keras.layers.Dense(D)(inputs), labels))
     model.compile(keras.optimizers.Adam(0.01))

@@ -7,6 +7,7 @@ import reference
 from conftest import BACKEND, compiled, on_table, rejects, to_numpy
 from head_zoo import COUNTS, HEADS, NOISE, D, N, built, numpy_scores
 from head_zoo import arrays as table_arrays
+from small import spec, training
 
 import softbench
 from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
@@ -15,12 +16,12 @@ from softbench.serving import Index, TopK
 from softbench.serving.inverted_lists import inverted_lists
 
 UNITS, WIDTH, K = 400, 6, 5
-CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 8, "counts": "equal"}}
+CODEBOOK = spec("codebook", num_codewords=8, counts="equal")
 TOP = {"num_top": 4, "share_draws": True, "top": CODEBOOK, "counts": np.ones(UNITS).tolist()}
 SAMPLERS = {
     "product": {**CODEBOOK, "config": {**CODEBOOK["config"], "quantizer": "product"}},
     "single": {**CODEBOOK, "config": {"num_codewords": 50, "quantizer": "single"}},
-    "top_and_tail": {"class_name": "top_and_tail", "config": TOP},
+    "top_and_tail": spec("top_and_tail", **TOP),
 }
 NORMALISED = {"normalize": True, "temperature": 0.2}
 
@@ -187,7 +188,7 @@ def test_a_codebook_follows_training():
     """With row updates, the head's own codebook names candidates of the table as it is now."""
     head = clustered_head(CODEBOOK, row_optimizer=RowAdagrad(0.5), seed=1)
     hidden, labels = queries(16), np.arange(16, dtype="int32")
-    step = compiled(lambda h, y: head(h, y, training=True), head)
+    step = training(head)
     for _ in range(20):
         step(hidden, labels)
     scores, ids = best_of(head, hidden, 1, True, num_candidates=100)
@@ -212,7 +213,7 @@ def test_vectors_of_negative_sampling_hold_the_noise():
     """Also where a class has noise 0: its score of -inf is a finite one here, below all others."""
     hidden = np.random.default_rng(1).normal(size=(3, D)).astype("float32")
     for counts in (np.array([0, *COUNTS[1:]]), np.array(COUNTS)):
-        sampler = {"class_name": "unigram", "config": {"counts": counts}}
+        sampler = spec("unigram", counts=counts)
         head = built(NegativeSampling(N, sampler, num_sampled=2))
         found = to_numpy(head.index_queries(hidden)) @ head.index_vectors().T
         with np.errstate(divide="ignore"):

@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 import reference
 from conftest import FixedSampler, compiled, head_gradients, rejects, to_numpy
-from head_zoo import COUNTS, D, N, built, numpy_nll, numpy_scores
+from head_zoo import COUNTS, D, N, built, numpy_nll, numpy_scores, of
+from loss_cases import OBJECTIVES
+from small import assert_all_close, classifier, saved_and_loaded, spec, training
 
 from softbench import (
-    AdaptiveSoftmax,
-    AugmentReduce,
-    Classifier,
     FullSoftmax,
-    HierarchicalSoftmax,
     NegativeSampling,
     NoiseContrastive,
     OneVsEach,
@@ -28,47 +26,39 @@ HIDDEN = RNG.normal(size=(5, D)).astype("float32")
 LABELS = np.array([[3, 7, -1], [0, -1, -1], [5, 2, 9], [-1, -1, -1], [4, 4, 10]], "int32")
 WEIGHT = np.array([[1, 2, 5], [0.5, 1, 1], [0, 3, 1], [1, 1, 1], [1, 1, 2]], "float32")
 # Every class is drawn once: the losses are not random.
-ALL = {"class_name": "unigram", "config": {"counts": [1] * N, "unique": True}}
+ALL = spec("unigram", counts=[1] * N, unique=True)
 
 
-def softmax(true, others):
-    return reference.sampled_softmax(true, others, None, np.ones(others.shape))
+def every_class_once(name):
+    """An objective's loss of one label and the others (1, k), each drawn once: noise of 1 / k."""
+
+    def loss(true, others):
+        size = others.shape[-1]
+        return OBJECTIVES[name].expected(
+            true, others, np.full(1, 1 / size), np.full(size, 1 / size)
+        )
+
+    return loss
 
 
-def of_noise(function, *rest):
-    """Each class is drawn once: p_N = 1 / n, K = n."""
-    return lambda true, others: function(true, others, np.full(1, 1 / N), np.full(N, 1 / N), *rest)
-
-
-# Head, its loss of one label, and whether the labels are among the noise too.
+softmax = every_class_once("sampled_softmax")
+# Head, its objective, and whether the labels are among the noise too.
 HEADS = {
-    "full": (lambda **o: FullSoftmax(N, **o), softmax, False),
-    "full chunked": (lambda **o: FullSoftmax(N, class_chunk=4, **o), softmax, False),
-    "sampled": (lambda **o: SampledSoftmax(N, ALL, N, **o), softmax, False),
+    "full": (of(FullSoftmax), "sampled_softmax", False),
+    "full chunked": (of(FullSoftmax, class_chunk=4), "sampled_softmax", False),
+    "sampled": (of(SampledSoftmax, ALL, N), "sampled_softmax", False),
     "corrected": (
-        lambda **o: SampledSoftmax(N, ALL, N, correct_true_logit=True, **o),
-        softmax,
+        of(SampledSoftmax, ALL, N, correct_true_logit=True),
+        "sampled_softmax corrected",
         False,
     ),
-    "one vs each": (
-        lambda **o: OneVsEach(N, ALL, N, **o),
-        lambda true, others: reference.one_vs_each(true, others, np.ones(others.shape)),
-        False,
-    ),
-    "hinge": (lambda **o: SampledHinge(N, ALL, N, **o), reference.hinge, False),
-    "nce binary": (
-        lambda **o: NoiseContrastive(N, ALL, N, objective="binary", **o),
-        of_noise(reference.nce_binary),
-        True,
-    ),
-    "nce ranking": (
-        lambda **o: NoiseContrastive(N, ALL, N, objective="ranking", **o),
-        of_noise(reference.nce_ranking),
-        True,
-    ),
+    "one vs each": (of(OneVsEach, ALL, N), "one_vs_each", False),
+    "hinge": (of(SampledHinge, ALL, N, margin=0.25), "hinge margin", False),
+    "nce binary": (of(NoiseContrastive, ALL, N, objective="binary"), "nce_binary", True),
+    "nce ranking": (of(NoiseContrastive, ALL, N, objective="ranking"), "nce_ranking", True),
     "negative": (
-        lambda **o: NegativeSampling(N, ALL, N, regularization=0.1, **o),
-        of_noise(reference.negative_sampling, 0.1),
+        of(NegativeSampling, ALL, N, regularization=0.1),
+        "negative_sampling regularised",
         True,
     ),
 }
@@ -82,7 +72,8 @@ def table_scores(head):
 @pytest.mark.parametrize("name", HEADS)
 def test_losses_of_several_labels(name):
     """Mean and sum, with weights and without, compiled and not; without labels it is 0."""
-    make, loss, noise = HEADS[name]
+    make, objective, noise = HEADS[name]
+    loss = every_class_once(objective)
     for reduction, weight in (("mean", WEIGHT), ("sum", None)):
         head = built(make(multi_label=reduction))
         scores = table_scores(head)
@@ -146,7 +137,7 @@ def test_sampled_classes_and_counts():
 @pytest.mark.parametrize("share", [True, False])
 def test_every_label_is_corrected_by_its_own_count(share):
     """Binary NCE with noise of unequal frequencies."""
-    noise = {"class_name": "unigram", "config": {"counts": COUNTS, "share_draws": share}}
+    noise = spec("unigram", counts=COUNTS, share_draws=share)
     head = built(NoiseContrastive(N, noise, 4, multi_label="mean", seed=5))
     seed = head.sampler.seed_generator.state
     before = to_numpy(seed)
@@ -186,8 +177,7 @@ def test_gradients():
     own = head_gradients(full, HIDDEN, LABELS)[1]
     np.testing.assert_allclose(5 / 4 * own[0].ravel(), expected, rtol=1e-3, atol=1e-5)
     other = head_gradients(dense, HIDDEN, LABELS)[1]
-    for a, b in zip(own, other, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+    assert_all_close(own, other, 1e-3, 1e-6)
     rows(HIDDEN, LABELS, training=True)  # the mean of four losses
     moved = (kernel - to_numpy(rows.table.kernel)) / 0.5
     np.testing.assert_allclose(moved, 5 / 4 * own[1], rtol=1e-3, atol=1e-5)
@@ -275,7 +265,7 @@ def test_gradient_in_half_precision_with_labels_that_hold_most_of_the_mass(mass,
 
 def test_padding_moves_no_row():
     head = built(SampledSoftmax(N, "uniform", 1, multi_label="mean", row_optimizer=RowAdam(0.3)))
-    train = compiled(lambda h, y: head(h, y, training=True), head)
+    train = training(head)
     for start in (0, 5, 6):  # all rows have moments
         train(HIDDEN, np.stack([np.arange(start, start + 5)] * 3, 1).astype("int32"))
     before = to_numpy(head.table.kernel)
@@ -291,14 +281,14 @@ def test_a_label_out_of_range_is_nan_in_a_compiled_step():
     labels = LABELS.copy()
     labels[0, 1] = N
     rejects("labels", head, HIDDEN, labels)
-    losses = to_numpy(compiled(lambda h, y: head(h, y, training=True), head)(HIDDEN, labels))
+    losses = to_numpy(training(head)(HIDDEN, labels))
     np.testing.assert_array_equal(np.isnan(losses), [True, False, False, False, False])
     assert np.all(np.isfinite(to_numpy(head.table.kernel)))
 
 
 def test_in_batch_draws_one_label_of_each_example():
     head = built(SampledSoftmax(N, "in_batch", 5, multi_label="mean"))
-    losses = to_numpy(compiled(lambda h, y: head(h, y, training=True), head)(HIDDEN, LABELS))
+    losses = to_numpy(training(head)(HIDDEN, LABELS))
     assert np.all(np.isfinite(losses)) and losses[3] == 0
     seen = to_numpy(head.sampler.seen)
     assert seen.sum() == 4 and set(np.flatnonzero(seen)) <= set(LABELS[LABELS >= 0])
@@ -306,9 +296,8 @@ def test_in_batch_draws_one_label_of_each_example():
 
 def test_classifier_of_several_labels(tmp_path):
     """Perplexity and precision over all labels; saved and loaded."""
-    encoder = keras.Sequential([keras.Input((D,)), keras.layers.Dense(D)])
-    model = Classifier(encoder, SampledSoftmax(N, ALL, N, multi_label="mean"), top_k=(2,))
-    model.compile("adam")
+    head = SampledSoftmax(N, ALL, N, multi_label="mean")
+    model = classifier(head, D, D, "adam", top_k=(2,))
     model.fit(HIDDEN, LABELS, verbose=0)
     labels = np.where(LABELS == 4, [4, -1, 10], LABELS)  # each label once
     found = model.evaluate(HIDDEN, labels, verbose=0, return_dict=True)
@@ -319,28 +308,13 @@ def test_classifier_of_several_labels(tmp_path):
     top = reference.top_k(scores, 2)[1]
     hits = [np.isin(top[b], y[y >= 0]).mean() for b, y in enumerate(labels) if y.max() >= 0]
     assert found["precision_at_2"] == pytest.approx(np.mean(hits), abs=1e-6)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     assert loaded.head.multi_label == "mean"
     again = loaded.evaluate(HIDDEN, labels, verbose=0, return_dict=True)
     assert again == pytest.approx(found, rel=1e-6)
 
 
-def test_a_functional_model_of_several_labels():
-    x, y = keras.Input((D,)), keras.Input((3,), dtype="int32")
-    head = FullSoftmax(N, multi_label="mean")
-    model = keras.Model([x, y], head(x, y))
-    model.compile("sgd")
-    assert np.isfinite(model.fit([HIDDEN, LABELS], verbose=0).history["loss"][0])
-    assert model.predict([HIDDEN, LABELS], verbose=0).shape == (5,)
-
-
 def test_errors():
-    rejects("multi_label", FullSoftmax, N, multi_label="max")
-    rejects("multi_label", AugmentReduce, N, num_examples=10, multi_label="mean")
-    rejects("multi_label", HierarchicalSoftmax, N, multi_label="mean")
-    rejects("multi_label", AdaptiveSoftmax, N, [4], multi_label="mean")
-    rejects("label_smoothing", FullSoftmax, N, label_smoothing=0.1, multi_label="mean")
     head = built(FullSoftmax(N, multi_label="mean"))
     for labels in (LABELS[:, 0], LABELS[:4], LABELS.astype("float32"), LABELS[:, None]):
         rejects("labels", head, HIDDEN, labels)

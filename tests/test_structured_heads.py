@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, gradient_function, rejects, thorough_but, to_numpy
+from conftest import compiled, gradient_function, thorough_but, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
+from small import assert_all_close, labels_below, training, vectors
 
 from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD
 from softbench.heads import adaptive, exact
@@ -13,10 +14,8 @@ from softbench.heads import adaptive, exact
 B, D = 9, 4
 
 
-def batch(n, seed=0):
-    rng = np.random.default_rng(seed)
-    hidden = rng.normal(size=(B, D)).astype("float32")
-    return hidden, rng.integers(0, n, B).astype("int32")
+def batch(n):
+    return vectors(B, D), labels_below(n, B)
 
 
 def everything(head):
@@ -68,9 +67,7 @@ def test_hierarchical_tree_of_depth_two_by_hand():
     head.build((None, 2))
     head.nodes.kernel.assign([[1.0, 0.5], [0.0, 1.0], [-1.0, 0.0]])  # root: z = 2; 2; -1
 
-    def sigma(z):
-        return 1 / (1 + np.exp(-z))
-
+    sigma = reference.sigmoid
     left, right = sigma(-2.0), sigma(2.0)
     p = [left * sigma(2.0), right * sigma(-1.0), left * sigma(-2.0), right * sigma(1.0)]
     scores = to_numpy(head(np.array([[1.0, 2.0]], "float32")))
@@ -80,13 +77,10 @@ def test_hierarchical_tree_of_depth_two_by_hand():
 @pytest.mark.parametrize("n, nodes", [(1, 1), (2, 1), (4, 3), (5, 7), (8, 7), (9, 15)])
 def test_nodes_of_a_tree(n, nodes):
     """2^D - 1, D = ceil(log2 n); a tree of one leaf keeps a table of one row."""
-    assert HierarchicalSoftmax(n).nodes.units == nodes
-
-
-def test_hierarchical_spreads_the_classes_evenly():
-    """n = 5 of 8 leaves: no two classes are more than one level apart, none shares with nothing."""
-    head = HierarchicalSoftmax(5)
-    np.testing.assert_array_equal(head.positions, [0, 1, 3, 4, 6])
+    head = HierarchicalSoftmax(n)
+    assert head.nodes.units == nodes
+    if n == 5:  # of 8 leaves: no two classes are more than one level apart
+        np.testing.assert_array_equal(head.positions, [0, 1, 3, 4, 6])
 
 
 @pytest.mark.parametrize("top_depth", [0, 2, 4])
@@ -127,7 +121,7 @@ def test_hierarchical_rows_are_updated_as_by_a_dense_optimizer(optimizer):
                 slope = -sign * reference.sigmoid(-sign * (h @ kernel[node] + bias[node])) / B
                 to_kernel[node] += slope * h
                 to_bias[node] += slope
-    step = compiled(lambda h, y: head(h, y, training=True), head)
+    step = training(head)
     step(hidden, labels)
     on = np.isin(np.arange(15), list(touched))
     assert 0 < on.sum() < 15
@@ -141,12 +135,6 @@ def test_hierarchical_rows_are_updated_as_by_a_dense_optimizer(optimizer):
         expected = rules[optimizer](old, gradient)
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(value[~on], old[~on])
-
-
-def test_leaf_orders_that_are_none():
-    wrong = ([0, 1], [0, 1, 1], [0, 1, 4], [-1, 0, 1], [0.0, 1.0, 2.0], [[0], [1], [2]])
-    for order in wrong:
-        rejects("leaf_order", HierarchicalSoftmax, 3, order)
 
 
 CUTOFFS = [[1], [7], [3, 4], [5, 12, 20]]
@@ -187,8 +175,7 @@ def test_adaptive_losses_and_gradients_do_not_depend_on_the_capacity(share):
         labels = np.where(np.arange(B) < inside, 4, 1).astype("int32")
         results = [function(hidden, labels) for function in functions]
         np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-        for one, other in zip(results[0][1], results[1][1], strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        assert_all_close(results[0][1], results[1][1], 1e-4, 1e-6)
 
 
 def test_only_as_many_rows_as_fit_are_computed():
@@ -214,30 +201,3 @@ def test_adaptive_capacities_come_from_the_counts():
     head = AdaptiveSoftmax(4, [1, 2], counts=[1, 80, 10, 9])
     np.testing.assert_allclose(head.capacities, [0.2, 0.2])
     assert AdaptiveSoftmax(4, [1, 2]).capacities == [1.0, 1.0]
-
-
-def test_adaptive_options():
-    for cutoffs in ([], [3, 3], [4, 2], [11], [0, 3], [2.5]):
-        rejects("cutoffs", AdaptiveSoftmax, 11, cutoffs)
-    rejects("div_value", AdaptiveSoftmax, 11, [3], div_value=0.5)
-    rejects("counts", AdaptiveSoftmax, 11, [3], counts=[1, 2])
-    for share in (0.0, 1.5, -1.0, "1"):
-        rejects("tail_capacity", AdaptiveSoftmax, 11, [3], tail_capacity=share)
-
-
-@pytest.mark.parametrize("name", ["hierarchical", "adaptive"])
-def test_bfloat16_stays_within_two_percent(name):
-    rng = np.random.default_rng(5)
-    hidden = rng.normal(size=(32, 64)).astype("float32")
-    labels = rng.integers(0, 500, 32).astype("int32")
-    results = []
-    for dtype in ("float32", "mixed_bfloat16"):
-        if name == "adaptive":
-            head = built(AdaptiveSoftmax(500, [100], tail_capacity=0.5, dtype=dtype), 0.2, 64)
-        else:
-            head = built(HierarchicalSoftmax(500, dtype=dtype), 0.2, 64)
-        loss = to_numpy(compiled(lambda h, y, head=head: head(h, y), head)(hidden, labels))
-        assert loss.dtype == np.float32
-        results.append(loss.astype(float).mean())
-    np.testing.assert_allclose(results[1], results[0], rtol=0.02)
-    assert results[0] != results[1], "the second head did not compute in bfloat16"

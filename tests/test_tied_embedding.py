@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import reference
 from conftest import rejects, slow_but, to_numpy
+from small import assert_all_close, assert_all_equal, saved_and_loaded, spec, values
 
 from softbench import (
     AugmentReduce,
@@ -21,7 +22,7 @@ from softbench import (
 )
 
 N, D, B, T = 11, 4, 6, 3
-SHARED = {"class_name": "uniform", "config": {"share_draws": True}}
+SHARED = spec("uniform", share_draws=True)
 OPTIMIZERS = {
     "sgd": (RowSGD, keras.optimizers.SGD),
     "adagrad": (RowAdagrad, keras.optimizers.Adagrad),
@@ -142,19 +143,16 @@ def test_fit_of_a_classifier_is_that_of_a_dense_optimizer():
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
 
 
-RFF = {"class_name": "rff", "config": {"num_features": 8, "block_size": 2}}
+RFF = spec("rff", num_features=8, block_size=2)
 COUNTS = {"counts": list(range(1, N + 1))}
 SAMPLERS = {
-    "unique": {"class_name": "unigram", "config": {**COUNTS, "unique": True}},
+    "unique": spec("unigram", **COUNTS, unique=True),
     "in_batch": "in_batch",
     "rff": RFF,
     "exp": "exp",
-    "codebook": {"class_name": "codebook", "config": {"num_codewords": 2, "share_draws": 2}},
-    "top_and_tail": {
-        "class_name": "top_and_tail",
-        "config": {**COUNTS, "num_top": 2, "share_draws": 2},
-    },
-    "mixed": {"class_name": "mixed", "config": {"first": SHARED, "second": RFF}},
+    "codebook": spec("codebook", num_codewords=2, share_draws=2),
+    "top_and_tail": spec("top_and_tail", **COUNTS, num_top=2, share_draws=2),
+    "mixed": spec("mixed", first=SHARED, second=RFF),
 }
 
 
@@ -175,10 +173,9 @@ def test_every_sampler_is_told_of_the_one_update(name):
     np.testing.assert_allclose(to_numpy(head.table.kernel), kernel, rtol=1e-5, atol=1e-6)
     assert int(to_numpy(head.table.iterations)) == 2
     if name == "rff":
-        sums = [to_numpy(part) for part in head.sampler.blocks.sums]
+        sums = values(head.sampler.blocks.sums)
         head.sampler.refresh(head.table)
-        for before, after in zip(sums, head.sampler.blocks.sums, strict=True):
-            np.testing.assert_allclose(before, to_numpy(after), rtol=1e-4, atol=1e-5)
+        assert_all_close(sums, head.sampler.blocks.sums, 1e-4, 1e-5)
 
 
 def test_the_update_is_made_once_and_before_any_other_call():
@@ -225,8 +222,7 @@ def test_a_batch_in_which_nobody_counts_moves_nothing():
     before = [to_numpy(v).copy() for v in state_of(head.table)]
     model.train_on_batch(x, y, sample_weight=np.zeros(B, "float32"))
     head.table.update_rows()
-    for old, new in zip(before, state_of(head.table), strict=True):
-        np.testing.assert_array_equal(old, to_numpy(new))
+    assert_all_equal(before, state_of(head.table))
 
 
 @pytest.mark.parametrize("row_optimizer", [None, RowAdagrad(0.2)], ids=["ordinary", "rows"])
@@ -237,8 +233,7 @@ def test_one_table_is_saved_and_stays_shared(row_optimizer, tmp_path):
     model.train_on_batch(first)  # with rows, the update of it is saved while it is pending
     assert sum(tuple(v.shape) == (N, D) for v in model.trainable_weights) == (not row_optimizer)
     assert len({id(v) for v in model.weights}) == len(model.weights)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     (embedding,) = [part for part in loaded.layers if isinstance(part, TiedEmbedding)]
     again = loaded.layers[-1]
     assert embedding.table is again.table
@@ -274,8 +269,7 @@ def test_a_frozen_table_is_frozen_on_both_sides(which, row_optimizer):
     for batch in batches(2):
         model.train_on_batch(batch)
     model.evaluate(batch, verbose=0, batch_size=B)
-    for old, new in zip(before, state_of(head.table), strict=True):
-        np.testing.assert_array_equal(old, to_numpy(new))
+    assert_all_equal(before, state_of(head.table))
     assert np.any(encoder != to_numpy(model.get_layer("encoder").kernel))
 
 

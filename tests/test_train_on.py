@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 from conftest import on_table, slow_but
-from head_zoo import HEADS, PER_EXAMPLE, UNIGRAM, WIDTH, D, N, data, inputs, models, rows
+from head_zoo import COUNTS, HEADS, PER_EXAMPLE, UNIGRAM, WIDTH, D, N, data, inputs, models, rows
+from small import saved_and_loaded, spec
 
 from softbench import (
     BucketedSoftmax,
@@ -14,13 +15,22 @@ from softbench import (
     NegativeSampling,
     NoiseContrastive,
     OneVsEach,
+    RowAdagrad,
+    RowAdam,
     SampledHinge,
     SampledSoftmax,
     TiedEmbedding,
 )
 
-RFF = {"class_name": "rff", "config": {"num_features": 8, "block_size": 2, "redraw": True}}
-CODEBOOK = {"class_name": "codebook", "config": {"num_codewords": 2, "refresh_every": 1}}
+RFF = spec("rff", num_features=8, block_size=2, redraw=True)
+# Of a seed that is not given, which decides the degrees of its features.
+MACLAURIN = spec("maclaurin", num_features=16, block_size=4, prior=COUNTS)
+KERNEL = spec("rff", num_features=8, block_size=4)
+MIXED = spec("mixed", first=UNIGRAM, second=KERNEL, share_draws=True)
+GROUPS = spec("unigram", counts=COUNTS, share_draws=3)
+TOP = {"num_top": 3, "counts": COUNTS, "top": spec("codebook", num_codewords=6)}
+DECAY = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.5)
+CODEBOOK = spec("codebook", num_codewords=2, refresh_every=1)
 ONE_LABEL = HEADS | {
     "bucketed": partial(BucketedSoftmax, N, num_buckets=4, bucket_examples=4, bucket_classes=3),
     "bucketed rows": partial(
@@ -30,8 +40,20 @@ ONE_LABEL = HEADS | {
     "codebook rows": partial(SampledSoftmax, N, CODEBOOK, 6, **rows()),
     "in batch rows": partial(SampledSoftmax, N, "in_batch", 6, **rows()),
     "bfloat16 rows": partial(
-        on_table, SampledSoftmax, N, "uniform", 6, table_dtype="bfloat16", **rows()
+        on_table,
+        SampledSoftmax,
+        N,
+        "uniform",
+        6,
+        table_dtype="bfloat16",
+        row_optimizer=RowAdagrad(0.2, per_row=True),
     ),
+    "lazy adam": partial(SampledSoftmax, N, "uniform", 6, row_optimizer=RowAdam(DECAY)),
+    "maclaurin rows": partial(SampledSoftmax, N, MACLAURIN, 6, **rows()),
+    "mixed rows": partial(SampledSoftmax, N, MIXED, 6, **rows()),
+    "groups": partial(SampledSoftmax, N, GROUPS, 6),
+    "top groups": partial(SampledSoftmax, N, spec("top_and_tail", **TOP, share_draws=2), 6),
+    "top examples": partial(SampledSoftmax, N, spec("top_and_tail", **TOP, share_draws=False), 6),
 }
 SEVERAL_LABELS = {
     "full, several": partial(FullSoftmax, N),
@@ -70,7 +92,7 @@ CASES = (
     + [("tied", tied)]
 )
 QUICK = ("augment reduce rows", "adaptive counts", "bucketed", "bfloat16 rows", "tied")
-QUICK += ("sampled rows, several",)
+QUICK += ("sampled rows, several", "lazy adam", "maclaurin rows", "mixed rows", "top groups")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +103,6 @@ def test_a_loaded_model_trains_on_as_the_one_in_memory(name, make, tmp_path):
     model.compile(keras.optimizers.Adam(0.05))
     fit = {"batch_size": 10, "shuffle": False, "verbose": 0}
     model.fit(arrays, **fit)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     first, second = (own.fit(arrays, epochs=3, **fit).history["loss"] for own in (model, loaded))
     assert first == second

@@ -8,6 +8,7 @@ import pytest
 import reference
 from conftest import BACKEND, compiled, count_traces, rejects, thorough_but, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
+from small import assert_all_close, classifier, spec, training, values
 
 from softbench import (
     AugmentReduce,
@@ -26,7 +27,7 @@ LABELS = np.array([3, 7, 1, 0, 5, 9], "int32")
 WEIGHT = np.array([1, 0, 2, 1, 0, 0], "float32")
 ABSENT = WEIGHT == 0
 QUICK = ("full chunked", "sampled", "sampled rows", "negative conditional", "adaptive counts")
-NEVER = {"class_name": "unigram", "config": {"counts": [0] + [1] * (N - 1)}}
+NEVER = spec("unigram", counts=[0] + [1] * (N - 1))
 
 
 def model_of(head):
@@ -42,10 +43,6 @@ def model_of(head):
     return model
 
 
-def state(model):
-    return [to_numpy(v) for v in model.variables]
-
-
 @pytest.mark.parametrize("name", thorough_but(HEADS, *QUICK))
 def test_what_an_example_of_weight_0_holds_changes_nothing(name):
     """Its label out of range, its id one of the others', its vectors NaN: the same step.
@@ -59,7 +56,7 @@ def test_what_an_example_of_weight_0_holds_changes_nothing(name):
         model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
     assert model.jit_compile != left_out
     traces = count_traces(model)
-    start, after = state(model), []
+    start, after = values(model.variables), []
     ids = np.arange(6, dtype="int32")
     for bad in (False, True):
         for variable, value in zip(model.variables, start, strict=True):
@@ -73,16 +70,15 @@ def test_what_an_example_of_weight_0_holds_changes_nothing(name):
             np.where(ABSENT & bad, 0, ids),
         ]
         loss = model.train_on_batch(batch)
-        after.append([loss, *state(model)])
+        after.append([loss, *values(model.variables)])
     assert len(traces) == 1
-    for good, other in zip(*after, strict=True):
-        assert np.all(np.isfinite(other))
-        np.testing.assert_allclose(other, good, rtol=1e-6, atol=1e-7)
+    assert all(np.all(np.isfinite(a)) for a in after[1])
+    assert_all_close(*after, 1e-6, 1e-7)
 
 
 def test_an_example_of_weight_0_moves_no_row_of_lazy_adam():
     head = built(SampledSoftmax(N, "uniform", 2, row_optimizer=RowAdam(0.3), seed=1))
-    train = compiled(lambda *a: head(*a, training=True), head)
+    train = training(head)
     train(RNG.normal(size=(N, D)).astype("float32"), np.arange(N, dtype="int32"), np.ones(N, "f"))
     before = to_numpy(head.table.kernel)
     weight = np.array([0, 0, 1, 0, 0, 0], "float32")
@@ -100,28 +96,18 @@ def test_labels_of_weight_0_may_be_anything_eagerly_too(training):
     if not training:
         expected = numpy_nll(head, HIDDEN, LABELS) * WEIGHT
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="`labels` must be in"):
-        head(HIDDEN, labels, sample_weight=np.ones(6, "float32"), training=training)
+    ones = np.ones(6, "float32")
+    rejects("labels", head, HIDDEN, labels, sample_weight=ones, training=training)
 
 
 def test_evaluate_leaves_out_an_infinite_loss_of_weight_0():
     """The noise never draws class 0, which has probability 0."""
     head = NegativeSampling(N, NEVER)
-    model = Classifier(
-        keras.Sequential([keras.Input((D,)), keras.layers.Identity()]), head, top_k=(1,)
-    )
-    model.compile("sgd")
+    model = classifier(head, D, top_k=(1,))
     labels = np.where(ABSENT, 0, LABELS + 1).astype("int32")
     options = {"sample_weight": WEIGHT, "verbose": 0, "return_dict": True}
     results = model.evaluate(HIDDEN, labels, **options)
-    scores = reference.scores(
-        HIDDEN.astype(float),
-        to_numpy(head.table.kernel).astype(float),
-        np.zeros(N),
-        False,
-        1,
-        False,
-    )
+    scores = reference.scores(HIDDEN, to_numpy(head.table.kernel))
     with np.errstate(divide="ignore"):
         scores = scores + np.log(np.arange(N) > 0)
     nll = reference.negative_log_likelihood(scores[~ABSENT], labels[~ABSENT])
@@ -131,9 +117,7 @@ def test_evaluate_leaves_out_an_infinite_loss_of_weight_0():
 
 
 def test_fit_takes_padding_without_labels():
-    head = SampledSoftmax(N, "uniform", 2)
-    model = Classifier(keras.Sequential([keras.Input((D,)), keras.layers.Dense(D)]), head)
-    model.compile("sgd")
+    model = classifier(SampledSoftmax(N, "uniform", 2), D, D)
     labels = np.where(ABSENT, -1, LABELS)
     loss = model.fit(HIDDEN, labels, sample_weight=WEIGHT, verbose=0).history["loss"][0]
     assert np.isfinite(loss)
@@ -160,19 +144,19 @@ def test_augment_reduce_padding_with_the_id_of_an_example():
     np.testing.assert_array_equal(to_numpy(head.log_eta), before)
 
 
-SHARED = {"class_name": "uniform", "config": {"share_draws": True}}
-MIXED = {"class_name": "mixed", "config": {"first": "in_batch", "second": SHARED}}
+SHARED = spec("uniform", share_draws=True)
+MIXED = spec("mixed", first="in_batch", second=SHARED)
 
 
 @pytest.mark.parametrize("counts", [None, list(range(1, N + 1))])
 def test_in_batch_negatives_are_of_the_examples_that_are_there(counts):
     """With m >= B all are chosen: the losses are those of the batch without the others."""
-    sampler = {"class_name": "in_batch", "config": {"counts": counts}}
+    sampler = spec("in_batch", counts=counts)
     there = ~ABSENT
     results = []
     for rows in (slice(None), there):
         head = built(SampledSoftmax(N, sampler, 8))
-        train = compiled(lambda h, y, w, head=head: head(h, y, w, training=True), head)
+        train = training(head)
         results.append(to_numpy(train(HIDDEN[rows], LABELS[rows], WEIGHT[rows])))
         if counts is None:
             seen = to_numpy(head.sampler.seen)
@@ -214,31 +198,24 @@ def test_a_mixture_with_in_batch_negatives():
 def test_weights_must_be_finite_and_not_negative(bad):
     weight = np.array([1, bad, 1, 1, 1, 1], "float32")
     head = built(SampledSoftmax(N, "uniform", 2))
-    rule = r"`sample_weight` must be finite and not negative.*Received"
-    for training in (False, True):
-        with pytest.raises(ValueError, match=rule):
-            head(HIDDEN, LABELS, sample_weight=weight, training=training)
-    model = Classifier(keras.Sequential([keras.Input((D,)), keras.layers.Dense(D)]), head)
-    model.compile("sgd")
-    for method in (model.fit, model.evaluate):
-        with pytest.raises(ValueError, match=rule):
-            method(HIDDEN, LABELS, sample_weight=weight, verbose=0)
-    scores = np.zeros((6, N), "float32")
-    for metric in (
-        metrics.ScorePerplexity(),
-        metrics.PrecisionAtK(1),
-    ):
-        with pytest.raises(ValueError, match=rule):
-            metric.update_state(LABELS, scores, weight)
-    with pytest.raises(ValueError, match=rule):
-        metrics.Perplexity().update_state(np.ones(6, "float32"), weight)
+    model, scores = classifier(head, D, D), np.zeros((6, N), "float32")
+    calls = [
+        lambda: head(HIDDEN, LABELS, sample_weight=weight),
+        lambda: head(HIDDEN, LABELS, sample_weight=weight, training=True),
+        lambda: model.fit(HIDDEN, LABELS, sample_weight=weight, verbose=0),
+        lambda: model.evaluate(HIDDEN, LABELS, sample_weight=weight, verbose=0),
+        lambda: metrics.ScorePerplexity().update_state(LABELS, scores, weight),
+        lambda: metrics.PrecisionAtK(1).update_state(LABELS, scores, weight),
+        lambda: metrics.Perplexity().update_state(np.ones(6, "float32"), weight),
+    ]
+    for call in calls:
+        assert "must be finite and not negative" in rejects("sample_weight", call)
 
 
 @pytest.mark.parametrize("shape", [(5,), (1,), (6, 1)])
 def test_weights_must_have_the_shape_of_labels(shape):
     head = built(SampledSoftmax(N, "uniform", 2))
-    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape of `labels`"):
-        head(HIDDEN, LABELS, sample_weight=np.ones(shape, "float32"))
+    rejects("sample_weight", head, HIDDEN, LABELS, sample_weight=np.ones(shape, "float32"))
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -274,15 +251,16 @@ IDS = np.array([[3, 1, 0, 2], [2, 0, 0, 0]], "int32")  # 0 is padding
 STEPS = np.array([[3, 7, -1, 0], [5, N, -1, 40]], "int32")  # labels; anything where padded
 
 
-def sequence_model(head, masked):
-    """ids, labels, weights (B, T) -> losses; with Keras' mask of the padding, or without."""
+def sequence_model(name, how):
+    """ids, labels, weights (B, T) -> losses; with Keras' mask of the padding, or said otherwise."""
     ids, labels = (keras.Input((4,), dtype="int32") for _ in range(2))
     weight = keras.Input((4,))
     table = np.random.default_rng(3).normal(size=(4, D))
     embedding = keras.layers.Embedding(
-        4, D, mask_zero=masked, embeddings_initializer=lambda shape, dtype: table
+        4, D, mask_zero=how == "mask", embeddings_initializer=lambda shape, dtype: table
     )
-    side = {} if masked else {"sample_weight": weight}
+    head = HEADS[name](**({"ignore_index": -1} if how == "label" else {}))
+    side = {"sample_weight": weight} if how == "weight" else {}
     model = keras.Model([ids, labels, weight], head(embedding(ids), labels, **side))
     model.compile(keras.optimizers.SGD(0.1))
     return model
@@ -294,18 +272,19 @@ def sequence_model(head, masked):
         ["full", "sampled rows", "nce ranking rows", "hierarchical"], "sampled rows", "hierarchical"
     ),
 )
-def test_a_masked_step_is_not_there(name):
-    """The same loss and the same update as with a weight of 0."""
+def test_a_step_that_is_not_there_is_of_weight_0(name):
+    """By Keras' mask, or by `ignore_index`: the same loss and the same update."""
     after = []
-    for masked in (True, False):
+    for how in ("weight", "mask", "label"):
         keras.utils.set_random_seed(4)
-        model = sequence_model(HEADS[name](), masked)
-        batch = [IDS, STEPS, (IDS != 0).astype("float32")]
+        model = sequence_model(name, how)
+        labels = np.where(IDS == 0, -1, STEPS) if how == "label" else STEPS
+        batch = [IDS, labels, (IDS != 0).astype("float32")]
         loss = model.train_on_batch(batch)
-        after.append([loss, model.evaluate(batch, verbose=0), *state(model)])
-    for own, other in zip(*after, strict=True):
-        assert np.all(np.isfinite(own))
-        np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-7)
+        after.append([loss, model.evaluate(batch, verbose=0), *values(model.variables)])
+    assert all(np.all(np.isfinite(a)) for a in after[0])
+    for other in after[1:]:
+        assert_all_close(other, after[0], 1e-6, 1e-7)
 
 
 def test_eager_calls_take_the_mask_too():

@@ -1,65 +1,59 @@
-"""What people pass to `compile`, `fit` and the constructors, as they are used to from Keras."""
+"""`Classifier` and `predictor`: what people pass to `compile` and `fit`, and what comes back."""
 
 import keras
 import numpy as np
 import pytest
 import reference
-from conftest import compiled, on_table, rejects, to_numpy
-from head_zoo import COUNTS, HEADS, WIDTH, D, N, built, data, models, numpy_scores
+from conftest import rejects, to_numpy
+from head_zoo import HEADS, WIDTH, D, N, data, models, numpy_nll, numpy_scores
+from small import assert_all_close, classifier, saved_and_loaded, values
 
 import softbench
-from softbench import Classifier, FullSoftmax, OneVsEach, SampledSoftmax, metrics
+from softbench import FullSoftmax, metrics
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-ALL = {"class_name": "unigram", "config": {"counts": [1] * N, "unique": True}}
 
 
-def make_classifier(**options):
-    encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(D)])
-    return Classifier(encoder, FullSoftmax(N, **options), top_k=(1, 2))
+def make_classifier(optimizer="sgd", **options):
+    return classifier(FullSoftmax(N, **options), WIDTH, D, optimizer, top_k=(1, 2))
 
 
-# Label smoothing.
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classifier(weighted, tmp_path):
+    """Loss, perplexity and precision@k against NumPy, before and after saving."""
+    model = classifier(HEADS["sampled rows"](), WIDTH, D, keras.optimizers.Adagrad(0.3))
+    x, y = data(100)
+    before = model.evaluate(x, y, verbose=0, return_dict=True)
+    history = model.fit(x, y, batch_size=25, epochs=6, verbose=0).history
+    assert np.all(np.isfinite(history["loss"]))
+    x, y = data(30, seed=1)
+    weight = np.random.default_rng(1).integers(0, 3, 30).astype("float32") if weighted else None
+    results = model.evaluate(x, y, batch_size=8, sample_weight=weight, verbose=0, return_dict=True)
+    assert results["loss"] < before["loss"]
+    hidden = to_numpy(model.encoder(x))
+    nll = numpy_nll(model.head, hidden, y)
+    w = np.ones(30) if weight is None else weight
+    mean = (w * nll).sum() / w.sum()
+    np.testing.assert_allclose(results["loss"], mean, rtol=1e-4)
+    np.testing.assert_allclose(results["perplexity"], np.exp(mean), rtol=1e-4)
+    ids = reference.top_k(numpy_scores(model.head, hidden), 5)[1]
+    for k in (1, 3, 5):
+        hits = (ids[:, :k] == y[:, None]).any(-1) / k
+        expected = (w * hits).sum() / w.sum()
+        np.testing.assert_allclose(results[f"precision_at_{k}"], expected, rtol=1e-5)
+    scores = model.predict(x, verbose=0)
+    np.testing.assert_allclose(scores, numpy_scores(model.head, hidden), rtol=1e-4, atol=1e-4)
+    loaded = saved_and_loaded(model, tmp_path)
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), scores)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **o: FullSoftmax(N, **o),
-        lambda **o: FullSoftmax(N, class_chunk=4, normalize=True, temperature=0.3, **o),
-        lambda **o: SampledSoftmax(N, ALL, N, **o),
-    ],
-    ids=["full", "chunked", "all classes drawn"],
-)
-def test_label_smoothing(make):
-    head = built(make(label_smoothing=0.2))
-    hidden, labels = np.random.default_rng(1).normal(size=(6, D)).astype("float32"), data(6)[1]
-    expected = reference.smoothed_loss(numpy_scores(head, hidden), labels, 0.2)
-    train = compiled(lambda h, y: head(h, y, training=True), head)
-    np.testing.assert_allclose(to_numpy(train(hidden, labels)), expected, rtol=1e-4)
-    nll = reference.negative_log_likelihood(numpy_scores(head, hidden), labels)
-    np.testing.assert_allclose(to_numpy(head(hidden, labels)), nll, rtol=1e-4)
-
-
-def test_the_mean_logit_is_estimated_without_bias():
-    """Of draws with replacement, with their own frequencies: the mean of many estimates."""
-    rng = np.random.default_rng(2)
-    logits, q = rng.normal(size=N).astype("float32"), np.array(COUNTS[1:]) / sum(COUNTS[1:])
-    draws = 1 + rng.choice(N - 1, size=(20_000, 5), p=q)  # class 0 is the label
-    count = np.log(5 * q[draws - 1]).astype("float32")
-    true = np.full(20_000, logits[0], "float32")
-    found = to_numpy(softbench.losses.mean_logit(true, logits[draws], None, count, N))
-    error = found.std() / np.sqrt(len(found))
-    assert abs(found.mean() - logits.mean()) < 4 * error
-
-
-def test_label_smoothing_out_of_range():
-    for value in (-0.1, 1.0, float("nan"), "0.1"):
-        rejects("label_smoothing", FullSoftmax, N, label_smoothing=value)
-    rejects("label_smoothing", on_table, FullSoftmax, N, label_smoothing=0.1, absolute=True)
-    options = {"label_smoothing": 0.1}
-    rejects("label_smoothing", SampledSoftmax, N, ALL, N, correct_true_logit=True, **options)
-    rejects("label_smoothing", SampledSoftmax, N, ALL, N, remove_accidental_hits=False, **options)
+def test_classifier_checks_its_labels():
+    model = classifier(HEADS["sampled rows"](), WIDTH, D)
+    x, y = data(8)
+    rejects("labels", model.fit, x, y + N, verbose=0)
+    rejects("labels", model.fit, x, y.astype("float32"), verbose=0)
+    rejects("labels", model.evaluate, x, y - N, verbose=0)
+    rejects("y", model.fit, x, verbose=0)
 
 
 # Class weights.
@@ -69,30 +63,25 @@ def test_class_weight_is_a_weight_of_each_example():
     x, y = data(12)
     weight = {i: 0.5 * (i % 3) for i in range(N)}
     after = []
-    model = make_classifier()
-    model.compile(keras.optimizers.SGD(0.5))
+    model = make_classifier(keras.optimizers.SGD(0.5))
     model.build(x.shape)
-    start = [to_numpy(v) for v in model.trainable_variables]
+    start = model.get_weights()
     for given in (
         {"class_weight": weight},
         {"sample_weight": np.array([weight[i] for i in y], "float32")},
     ):
-        for variable, value in zip(model.trainable_variables, start, strict=True):
-            variable.assign(value)
+        model.set_weights(start)
         model.fit(x, y, batch_size=6, shuffle=False, verbose=0, **given)
-        after.append([to_numpy(v) for v in model.trainable_variables])
-    for a, b in zip(*after, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        after.append(values(model.trainable_variables))
+    assert_all_close(*after)
 
 
 def test_class_weight_of_other_labels_is_an_error():
     model = make_classifier()
-    model.compile("sgd")
     x, y = data(8)
     labels = np.stack([y, y], axis=1)
     rejects("class_weight", model.fit, x, labels, class_weight={0: 2.0}, verbose=0)
     model = make_classifier(multi_label="mean")
-    model.compile("sgd")
     rejects("class_weight", model.fit, x, labels, class_weight={0: 2.0}, verbose=0)
 
 
@@ -118,8 +107,7 @@ def test_a_loaded_classifier_is_compiled(tmp_path):
     model = make_classifier()
     model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
     model.fit(x, y, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     assert loaded.evaluate(x, y, verbose=0) == pytest.approx(model.evaluate(x, y, verbose=0))
     assert float(loaded.optimizer.iterations) == 1
 
@@ -127,8 +115,7 @@ def test_a_loaded_classifier_is_compiled(tmp_path):
 def test_callbacks_know_which_way_is_better():
     """The perplexity gets worse in every epoch, so training stops after the second."""
     x, y = data(24)
-    model = make_classifier()
-    model.compile(keras.optimizers.SGD(1.0))
+    model = make_classifier(keras.optimizers.SGD(1.0))
     stop = keras.callbacks.EarlyStopping("val_perplexity", patience=0)
     best = keras.callbacks.EarlyStopping("val_precision_at_2", patience=9)
     other = keras.callbacks.EarlyStopping("val_loss", patience=9)
@@ -174,15 +161,13 @@ def test_predictor_of_a_model_of_named_inputs():
 def test_predictor_of_a_classifier_takes_metrics(tmp_path):
     x, y = data(10)
     model = make_classifier()
-    model.compile("sgd")
     found = model.evaluate(x, y, verbose=0, return_dict=True)
     scores = softbench.predictor(model)
     scores.compile(loss=LOSS, metrics=[metrics.ScorePerplexity(), metrics.PrecisionAtK(2)])
     other = scores.evaluate(x, y, verbose=0, return_dict=True)
     for name in ("loss", "perplexity", "precision_at_2"):
         assert other[name] == pytest.approx(found[name], rel=1e-5)
-    scores.save(tmp_path / "scores.keras")
-    loaded = keras.models.load_model(tmp_path / "scores.keras")
+    loaded = saved_and_loaded(scores, tmp_path)
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
@@ -190,19 +175,3 @@ def test_predictor_of_another_model():
     x = keras.Input((D,))
     rejects("model", softbench.predictor, keras.Model(x, keras.layers.Dense(2)(x)))
     rejects("model", softbench.predictor, keras.Model(x, FullSoftmax(N)(x)))
-
-
-# Defaults that suit each other.
-
-
-def test_the_default_sampler_suits_the_scores():
-    assert type(SampledSoftmax(N, normalize=True).sampler).__name__ == "RandomFourierKernel"
-    head = SampledSoftmax(N, num_sampled=6, seed=1)
-    assert type(head.sampler).__name__ == "Codebook"
-    again = SampledSoftmax.from_config(head.get_config())
-    assert type(again.sampler).__name__ == "Codebook"
-
-
-def test_what_a_sampler_needs_is_named():
-    message = rejects("counts", OneVsEach, N, "unigram")
-    assert "`sampler` 'unigram' needs `counts`" in message and "class_name" in message

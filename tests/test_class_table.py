@@ -1,79 +1,45 @@
-"""Constructors of the heads, and class tables that heads and input layers are given."""
+"""Class tables: given to heads and input layers, shared by them, and kept in bfloat16."""
 
 import gc
-import inspect
+import warnings
+from contextlib import nullcontext
 
 import keras
 import numpy as np
 import pytest
-from conftest import on_table, rejects, to_numpy
+import reference
+from conftest import BACKEND, compiled, on_table, rejects, to_numpy
+from small import (
+    assert_all_close,
+    functional,
+    labels_below,
+    saved_and_loaded,
+    spec,
+    values,
+    vectors,
+)
+from test_rows import apply_all, gradient_steps
 
-import softbench
 from softbench import (
-    AdaptiveSoftmax,
     BucketedSoftmax,
     ClassTable,
     FullSoftmax,
     HierarchicalSoftmax,
     NoiseContrastive,
     RowAdagrad,
+    RowAdam,
     RowSGD,
     SampledSoftmax,
     TiedEmbedding,
-    heads,
+    rounding,
 )
 from softbench.bench.training import build
+from softbench.ops import on_cpu
+from softbench.rounding import rounded
 
 N, D, B, T = 11, 4, 6, 3
-OF_TABLE = ["table", "use_bias", "normalize", "temperature", "row_optimizer"]
-OF_ALL = ["remove_accidental_hits", "ignore_index", "multi_label", "max_valid", "seed"]
-OF_OBJECTIVE = {
-    "SampledSoftmax": ["correct_true_logit", "label_smoothing"],
-    "NoiseContrastive": [
-        "objective",
-        "learn_log_partition",
-        "regularization",
-        "regularization_samples",
-    ],
-    "NegativeSampling": ["objective", "t", "regularization"],
-    "OneVsEach": [],
-    "AugmentReduce": ["num_examples", "step_power"],
-    "SampledHinge": ["margin"],
-}
 OPTIMIZERS = {"ordinary": None, "rows": RowSGD(0.3)}
-KERNEL = {"class_name": "positive", "config": {"num_features": 8, "block_size": 2, "seed": 1}}
-
-
-def sampled_heads():
-    """The names of the public heads that draw from a sampler."""
-    classes = {name: getattr(heads, name) for name in heads.__all__ if name != "SampledHead"}
-    return [name for name, cls in classes.items() if issubclass(cls, heads.SampledHead)]
-
-
-@pytest.mark.parametrize("name", sampled_heads())
-def test_arguments_of_the_sampled_heads_are_in_one_order(name):
-    cls = getattr(softbench, name)
-    parameters = inspect.signature(cls).parameters
-    names = [*OF_TABLE, *OF_OBJECTIVE.get(name, vars(cls).get("arguments", ())), *OF_ALL]
-    assert list(parameters) == ["units", "sampler", "num_sampled", *names, "kwargs"]
-    kinds = [parameter.kind for parameter in parameters.values()]
-    single = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    assert kinds == [single[0]] * 3 + [single[1]] * len(names) + [inspect.Parameter.VAR_KEYWORD]
-
-
-@pytest.mark.parametrize(
-    ("cls", "positional"),
-    [
-        (FullSoftmax, ["units"]),
-        (BucketedSoftmax, ["units"]),
-        (HierarchicalSoftmax, ["units", "leaf_order"]),
-        (AdaptiveSoftmax, ["units", "cutoffs"]),
-        (ClassTable, ["units", "dim"]),
-    ],
-)
-def test_all_else_is_given_by_name(cls, positional):
-    parameters = inspect.signature(cls).parameters.values()
-    assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == positional
+KERNEL = spec("positive", num_features=8, block_size=2, seed=1)
 
 
 def test_a_head_takes_the_options_of_its_table():
@@ -107,16 +73,13 @@ def test_arguments_that_a_table_has_are_left_out():
 
 
 def data(seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(B, D)).astype("float32")
-    return [x, rng.integers(0, N, B).astype("int32")]
+    return [vectors(B, D, seed=seed), labels_below(N, B, seed=seed)]
 
 
 def two_heads(row_optimizer=None):
     """Two objectives on one table, of the same hidden vectors."""
     table = ClassTable(N, D, row_optimizer=row_optimizer)
-    kernel = np.random.default_rng(3).normal(size=(N, D))
-    table.kernel.assign(kernel)
+    table.kernel.assign(vectors(N, D, seed=3))
     first = SampledSoftmax(table=table, sampler=KERNEL, num_sampled=5, seed=1)
     second = NoiseContrastive(table=table, sampler=KERNEL, num_sampled=5, seed=2)
     x, y = keras.Input((D,)), keras.Input((), dtype="int32")
@@ -142,10 +105,9 @@ def test_two_heads_train_one_table(name):
     assert int(to_numpy(table.iterations)) == 6
     assert table.trackers == [first.sampler, second.sampler]
     for sampler in table.trackers:
-        sums = [to_numpy(v).copy() for v in sampler.blocks.sums]
+        sums = values(sampler.blocks.sums)
         sampler.refresh(table)
-        for followed, fresh in zip(sums, sampler.blocks.sums, strict=True):
-            np.testing.assert_allclose(followed, to_numpy(fresh), rtol=1e-4, atol=1e-5)
+        assert_all_close(sums, sampler.blocks.sums, 1e-4)
 
 
 def test_gradients_of_both_heads_move_the_rows():
@@ -153,8 +115,8 @@ def test_gradients_of_both_heads_move_the_rows():
     moved = []
     for row_optimizer in (RowSGD(0.5), None):
         table = ClassTable(N, D, use_bias=False, row_optimizer=row_optimizer)
-        table.kernel.assign(np.random.default_rng(3).normal(size=(N, D)))
-        draws = {"class_name": "in_batch", "config": {"counts": [1] * N}}  # of a head's labels
+        table.kernel.assign(vectors(N, D, seed=3))
+        draws = spec("in_batch", counts=[1] * N)  # of a head's labels
         made = [SampledSoftmax(table=table, sampler=draws, num_sampled=9) for _ in range(2)]
         inputs = [keras.Input((D,)), *(keras.Input((), dtype="int32") for _ in made)]
         outputs = [head(inputs[0], y) for head, y in zip(made, inputs[1:], strict=True)]
@@ -170,15 +132,12 @@ def test_gradients_of_both_heads_move_the_rows():
 def test_two_heads_share_their_table_after_loading(name, tmp_path):
     model, *_ = two_heads(OPTIMIZERS[name])
     model.train_on_batch(data())
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     first, second = loaded.layers[-2:]
     assert first.table is second.table and len(loaded.weights) == len(model.weights)
     losses = [each.train_on_batch(data(1)) for each in (model, loaded)]
     assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-6)
-    trained, again = ([to_numpy(v) for v in m.layers[-1].table.variables] for m in (model, loaded))
-    for value, other in zip(trained, again, strict=True):
-        np.testing.assert_allclose(value, other, rtol=1e-6, atol=1e-6)
+    assert_all_close(*(m.layers[-1].table.variables for m in (model, loaded)), 1e-6, 1e-6)
 
 
 def test_a_copy_of_one_user_of_a_shared_table_is_refused():
@@ -200,24 +159,19 @@ def tied(table, head):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_embedding_of_a_table(name, tmp_path):
+def test_an_embedding_of_a_table(name):
     """The layer is made of the table alone, before there is a head; both sides move its rows."""
-    values = np.random.default_rng(3).normal(size=(N, D))
     batch = np.arange(B * T, dtype="int32").reshape(B, T) % N, np.arange(B, dtype="int32")
     kernels = []
     for row_optimizer in (OPTIMIZERS[name], None):
         table = ClassTable(N, D, row_optimizer=row_optimizer)
-        table.kernel.assign(values)
+        table.kernel.assign(vectors(N, D, seed=3))
         model = tied(table, SampledSoftmax(table=table, sampler="uniform", num_sampled=5, seed=1))
         for _ in range(3):
             model.train_on_batch(batch)
         table.update_rows()
         kernels.append(to_numpy(table.kernel))
     np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-5)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    (embedding,) = [part for part in loaded.layers if isinstance(part, TiedEmbedding)]
-    assert embedding.table is loaded.layers[-1].table
 
 
 def test_one_head_where_rows_wait_for_an_embedding():
@@ -260,3 +214,143 @@ def test_a_config_gives_a_table_what_the_head_does_not_take():
     adaptive.build((None, D))
     np.testing.assert_array_equal(to_numpy(adaptive.shortlist.kernel), 1.0)
     assert on_table(FullSoftmax, N, **ones).get_config()["table"]["config"]["units"] == N
+
+
+# In bfloat16, rounded at random, and one Adagrad accumulator per row.
+
+ROUNDED = {"table_dtype": "bfloat16"}
+RFF = spec("rff", num_features=16, nu=1.0, block_size=4)
+WIDTH = 3  # of the gradients of test_rows.py
+
+
+ROWS = 12
+
+
+def rounded_table(row_optimizer, units=ROWS, seed=3, **options):
+    table = ClassTable(units, WIDTH, row_optimizer=row_optimizer, seed=seed, **options)
+    table.kernel.assign(vectors(units, WIDTH))
+    return table
+
+
+def dtype_of(variable):
+    return keras.backend.standardize_dtype(variable.dtype)
+
+
+def neighbours(x):
+    """The bfloat16 next to float32 x towards zero and away from it, as float64."""
+    bits = x.view("uint32")
+    below = bits & np.uint32(0xFFFF0000)
+    return [b.view("float32").astype(float) for b in (below, below + np.uint32(0x10000))]
+
+
+def test_rounding_is_unbiased():
+    """Each result is a neighbour, and the mean of 4,000 is x within five of its deviations."""
+    x = np.random.default_rng(0).normal(size=60).astype("float32")
+    x = np.concatenate([x, [1.0, 1 + 2.0**-12, -3.0e-6, 2.0e30, 0.0, -0.75]]).astype("float32")
+    seed = keras.random.SeedGenerator(7).next()
+    tiled = keras.ops.convert_to_tensor(np.tile(x, (4000, 1)))
+    found = to_numpy(keras.ops.cast(rounded(tiled, seed), "float32")).astype(float)
+    low, high = neighbours(x)
+    assert np.all((found == low) | (found == high))
+    share = (x - low) / (high - low)
+    deviation = np.abs(high - low) * np.sqrt(share * (1 - share) / len(found))
+    assert np.all(np.abs(found.mean(axis=0) - x) <= 5 * deviation)
+    odd = np.array([np.inf, -np.inf, np.nan], "float32")
+    kept = to_numpy(keras.ops.cast(rounded(keras.ops.convert_to_tensor(odd), seed), "float32"))
+    np.testing.assert_array_equal(kept, odd)
+
+
+@pytest.mark.parametrize("options", [ROUNDED, {"dtype": "bfloat16"}], ids=["table", "policy"])
+def test_small_changes_add_up(options):
+    """64 changes of 2^-12 to 1.0, whose next bfloat16 is 1 + 2^-7: 1 + 2^-6 on average."""
+    count = 2000
+    table = rounded_table(RowSGD(1.0), count, use_bias=False, **options)
+    table.kernel.assign(np.ones((count, WIDTH)))
+    ids, gradient = np.arange(count, dtype="int32"), np.full((count, WIDTH), -(2.0**-12), "float32")
+    step = compiled(lambda i, g: table.apply_row_gradients(i, [g]), table)
+    for _ in range(64):
+        step(ids, gradient)
+    found = to_numpy(keras.ops.cast(table.kernel, "float32")).astype(float)
+    deviation = 2.0**-7 * np.sqrt(64 * 2.0**-5 / found.size)
+    assert abs(found.mean() - (1 + 2.0**-6)) < 5 * deviation
+
+
+def kernels(*tables):
+    return [to_numpy(keras.ops.cast(table.kernel, "float32")) for table in tables]
+
+
+@pytest.mark.parametrize("optimizer", [RowAdagrad, RowAdam])
+def test_the_seed_decides_the_rounding(optimizer):
+    """Equal for equal seeds, near the float32 table for all; bias and untouched rows stay exact."""
+    exact = rounded_table(optimizer(0.1))
+    tables = [rounded_table(optimizer(0.1), seed=seed, **ROUNDED) for seed in (1, 1, 2)]
+    start = kernels(tables[0])[0]
+    exact.kernel.assign(start)
+    for table in (exact, *tables):
+        apply_all(table, gradient_steps())
+    found, *others = kernels(tables[0], tables[1], tables[2], exact)
+    np.testing.assert_array_equal(found, others[0])
+    assert np.any(found != others[1])
+    np.testing.assert_allclose(found, others[2], atol=0.1)  # about 1 ulp of 4 for each step
+    np.testing.assert_allclose(to_numpy(tables[0].bias), to_numpy(exact.bias), rtol=1e-5)
+    np.testing.assert_array_equal(found[7:], start[7:])
+    slots = tables[0].row_slots
+    assert {dtype_of(v) for v in (tables[0].kernel, *slots[0])} == {"bfloat16"}
+    assert {dtype_of(v) for v in (tables[0].bias, *slots[1])} == {"float32"}
+
+
+def test_one_accumulator_per_row():
+    """FBGEMM's row-wise Adagrad: the mean of the squares of a row; a bias is a row of one."""
+    table = rounded_table(RowAdagrad(0.3, per_row=True), ROWS)
+    assert [tuple(v.shape) for (v,) in table.row_slots] == [(ROWS,), (ROWS,)]
+    kernel, bias = (to_numpy(v).astype(float) for v in (table.kernel, table.bias))
+    apply_all(table, gradient_steps())
+    sums, state = np.full(ROWS, 0.1), {}
+    for ids, to_kernel, to_bias in gradient_steps():
+        gradient = reference.sum_rows(kernel.shape, ids, to_kernel)
+        sums += np.mean(gradient**2, axis=1)
+        kernel -= 0.3 * gradient / (np.sqrt(sums) + 1e-7)[:, None]
+        bias = reference.adagrad(bias, reference.sum_rows(bias.shape, ids, to_bias), state, 0.3)
+    np.testing.assert_allclose(to_numpy(table.kernel), kernel, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(table.bias), bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(table.row_slots[0][0]), sums, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [RFF, "exp"], ids=["rff", "exp"])
+def test_samplers_follow_what_is_stored(sampler):
+    """log q of the sums that followed the rounded rows is that of sums made anew from them."""
+    options = {"row_optimizer": RowAdagrad(0.5), "use_bias": False, "seed": 1, **ROUNDED}
+    head = on_table(SampledSoftmax, N, sampler, 6, **options)
+    model = functional(head, D)
+    before = kernels(head.table)[0]
+    for seed in range(3):
+        model.train_on_batch(data(seed))
+    assert np.any(kernels(head.table)[0] != before)
+    hidden = keras.ops.convert_to_tensor(data()[0])
+    followed = to_numpy(head.sampler.log_prob(head.table, hidden))
+    head.sampler.refresh(head.table)
+    fresh = to_numpy(head.sampler.log_prob(head.table, hidden))
+    np.testing.assert_allclose(followed, fresh, rtol=1e-4, atol=1e-4)
+    scores = to_numpy(hidden).astype(float) @ kernels(head.table)[0].astype(float).T
+    np.testing.assert_allclose(to_numpy(head(hidden)), scores, rtol=1e-5, atol=1e-5)
+    if sampler == "exp":
+        np.testing.assert_allclose(np.exp(followed), reference.softmax(scores), rtol=1e-4)
+
+
+def test_a_bfloat16_table_needs_a_row_optimizer():
+    rejects("table_dtype", on_table, SampledSoftmax, N, "uniform", 6, **ROUNDED)
+    rejects("table_dtype", on_table, FullSoftmax, N, **ROUNDED)
+    rejects("table_dtype", ClassTable, N, row_optimizer=RowSGD(), table_dtype="float16")
+
+
+def test_a_large_table_that_would_be_copied_warns(monkeypatch):
+    """JAX on a CPU, without the flag that a config of the benchmark sets."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(rounding, "LARGE", ROWS * WIDTH)
+    copied = BACKEND == "jax" and on_cpu()
+    with pytest.warns(UserWarning, match="XLA_FLAGS") if copied else nullcontext():
+        rounded_table(RowSGD(0.1), **ROUNDED)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_disable_hlo_passes=float-normalization-bf16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rounded_table(RowSGD(0.1), **ROUNDED)
