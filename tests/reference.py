@@ -221,17 +221,6 @@ def lstm(x, kernel, recurrent, bias):
     return np.stack(outputs, axis=1)
 
 
-def gru(x, kernel, recurrent, bias):
-    """The last state of one GRU over (T, d), gates in the order update, reset, candidate."""
-    h = np.zeros(recurrent.shape[0])
-    for row in x:
-        z, r, c = np.split(row @ kernel + bias[0], 3)
-        rz, rr, rc = np.split(h @ recurrent + bias[1], 3)
-        z, r = sigmoid(z + rz), sigmoid(r + rr)
-        h = z * h + (1 - z) * np.tanh(c + r * rc)
-    return h
-
-
 def layer_norm(x, scale, shift, epsilon=1e-6):
     """(x - mean) / sqrt(variance + epsilon) along the last axis, scaled and shifted."""
     variance = x.var(-1, keepdims=True)
