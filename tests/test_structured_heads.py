@@ -8,7 +8,7 @@ from conftest import compiled, gradient_function, thorough_but, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
 from small import assert_all_close, labels_below, training, vectors
 
-from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD
+from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD, streaming
 from softbench.heads import adaptive, exact
 
 B, D = 9, 4
@@ -153,7 +153,8 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 
 def test_adaptive_streams(monkeypatch):
     monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
-    monkeypatch.setattr(adaptive, "DENSE_CLASSES", 4)
+    sizes = streaming.Sizes(kept=20, rows=3, fewest=2, block=4)
+    monkeypatch.setattr(streaming, "CPU", sizes)
     options = {"div_value": 1.5, "counts": np.arange(23) + 1}
     assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], **options)), 23)
 
