@@ -10,8 +10,8 @@ from softbench.common import Tensor
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
-    return jnp.matmul(a, b.T)
+    """a b^T of a (..., R, D) and b (..., K, D): neither it nor its gradient transposes b."""
+    return jnp.matmul(a, jnp.swapaxes(b, -1, -2))
 
 
 def matmul_float32(a: Tensor, b: Tensor) -> Tensor:

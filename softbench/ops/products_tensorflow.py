@@ -9,7 +9,7 @@ from softbench.common import Tensor
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T of a (R, D) and b (K, D): (R, K); neither it nor its gradient transposes b."""
+    """a b^T of a (..., R, D) and b (..., K, D): neither it nor its gradient transposes b."""
     return tf.matmul(a, b, transpose_b=True)
 
 
