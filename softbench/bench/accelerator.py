@@ -26,6 +26,7 @@ from softbench.commands import ConfigError
 
 # In the order in which they run: first what needs no data.
 EXPERIMENTS = (
+    "full_softmax",
     "scaling",
     "wall_time",
     "xmc_scale",

@@ -21,10 +21,11 @@ EXCLUDED = (
 class _Problem(NamedTuple):
     """What does not change within a pass; arrays as in `class_losses`.
 
-    Products of half precision are made in float32: TensorFlow would round their sums to half, and
-    on a CPU it converts tables more slowly than it multiplies them.
+    `dtype` is what is multiplied. It is bfloat16 under XLA alone, which has such products with
+    float32 sums; a graph would round the sums.
     """
 
+    dtype: tf.DType
     form: Any
     hidden: Tensor
     kernel: Tensor
@@ -35,14 +36,19 @@ class _Problem(NamedTuple):
     def ids(self, first: Tensor | int, size: int) -> Tensor:
         return first + tf.range(size)
 
+    def product(self, a: Tensor, b: Tensor, **transposes: bool) -> Tensor:
+        """a b in float32, of which `transpose_a` or `transpose_b` may be transposed first."""
+        a, b = tf.cast(a, self.dtype), tf.cast(b, self.dtype)
+        return tf.matmul(a, b, output_type=tf.float32, **transposes)
+
     def block(self, first: Tensor | int, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of the classes [first, first + C): rows (C, d), inner products (B, C) and scores.
 
         Scores of an example's labels are EXCLUDED.
         """
         ids, shape = self.ids(first, size), (size, self.kernel.shape[1])
-        rows = tf.cast(tf.slice(self.kernel, (first, 0), shape), tf.float32)
-        inner = tf.matmul(self.hidden, rows, transpose_b=True)
+        rows = tf.cast(tf.slice(self.kernel, (first, 0), shape), self.dtype)
+        inner = self.product(self.hidden, rows, transpose_b=True)
         bias = None if self.bias is None else tf.slice(self.bias, (first,), (size,))
         scores = self.form.value(inner, bias)
         if self.labels.shape[1] == 1:
@@ -57,7 +63,8 @@ class _Problem(NamedTuple):
 
     def label_rows(self) -> Tensor:
         """Rows (B, P, d) of the labels."""
-        return tf.cast(tf.gather(self.kernel, self.clipped()), tf.float32)
+        rows = tf.gather(self.kernel, self.clipped())
+        return tf.cast(tf.cast(rows, self.dtype), tf.float32)
 
     def clipped(self) -> Tensor:
         return tf.clip_by_value(self.labels, 0, self.kernel.shape[0] - 1)
@@ -112,7 +119,9 @@ def _losses(
     def losses(hidden: Tensor, kernel: Tensor, *biases: Tensor) -> tuple[Tensor, Callable]:
         bias = tf.cast(biases[0], tf.float32) if biases else None
         rounded = tf.cast(tf.cast(hidden, dtype), tf.float32)
-        problem = _Problem(form, rounded, kernel, bias, labels, classes)
+        is_half = dtype == "bfloat16" and _is_under_xla()
+        multiplied = tf.bfloat16 if is_half else tf.float32
+        problem = _Problem(multiplied, form, rounded, kernel, bias, labels, classes)
         log_rest = _log_rest(problem)
         true = problem.label_scores()[1]
 
@@ -189,9 +198,9 @@ def _gradients(
         part = tf.exp(scores - log_rest[:, None])
         slope, inner_slope = problem.form.slopes(inner, scores)
         by_inner = part if inner_slope is None else part * inner_slope
-        to_hidden = to_hidden + tf.matmul(by_inner, rows)
+        to_hidden = to_hidden + problem.product(by_inner, rows)
         ids = problem.ids(first, size)
-        blocks = [tf.matmul(by_inner, weighted, transpose_a=True)]
+        blocks = [problem.product(by_inner, weighted, transpose_a=True)]
         if problem.bias is not None:
             part = part if slope is None else part * slope
             blocks.append(tf.linalg.matvec(part, by_rest, transpose_a=True))
