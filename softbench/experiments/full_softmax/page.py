@@ -58,20 +58,21 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
         if group["num_classes"].nunique() > 1:
             title = f"{backend}, {dtype}, B = {batch}, d = {dim}"
             panels += [
-                _panel(title, "step, ms", _MS, "xy", group),
-                _panel(title, "memory, MiB", "peak_mib", "xy", group),
+                _panel(title, "step, ms", _MS, group),
+                _panel(title, "memory, MiB", "peak_mib", group),
             ]
     caption = "Forward and backward of the exact softmax"
     return {"full-softmax": (caption, {"panels": panels})} if panels else {}
 
 
-def _panel(title: str, words: str, column: str, log: str, group: pd.DataFrame) -> dict:
+def _panel(title: str, words: str, column: str, group: pd.DataFrame) -> dict:
+    shown = group[group[column] > 0].assign(half=0.0)[["method", "num_classes", column, "half"]]
     lines = {
-        name: {"points": [[n, y, 0.0] for n, y in zip(line["num_classes"], line[column])]}
-        for name, line in group[group[column] > 0].groupby("method", sort=False)
+        name: {"points": line.drop(columns="method").astype(float).to_numpy().tolist()}
+        for name, line in shown.groupby("method", sort=False)
     }
     ticks = sorted(int(n) for n in group["num_classes"].unique())
-    return panel(title, "number of classes", words, log, lines, ticks, "upper left")
+    return panel(title, "number of classes", words, "xy", lines, ticks, "upper left")
 
 
 def _rows_of(plan: Mapping, records: list[dict]) -> pd.DataFrame:
