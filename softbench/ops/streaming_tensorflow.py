@@ -1,7 +1,7 @@
 """Losses over all classes on TensorFlow that never hold the scores (B, n).
 
-`streaming_jax.py` describes what they are. Here no scores are kept: TensorFlow takes longer to read
-them again than to multiply once more.
+`streaming_jax.py` describes what they are. Here the gradient is formed where it is asked for. If a
+tile holds the whole batch its scores are kept until then, else they are computed a second time.
 
 Shape letters: B batch, d features, n classes, P labels of an example, C classes of a block.
 """
@@ -32,6 +32,7 @@ class _Problem(NamedTuple):
     bias: Tensor | None
     labels: Tensor
     classes: int
+    scores: Tensor | None = None  # of all classes (B, n), where they are kept
 
     def ids(self, first: Tensor | int, size: int) -> Tensor:
         return first + tf.range(size)
@@ -48,6 +49,9 @@ class _Problem(NamedTuple):
         """
         ids, shape = self.ids(first, size), (size, self.kernel.shape[1])
         rows = tf.cast(tf.slice(self.kernel, (first, 0), shape), self.dtype)
+        if self.scores is not None:  # of which the form's slopes are functions
+            scores = tf.slice(self.scores, (0, first), (-1, size))
+            return rows, scores, scores
         inner = self.product(self.hidden, rows, transpose_b=True)
         bias = None if self.bias is None else tf.slice(self.bias, (first,), (size,))
         scores = self.form.value(inner, bias)
@@ -89,13 +93,14 @@ def class_losses(
     classes: int,
     dtype: str,
 ) -> Tensor:
-    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`; `rows` means nothing here.
+    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`.
 
-    Of `dtype` are the hidden vectors that are multiplied.
+    Of `dtype` are the hidden vectors that are multiplied. `rows` counts only if it is B.
 
     Examples of weight 0 are left out, but under XLA, where shapes are fixed.
     """
-    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), dtype)
+    keep = rows > 0 and rows == hidden.shape[0]
+    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), keep, dtype)
     if weight is None or _is_under_xla():
         return _losses(*arguments, hidden, labels, extra)
     present = tf.where(tf.not_equal(weight, 0))[:, 0]
@@ -110,6 +115,7 @@ def _losses(
     kernel: Tensor,
     bias: Tensor | None,
     classes: int,
+    keep: bool,
     dtype: str,
     hidden: Tensor,
     labels: Tensor,
@@ -122,7 +128,12 @@ def _losses(
         is_half = dtype == "bfloat16" and _is_under_xla()
         multiplied = tf.bfloat16 if is_half else tf.float32
         problem = _Problem(multiplied, form, rounded, kernel, bias, labels, classes)
-        log_rest = _log_rest(problem)
+        if keep:
+            scores = problem.block(0, kernel.shape[0])[2]
+            problem = problem._replace(scores=scores)
+            log_rest = tf.reduce_logsumexp(scores, axis=1)
+        else:
+            log_rest = _log_rest(problem)
         true = problem.label_scores()[1]
 
         def gradient(upstream: Tensor) -> tuple:
