@@ -265,8 +265,9 @@ def _in_tiles(
 
     def step(index: Tensor, state: tuple) -> tuple:
         outputs, tables = state
-        tile = jax.tree.map(lambda x: x[index], arrays)
-        outputs_of_tile, tables = _tile(problem, outer, *tile, tables)
+        hidden, labels, extra, weight = jax.tree.map(lambda x: x[index], arrays)
+        tile = hidden, labels, extra, weight, tables
+        outputs_of_tile, tables = _tile(problem, outer, *tile)
         pairs = zip(outputs, outputs_of_tile, strict=True)
         return tuple(x.at[index].set(y) for x, y in pairs), tables
 

@@ -67,6 +67,8 @@ def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
 
 def _panel(title: str, words: str, column: str, group: pd.DataFrame) -> dict:
     shown = group[group[column] > 0].assign(half=0.0)[["method", "num_classes", column, "half"]]
+    # The products have no memory: last, so that the others have the same colours in all panels.
+    shown = shown.sort_values("method", key=lambda names: names == "products", kind="stable")
     lines = {
         name: {"points": line.drop(columns="method").astype(float).to_numpy().tolist()}
         for name, line in shown.groupby("method", sort=False)
