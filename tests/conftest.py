@@ -132,7 +132,7 @@ def count_traces(model):
     return traces
 
 
-def gradient_function(function, layer, variables):
+def gradient_function(function, layer, variables, xla=False):
     """arrays -> (value, gradients of the first array and of `variables`), compiled, as NumPy.
 
     `function(*arrays)` is a scalar. The layer's state is read and not written back on JAX: set
@@ -141,7 +141,7 @@ def gradient_function(function, layer, variables):
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        @tf.function
+        @tf.function(jit_compile=xla)
         def call(*arrays):
             with tf.GradientTape() as tape:
                 tape.watch(arrays[0])

@@ -10,7 +10,7 @@ from keras import ops
 from scipy import optimize
 from small import assert_all_close, labels_below, randomize, spec, training, vectors
 
-from softbench import ClassTable, FullSoftmax, NoiseContrastive, SampledSoftmax, losses, streaming
+from softbench import FullSoftmax, NoiseContrastive, SampledSoftmax, losses
 from softbench.samplers import Samples
 
 B, D, N = 8, 5, 13
@@ -78,65 +78,6 @@ def test_all_classes_sampled_once_is_the_full_softmax(batch, options):
     sampler = spec("uniform", unique=True)
     sampled = with_weights(on_table(SampledSoftmax, N, sampler, N, **OPTIONS[options]))
     assert_same(head_gradients(sampled, *batch), full_gradients(options, *batch))
-
-
-CHUNKS = [(4, options) for options in OPTIONS] + [(c, "everything") for c in (1, N, 50)]
-
-
-@pytest.mark.parametrize("chunk, options", CHUNKS)
-def test_class_chunks_change_nothing(batch, options, chunk):
-    """n = 13 is not divisible by 4."""
-    chunked = with_weights(on_table(FullSoftmax, N, class_chunk=chunk, **OPTIONS[options]))
-    assert_same(head_gradients(chunked, *batch), full_gradients(options, *batch))
-
-
-@pytest.fixture(params=["tiles of 3 rows", "one tile", "no tiles"])
-def tiled(request, monkeypatch):
-    """Blocks of 4 of the 13 classes, and tiles of 3 of the 8 examples, of all, or none."""
-    rows, kept = {"tiles": (3, 100), "one": (8, 104), "no": (8, 12)}[request.param.split()[0]]
-    sizes = streaming.Sizes(kept=kept, rows=rows, fewest=2, block=4)
-    monkeypatch.setattr(streaming, "CPU", sizes)
-    assert streaming.tile(B, N, None) == (0 if kept == 12 else rows, 4)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_tiles_change_nothing(batch, options, tiled):
-    head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
-    assert_same(head_gradients(head, *batch), full_gradients(options, *batch))
-
-
-def test_gradients_of_each_loss_by_itself(batch, tiled):
-    """Of sum_b c_b loss_b: not the mean that tiles expect, so that the table's are made anew."""
-    hidden, labels = batch
-    head = with_weights(FullSoftmax(N))
-    factors = np.linspace(-1, 2, B).astype("float32")
-    weighted = lambda h, y: ops.sum(head(h, y, training=True) * factors)  # noqa: E731
-    function = gradient_function(weighted, head, [head.table.kernel, head.table.bias])
-    gradients = function(hidden, labels)[1]
-    p = reference.softmax(reference_scores(head, hidden)) - np.eye(N)[labels]
-    p = p * factors[:, None]
-    expected = [p @ to_numpy(head.table.kernel), p.T @ hidden, p.sum(0)]
-    for gradient, value in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(gradient, value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("chunk", [None, 1, 1000])
-@pytest.mark.parametrize("size", [1, 256, 2**18, None])
-@pytest.mark.parametrize("n", [2, 10_000, 10**8])
-def test_scores_held_at_once_are_bounded(size, n, chunk):
-    rows, block = streaming.tile(size, n, chunk)
-    if size is None:
-        assert rows == 0 and block <= min(n, chunk or n)
-    else:
-        bound = max(2**25, size * 1024) if chunk is None else size * chunk
-        assert max(rows * n, size * block if rows == 0 else rows * block) <= bound
-
-
-def test_class_chunks_work_eagerly(batch):
-    hidden, labels = batch
-    head = with_weights(FullSoftmax(N, class_chunk=4))
-    expected = reference.negative_log_likelihood(reference_scores(head, hidden), labels)
-    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [None, 4])
@@ -310,12 +251,3 @@ def test_noise_contrastive_is_its_objective(batch, objective, remove):
     )
     expected = expected + 0.2 * reference.log_partition_penalty(scores[:, ids], q[ids])
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
-
-
-def test_log_partition(batch, tiled):
-    table = ClassTable(N)
-    table.build((None, D))
-    table.bias.assign(np.linspace(-3, 80, N))
-    hidden = ops.convert_to_tensor(batch[0])
-    expected = reference.logsumexp(reference.scores(batch[0], table.kernel, to_numpy(table.bias)))
-    np.testing.assert_allclose(to_numpy(table.log_partition(hidden)), expected, rtol=1e-5)

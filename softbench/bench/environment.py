@@ -160,12 +160,12 @@ def resident_mb() -> float | None:
 
 def peak_memory_mb() -> dict[str, float]:
     """Returns the peak memory of this process, and of its accelerator if it uses one."""
-    from softbench.ops import device_memory_peak  # imports the backend
+    from softbench.ops import device_memory  # imports the backend
 
     unit = 1 if sys.platform == "darwin" else 1024
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
     peak = {"host": round(host, 1)}
-    device_peak = device_memory_peak()
-    if device_peak is not None:
-        peak["device"] = round(device_peak / 2**20, 1)
+    on_device = device_memory()
+    if on_device is not None:
+        peak["device"] = round(on_device[1] / 2**20, 1)
     return peak

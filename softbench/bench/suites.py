@@ -29,6 +29,7 @@ _ACCELERATOR = "--config.preset=accelerator --checkpoint_minutes=1"
 # no data comes first.
 SUITES = {
     "accelerator": {
+        "full_softmax": f"--config=full_softmax {_ACCELERATOR}",
         "scaling": f"--config=scaling {_ACCELERATOR}",
         "wall_time": f"--config=wall_time {_ACCELERATOR}",
         "xmc_scale": f"--config=xmc_scale {_ACCELERATOR}",

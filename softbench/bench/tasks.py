@@ -40,6 +40,7 @@ TASKS = {
     ),
     "states": _experiment("states", reads_data=True),
     "step_time": _experiment("step_time", timing=_TURNS),
+    "full_softmax": _experiment("full_softmax", timing=_TURNS),
     "wall_time": _experiment("wall_time", timing=_TURNS),
     "gradient_bias": _experiment("gradient_bias", reads_data=True),
     "proposals": _experiment("proposals", reads_data=True),

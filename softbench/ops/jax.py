@@ -287,6 +287,7 @@ def copies_bfloat16() -> bool:
     return on_cpu() and "float-normalization-bf16" not in os.environ.get("XLA_FLAGS", "")
 
 
-def device_memory_peak() -> int | None:
-    """Peak bytes held on the accelerator, or None on a CPU."""
-    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+def device_memory() -> tuple[int, int] | None:
+    """Bytes held on the accelerator, now and at most; None on a CPU."""
+    statistics = jax.devices()[0].memory_stats()
+    return statistics and (statistics["bytes_in_use"], statistics["peak_bytes_in_use"])

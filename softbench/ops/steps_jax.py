@@ -35,6 +35,25 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
+def compile_gradients(
+    loss: Callable, variable: keras.Variable, jit_compile: bool = True
+) -> Callable:
+    """Returns step(x, y) -> gradients of `loss(x, y)` by x and by the variable.
+
+    Args:
+        loss: of arrays, a scalar, which may read the variable.
+        variable: of Keras.
+        jit_compile: whether XLA compiles the step, as it always does here.
+    """
+
+    def of_value(x: jax.Array, value: jax.Array, y: jax.Array) -> jax.Array:
+        with keras.StatelessScope([(variable, value)]):
+            return loss(x, y)
+
+    compiled = jax.jit(jax.grad(of_value, argnums=(0, 1)))
+    return lambda x, y: compiled(x, variable.value, y)
+
+
 def compile_divided(
     model: keras.Model, optimizer: keras.optimizers.Optimizer, inputs: list
 ) -> tuple[Callable, Any]:

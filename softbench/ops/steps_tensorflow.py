@@ -28,14 +28,33 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     return step
 
 
+def compile_gradients(
+    loss: Callable, variable: keras.Variable, jit_compile: bool = True
+) -> Callable:
+    """Returns step(x, y) -> gradients of `loss(x, y)` by x and by the variable.
+
+    Args:
+        loss: of arrays, a scalar, which may read the variable.
+        variable: of Keras.
+        jit_compile: whether XLA compiles the step, as in Keras' `fit`, or it runs as a graph.
+    """
+
+    @tf.function(jit_compile=jit_compile)
+    def step(x: Any, y: Any) -> list:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(x, y)
+        return tape.gradient(value, [x, variable.value])
+
+    return step
+
+
 compile_divided = None  # `keras.distribution` works on JAX alone
 
 
 def wait(result: Any) -> None:
-    """Waits for the result; a `tf.function` on a CPU returns when all its updates are done."""
-    for tensor in keras.tree.flatten(result):
-        if tensor is not None:
-            tensor.numpy()
+    """Waits for what runs on a device; on a CPU a `tf.function` returns when all is done."""
+    tf.test.experimental.sync_devices()
 
 
 class Calls:

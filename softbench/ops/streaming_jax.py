@@ -144,6 +144,8 @@ def _block_scores(
     inner = _product(hidden.astype(problem.dtype), rows.T)
     scores = jnp.where(fresh, problem.form.value(inner, bias), EXCLUDED)
     column = labels - problem.start(index)
+    if labels.shape[1] == 1:  # no scatter, which would be a pass of its own
+        return rows, inner, jnp.where(column == jnp.arange(problem.classes), EXCLUDED, scores)
     column = jnp.where(column < 0, problem.classes, column)  # past the end, which is dropped
     example = jnp.arange(hidden.shape[0])[:, None]
     return rows, inner, scores.at[example, column].set(EXCLUDED, mode="drop")
@@ -294,20 +296,13 @@ def _tile(
     tables: tuple,
 ) -> tuple:
     """Of R examples: (losses, gradient of hidden for upstream 1, log_rest, true), tables."""
-    size = hidden.shape[0]
     hidden = hidden.astype(problem.dtype)
 
     def block(index: Tensor) -> Tensor:
-        rows, bias, fresh = problem.rows(index)
-        scores = problem.form.value(_product(hidden, rows.T), bias)
-        return jnp.where(fresh, scores, EXCLUDED)
+        return _block_scores(problem, hidden, labels, index)[2]
 
     scores = jax.lax.map(block, jnp.arange(problem.count))  # (S, R, C)
-    is_class = (labels >= 0) & (labels < problem.kernel.shape[0])
-    index = jnp.where(is_class, labels // problem.classes, problem.count)
-    at = index, jnp.arange(size)[:, None], labels - problem.start(index)
-    true = scores.at[at].get(mode="fill", fill_value=EXCLUDED)
-    scores = scores.at[at].set(EXCLUDED, mode="drop")
+    inner, true = _label_scores(problem, hidden, labels)
     peak = jnp.max(scores, axis=(0, 2))
     total = jnp.sum(jnp.exp(scores - peak[:, None]), axis=(0, 2))
     log_rest = peak + jnp.log(total)
@@ -334,7 +329,7 @@ def _tile(
 
     state = jnp.zeros(hidden.shape, _FLOAT32), *tables
     to_hidden, to_kernel, to_bias = jax.lax.fori_loop(0, problem.count, step, state)
-    slope, inner_slope = _slopes(problem, true, true)
+    slope, inner_slope = _slopes(problem, inner, true)
     by_inner = by_true * inner_slope
     to_labels = jnp.einsum("bp,bpd->bd", by_inner, problem.label_rows(labels))
     to_hidden = to_hidden * by_rest[:, None] + to_labels

@@ -1,7 +1,7 @@
 """Losses over all classes on TensorFlow that never hold the scores (B, n).
 
-`streaming_jax.py` describes what they are. Here no scores are kept: TensorFlow takes longer to read
-them again than to multiply once more.
+`streaming_jax.py` describes what they are. Here the gradient is formed where it is asked for. If a
+tile holds the whole batch its scores are kept until then, else they are computed a second time.
 
 Shape letters: B batch, d features, n classes, P labels of an example, C classes of a block.
 """
@@ -21,19 +21,26 @@ EXCLUDED = (
 class _Problem(NamedTuple):
     """What does not change within a pass; arrays as in `class_losses`.
 
-    Products of half precision are made in float32: TensorFlow would round their sums to half, and
-    on a CPU it converts tables more slowly than it multiplies them.
+    `dtype` is what is multiplied. It is bfloat16 under XLA alone, which has such products with
+    float32 sums; a graph would round the sums.
     """
 
+    dtype: tf.DType
     form: Any
     hidden: Tensor
     kernel: Tensor
     bias: Tensor | None
     labels: Tensor
     classes: int
+    scores: Tensor | None = None  # of all classes (B, n), where they are kept
 
     def ids(self, first: Tensor | int, size: int) -> Tensor:
         return first + tf.range(size)
+
+    def product(self, a: Tensor, b: Tensor, **transposes: bool) -> Tensor:
+        """a b in float32, of which `transpose_a` or `transpose_b` may be transposed first."""
+        a, b = tf.cast(a, self.dtype), tf.cast(b, self.dtype)
+        return tf.matmul(a, b, output_type=tf.float32, **transposes)
 
     def block(self, first: Tensor | int, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of the classes [first, first + C): rows (C, d), inner products (B, C) and scores.
@@ -41,8 +48,11 @@ class _Problem(NamedTuple):
         Scores of an example's labels are EXCLUDED.
         """
         ids, shape = self.ids(first, size), (size, self.kernel.shape[1])
-        rows = tf.cast(tf.slice(self.kernel, (first, 0), shape), tf.float32)
-        inner = tf.matmul(self.hidden, rows, transpose_b=True)
+        rows = tf.cast(tf.slice(self.kernel, (first, 0), shape), self.dtype)
+        if self.scores is not None:  # of which the form's slopes are functions
+            scores = tf.slice(self.scores, (0, first), (-1, size))
+            return rows, scores, scores
+        inner = self.product(self.hidden, rows, transpose_b=True)
         bias = None if self.bias is None else tf.slice(self.bias, (first,), (size,))
         scores = self.form.value(inner, bias)
         if self.labels.shape[1] == 1:
@@ -57,7 +67,8 @@ class _Problem(NamedTuple):
 
     def label_rows(self) -> Tensor:
         """Rows (B, P, d) of the labels."""
-        return tf.cast(tf.gather(self.kernel, self.clipped()), tf.float32)
+        rows = tf.gather(self.kernel, self.clipped())
+        return tf.cast(tf.cast(rows, self.dtype), tf.float32)
 
     def clipped(self) -> Tensor:
         return tf.clip_by_value(self.labels, 0, self.kernel.shape[0] - 1)
@@ -82,13 +93,14 @@ def class_losses(
     classes: int,
     dtype: str,
 ) -> Tensor:
-    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`; `rows` means nothing here.
+    """`outer(log_rest, true, *extra)` (B,), as in `streaming_jax.py`.
 
-    Of `dtype` are the hidden vectors that are multiplied.
+    Of `dtype` are the hidden vectors that are multiplied. `rows` counts only if it is B.
 
     Examples of weight 0 are left out, but under XLA, where shapes are fixed.
     """
-    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), dtype)
+    keep = rows > 0 and rows == hidden.shape[0]
+    arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), keep, dtype)
     if weight is None or _is_under_xla():
         return _losses(*arguments, hidden, labels, extra)
     present = tf.where(tf.not_equal(weight, 0))[:, 0]
@@ -103,6 +115,7 @@ def _losses(
     kernel: Tensor,
     bias: Tensor | None,
     classes: int,
+    keep: bool,
     dtype: str,
     hidden: Tensor,
     labels: Tensor,
@@ -112,8 +125,15 @@ def _losses(
     def losses(hidden: Tensor, kernel: Tensor, *biases: Tensor) -> tuple[Tensor, Callable]:
         bias = tf.cast(biases[0], tf.float32) if biases else None
         rounded = tf.cast(tf.cast(hidden, dtype), tf.float32)
-        problem = _Problem(form, rounded, kernel, bias, labels, classes)
-        log_rest = _log_rest(problem)
+        is_half = dtype == "bfloat16" and _is_under_xla()
+        multiplied = tf.bfloat16 if is_half else tf.float32
+        problem = _Problem(multiplied, form, rounded, kernel, bias, labels, classes)
+        if keep:
+            scores = problem.block(0, kernel.shape[0])[2]
+            problem = problem._replace(scores=scores)
+            log_rest = tf.reduce_logsumexp(scores, axis=1)
+        else:
+            log_rest = _log_rest(problem)
         true = problem.label_scores()[1]
 
         def gradient(upstream: Tensor) -> tuple:
@@ -189,9 +209,9 @@ def _gradients(
         part = tf.exp(scores - log_rest[:, None])
         slope, inner_slope = problem.form.slopes(inner, scores)
         by_inner = part if inner_slope is None else part * inner_slope
-        to_hidden = to_hidden + tf.matmul(by_inner, rows)
+        to_hidden = to_hidden + problem.product(by_inner, rows)
         ids = problem.ids(first, size)
-        blocks = [tf.matmul(by_inner, weighted, transpose_a=True)]
+        blocks = [problem.product(by_inner, weighted, transpose_a=True)]
         if problem.bias is not None:
             part = part if slope is None else part * slope
             blocks.append(tf.linalg.matvec(part, by_rest, transpose_a=True))

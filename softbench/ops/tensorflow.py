@@ -282,8 +282,9 @@ def copies_bfloat16() -> bool:
     return False
 
 
-def device_memory_peak() -> int | None:
-    """Peak bytes held on the accelerator, or None on a CPU."""
+def device_memory() -> tuple[int, int] | None:
+    """Bytes held on the accelerator, now and at most; None on a CPU."""
     if not tf.config.list_physical_devices("GPU"):
         return None
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+    information = tf.config.experimental.get_memory_info("GPU:0")
+    return int(information["current"]), int(information["peak"])

@@ -1,0 +1,296 @@
+"""Losses over all classes in blocks and tiles: the same as at once, and how exact they are."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reference
+from conftest import BACKEND, gradient_function, head_gradients, on_table, thorough_but, to_numpy
+from keras import ops
+from test_identities import (
+    OPTIONS,
+    B,
+    D,
+    N,
+    assert_same,
+    reference_scores,
+    with_weights,
+)
+
+from softbench import ClassTable, FullSoftmax, streaming
+
+# Under XLA TensorFlow multiplies bfloat16, and writes into tables in another way.
+COMPILERS = {"graph": False, "xla": True} if BACKEND == "tensorflow" else {"jax": False}
+NUMBERS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+# Of gradients. Two factors of a bfloat16 product are rounded, by at most 2^-9 each.
+EXACT, HALF = 1e-5, 2.0**-8
+
+
+def expected_gradients(head, hidden, labels, factor):
+    """Sum of factor (B,) times loss, and its gradients by hidden, kernel and bias."""
+    table, scores = head.table, reference_scores(head, hidden)
+    loss = factor @ reference.negative_log_likelihood(scores, labels)
+    error = reference.softmax(scores)
+    error[np.arange(len(labels)), labels] -= 1
+    error *= factor[:, None]
+    arrays = np.asarray(hidden, float), to_numpy(table.kernel).astype(float)
+    length = [np.linalg.norm(x, axis=1, keepdims=True) if table.normalize else 1 for x in arrays]
+    unit = [x / size for x, size in zip(arrays, length, strict=True)]
+    by_inner = error / table.temperature
+    by_inner = by_inner * np.sign(unit[0] @ unit[1].T) if table.absolute else by_inner
+    gradients = [by_inner @ unit[1], by_inner.T @ unit[0]]
+    if table.normalize:  # of x / |x|
+        triples = zip(gradients, unit, length, strict=True)
+        gradients = [(g - np.sum(g * u, 1, keepdims=True) * u) / s for g, u, s in triples]
+    return loss, gradients if table.bias is None else [*gradients, error.sum(0)]
+
+
+MEAN = np.full(B, 1 / B)
+
+
+@pytest.fixture
+def batch(rng):
+    return rng.normal(size=(B, D)).astype("float32"), rng.integers(0, N, B).astype("int32")
+
+
+CHUNKS = [(4, options) for options in OPTIONS] + [(c, "everything") for c in (1, N, 50)]
+
+
+@pytest.mark.parametrize("chunk, options", CHUNKS)
+def test_class_chunks_change_nothing(batch, options, chunk):
+    """n = 13 is not divisible by 4."""
+    head = with_weights(on_table(FullSoftmax, N, class_chunk=chunk, **OPTIONS[options]))
+    assert_same(head_gradients(head, *batch), expected_gradients(head, *batch, MEAN))
+
+
+@pytest.fixture(params=["tiles of 3 rows", "one tile", "no tiles"])
+def tiled(request, monkeypatch):
+    """Blocks of 4 of the 13 classes, and tiles of 3 of the 8 examples, of all, or none."""
+    rows, kept = {"tiles": (3, 100), "one": (8, 104), "no": (8, 12)}[request.param.split()[0]]
+    sizes = streaming.Sizes(kept=kept, rows=rows, fewest=2, block=4)
+    monkeypatch.setattr(streaming, "CPU", sizes)
+    assert streaming.tile(B, N, None) == (0 if kept == 12 else rows, 4)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_tiles_change_nothing(batch, options, tiled):
+    head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
+    assert_same(head_gradients(head, *batch), expected_gradients(head, *batch, MEAN))
+
+
+def test_gradients_of_each_loss_by_itself(batch, tiled):
+    """Of sum_b c_b loss_b: not the mean that tiles expect, so that the table's are made anew."""
+    hidden, labels = batch
+    head = with_weights(FullSoftmax(N))
+    factors = np.linspace(-1, 2, B).astype("float32")
+    weighted = lambda h, y: ops.sum(head(h, y, training=True) * factors)  # noqa: E731
+    function = gradient_function(weighted, head, [head.table.kernel, head.table.bias])
+    expected = expected_gradients(head, hidden, labels, factors.astype(float))
+    assert_same(function(hidden, labels), expected, 1e-4)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 1000])
+@pytest.mark.parametrize("size", [1, 256, 2**18, None])
+@pytest.mark.parametrize("n", [2, 10_000, 10**8])
+def test_scores_held_at_once_are_bounded(size, n, chunk):
+    rows, block = streaming.tile(size, n, chunk)
+    if size is None:
+        assert rows == 0 and block <= min(n, chunk or n)
+    else:
+        bound = max(2**25, size * 1024) if chunk is None else size * chunk
+        assert max(rows * n, size * block if rows == 0 else rows * block) <= bound
+
+
+def test_class_chunks_work_eagerly(batch):
+    hidden, labels = batch
+    head = with_weights(FullSoftmax(N, class_chunk=4))
+    expected = reference.negative_log_likelihood(reference_scores(head, hidden), labels)
+    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
+
+
+def test_log_partition(batch, tiled):
+    table = ClassTable(N)
+    table.build((None, D))
+    table.bias.assign(np.linspace(-3, 80, N))
+    hidden = ops.convert_to_tensor(batch[0])
+    expected = reference.logsumexp(reference.scores(batch[0], table.kernel, to_numpy(table.bias)))
+    np.testing.assert_allclose(to_numpy(table.log_partition(hidden)), expected, rtol=1e-5)
+
+
+def rounded(x, dtype):
+    """float64 values that the dtype has."""
+    return np.asarray(x).astype(NUMBERS[dtype]).astype(float)
+
+
+def drawn(generator, scores):
+    """A class of each row by its softmax."""
+    return np.argmax(scores + generator.gumbel(size=scores.shape), axis=1).astype("int32")
+
+
+def measured(hidden, kernel, labels, dtype, chunks, xla, factor=None, call=(), **options):
+    """Loss and gradients, of hidden and kernel, of the sum of factor (B,) times loss.
+
+    Args:
+        chunks: how many `class_chunk` makes of n; None leaves it to the library.
+        factor: None is 1 / B.
+        call: further arguments of the head's call.
+    """
+    policy = "float32" if dtype == "float32" else f"mixed_{dtype}"
+    units = len(kernel)
+    options |= {"class_chunk": chunks and units // chunks, "use_bias": False, "dtype": policy}
+    head = FullSoftmax(units, **options)
+    head.build((None, kernel.shape[1]))
+    head.table.kernel.assign(kernel)
+    factor = np.full(len(hidden), 1 / len(hidden)) if factor is None else factor
+
+    def loss(hidden, labels):
+        losses = head(hidden, labels, *map(ops.convert_to_tensor, call), training=True)
+        return ops.sum(losses * factor.astype("float32"))
+
+    function = gradient_function(loss, head, [head.table.kernel], xla=xla)
+    return function(hidden.astype("float32"), labels)
+
+
+def error_of(measured, expected):
+    """Relative, of whole arrays."""
+    return np.linalg.norm(measured - expected) / np.linalg.norm(expected)
+
+
+def numbers(*chunks, kept):
+    """Each dtype with each number of chunks; those that are not `kept` are thorough."""
+    cases = [(dtype, count) for dtype in NUMBERS for count in chunks]
+    return pytest.mark.parametrize(("dtype", "chunks"), thorough_but(cases, *kept))
+
+
+SIZES = [(2048, 4, 0.0012), (2048, 8, 0.003), (65_536, 4, 0.0012), (65_536, 8, 0.003)]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(("size", "deviation", "bound"), thorough_but(SIZES, *SIZES[:2]))
+@numbers(None, 1, 8, 64, 256, kept=[("bfloat16", None), ("bfloat16", 64), ("float32", 8)])
+def test_gradients_are_as_exact_as_their_products(size, deviation, bound, dtype, chunks, compiler):
+    """The labels are of the model, so that what is left of p - y is small."""
+    generator, d = np.random.default_rng(0), 128
+    hidden = rounded(generator.normal(size=(32, d)), dtype)
+    kernel = rounded(generator.normal(size=(size, d)) * deviation / np.sqrt(d), dtype)
+    scores = hidden @ kernel.T
+    labels = drawn(generator, scores)
+    error = reference.softmax(scores)
+    error[np.arange(32), labels] -= 1
+    loss, (to_hidden, to_kernel) = measured(
+        hidden, kernel, labels, dtype, chunks, COMPILERS[compiler]
+    )
+    nll = reference.negative_log_likelihood(scores, labels).mean()
+    np.testing.assert_allclose(loss, nll, rtol=1e-5)
+    is_half = dtype == "bfloat16"
+    assert error_of(to_hidden, error @ kernel / 32) < (bound if is_half else EXACT)
+    assert error_of(to_kernel, error.T @ hidden / 32) < (HALF if is_half else EXACT)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("size", thorough_but([8192, 65_536], 8192))
+@numbers(None, 8, 256, 1024, kept=[("bfloat16", 1024), ("float32", 256)])
+def test_rows_with_a_common_mean(size, dtype, chunks, compiler):
+    """The sums over chunks are much larger than their differences, as with trained tables."""
+    generator, d = np.random.default_rng(0), 32
+    hidden = rounded(generator.normal(size=(16, d)) + 1.0, dtype)
+    kernel = rounded(0.05 * generator.normal(size=(size, d)) + 0.1, dtype)
+    labels = generator.integers(0, size, 16).astype("int32")
+    error = reference.softmax(hidden @ kernel.T)
+    error[np.arange(16), labels] -= 1
+    to_hidden = measured(hidden, kernel, labels, dtype, chunks, COMPILERS[compiler])[1][0]
+    assert error_of(to_hidden, error @ kernel / 16) < (0.004 if dtype == "bfloat16" else EXACT)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@numbers(None, 16, 256, kept=[("float32", None), ("bfloat16", 16), ("float16", 16)])
+def test_logits_of_10000(dtype, chunks, compiler):
+    """Of whole numbers, which every dtype and the sums of their products hold exactly."""
+    generator, d = np.random.default_rng(0), 16
+    hidden = generator.integers(-25, 26, (12, d)).astype(float)
+    kernel = generator.integers(-25, 26, (256, d)).astype(float)
+    hidden[0], kernel[0] = 25, 25
+    scores = hidden @ kernel.T
+    assert scores.max() == 10_000
+    labels = generator.integers(0, 256, 12).astype("int32")
+    labels[:2] = scores[:2].argmax(1)
+    error = reference.softmax(scores)
+    error[np.arange(12), labels] -= 1
+    loss, (to_hidden, to_kernel) = measured(
+        hidden, kernel, labels, dtype, chunks, COMPILERS[compiler]
+    )
+    nll = reference.negative_log_likelihood(scores, labels).mean()
+    np.testing.assert_allclose(loss, nll, rtol=1e-5)
+    bound = HALF if dtype == "bfloat16" else EXACT
+    assert error_of(to_hidden, error @ kernel / 12) < bound
+    assert error_of(to_kernel, error.T @ hidden / 12) < bound
+
+
+def losses_of_labels(scores, labels, smoothing):
+    """Losses (B,) and their derivatives by scores (B, n); labels (B, P), distinct, or -1 for none.
+
+    The mean over labels of log(1 + exp(log of the sum over the classes that are no label - score)),
+    and of one label smoothing (its score - the mean score).
+    """
+    losses, slopes = np.zeros(len(scores)), np.zeros(scores.shape)
+    for b, (row, ids) in enumerate(zip(scores, labels, strict=True)):
+        ids = ids[ids >= 0]
+        if not len(ids):
+            continue
+        rest = ~np.isin(np.arange(len(row)), ids)
+        log_rest = reference.logsumexp(row[rest])
+        share = reference.sigmoid(log_rest - row[ids]) / len(ids)
+        slopes[b, rest] = share.sum() * np.exp(row[rest] - log_rest)
+        slopes[b, ids] = -share
+        losses[b] = reference.softplus(log_rest - row[ids]).mean()
+        if smoothing:
+            losses[b] += smoothing * (row[ids[0]] - row.mean())
+            slopes[b, ids] += smoothing
+            slopes[b] -= smoothing / len(row)
+    return losses, slopes
+
+
+ONE = np.array([[3], [0], [255], [77], [3]], "int32")
+CASES = {  # labels, weights, options
+    "weights": (ONE, np.array([1, 0, 0.5, 3, 0], "float32"), {}),
+    "padding": (np.where([[0], [1], [0], [0], [1]], -1, ONE), None, {"ignore_index": -1}),
+    "several labels": (
+        np.array([[3, 7, -1], [0, -1, -1], [5, 2, 255], [-1, -1, -1], [4, 130, 10]], "int32"),
+        None,
+        {"multi_label": "mean"},
+    ),
+    "label smoothing": (ONE, None, {"label_smoothing": 0.2}),
+}
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@numbers(None, 16, 256, kept=[("float32", 16), ("bfloat16", None)])
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_loss_may_have(case, dtype, chunks, compiler):
+    labels, weight, options = CASES[case]
+    generator, d = np.random.default_rng(3), 16
+    hidden = rounded(generator.normal(size=(5, d)), dtype)
+    kernel = rounded(generator.normal(size=(256, d)), dtype)
+    factor = generator.uniform(0.5, 2.0, 5)  # not what tiles expect
+    smoothing = options.get("label_smoothing", 0.0)
+    losses, slopes = losses_of_labels(hidden @ kernel.T, labels, smoothing)
+    call = () if weight is None else (weight,)
+    several = "multi_label" in options
+    loss, (to_hidden, to_kernel) = measured(
+        hidden,
+        kernel,
+        labels if several else labels[:, 0],
+        dtype,
+        chunks,
+        COMPILERS[compiler],
+        factor,
+        call,
+        **options,
+    )
+    factor = factor if weight is None else factor * weight
+    slopes *= factor[:, None]
+    np.testing.assert_allclose(loss, factor @ losses, rtol=1e-5)
+    bound = HALF if dtype == "bfloat16" else EXACT
+    if dtype == "float16" and smoothing:  # that term's gradient is rounded to it
+        bound = 2.0**-11
+    assert error_of(to_hidden, slopes @ kernel) < bound
+    assert error_of(to_kernel, slopes.T @ hidden) < bound
