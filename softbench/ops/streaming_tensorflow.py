@@ -130,7 +130,7 @@ def _losses(
         problem = _Problem(multiplied, form, rounded, kernel, bias, labels, classes)
         if keep:
             scores = problem.block(0, kernel.shape[0])[2]
-            problem = problem._replace(scores=scores)
+            problem = problem._replace(scores=scores, classes=kernel.shape[0])
             log_rest = tf.reduce_logsumexp(scores, axis=1)
         else:
             log_rest = _log_rest(problem)
@@ -155,6 +155,8 @@ def _losses(
 def _over_blocks(problem: _Problem, step: Callable, state: tuple) -> tuple:
     """`state = step(first, size, *state)` for each block; the last may be smaller."""
     size, units = problem.classes, problem.kernel.shape[0]
+    if size == units:
+        return step(0, size, *state)
     count = units // size
 
     def body(index: Tensor, *state: Tensor) -> tuple:
@@ -215,6 +217,8 @@ def _gradients(
         if problem.bias is not None:
             part = part if slope is None else part * slope
             blocks.append(tf.linalg.matvec(part, by_rest, transpose_a=True))
+        if size == problem.kernel.shape[0]:
+            return to_hidden, *blocks
         updated = (write(x, ids, block) for x, block in zip(tables, blocks, strict=True))
         return to_hidden, *updated
 
