@@ -1,4 +1,4 @@
-"""How a loss over all classes is computed without ever holding the scores (B, n).
+"""How a loss over all classes is computed without holding more than some of the scores (B, n).
 
 `Table.class_losses` uses it. The work is done in `softbench/ops/streaming_*.py`, in blocks of C
 classes: products with a block's rows, and what is made of them while it is in the caches.

@@ -1,4 +1,4 @@
-"""Losses over all classes on JAX that never hold the scores (B, n); see `softbench.streaming`.
+"""Losses over all classes on JAX that hold few of the scores (B, n); see `softbench.streaming`.
 
 Shape letters: B batch, d features, n classes, P labels of an example, R rows of a tile, C classes
 of a block, S blocks.
@@ -13,9 +13,7 @@ import jax.numpy as jnp
 
 from softbench.common import Tensor
 
-EXCLUDED = (
-    -3e38
-)  # the score of a class that is not in a sum; unlike -inf, never NaN in a difference
+EXCLUDED = -3e38  # score of a class that is in no sum; unlike -inf it makes no NaN
 _SAME = 1e-6  # relative difference up to which two upstream gradients are one
 _FLOAT32 = jnp.float32
 

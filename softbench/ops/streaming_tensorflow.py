@@ -1,4 +1,4 @@
-"""Losses over all classes on TensorFlow that never hold the scores (B, n).
+"""Losses over all classes on TensorFlow that hold few of the scores (B, n).
 
 `streaming_jax.py` describes what they are. Here the gradient is formed where it is asked for. If a
 tile holds the whole batch its scores are kept until then, else they are computed a second time.
@@ -13,9 +13,7 @@ import tensorflow as tf
 
 from softbench.common import Tensor
 
-EXCLUDED = (
-    -3e38
-)  # the score of a class that is not in a sum; unlike -inf, never NaN in a difference
+EXCLUDED = -3e38  # score of a class that is in no sum; unlike -inf it makes no NaN
 
 
 class _Problem(NamedTuple):
