@@ -244,7 +244,7 @@ class Table(keras.layers.Layer):
     ) -> Tensor:
         """`outer(log_rest, true, *extra)`, a loss (B,) over all classes, differentiable.
 
-        Neither it nor its gradient holds more than some of the scores (B, n): see `softbench.streaming`.
+        It and its gradient hold some of the scores (B, n) at a time: see `softbench.streaming`.
 
         Args:
             outer: log of the sum of exp(score) over the classes that are none of an example's
