@@ -182,7 +182,7 @@ def test_no_cell_begins_late_and_none_runs_longer(tmp_path, monkeypatch):
 def test_a_record_and_its_page_name_the_device_and_its_memory(tmp_path, monkeypatch):
     import jax
 
-    stats = {"peak_bytes_in_use": 3 * 2**30}
+    stats = {"bytes_in_use": 2**30, "peak_bytes_in_use": 3 * 2**30}
     gpu = SimpleNamespace(platform="gpu", device_kind="Some GPU", memory_stats=lambda: stats)
     monkeypatch.setattr(jax, "devices", lambda *_: [gpu])
     monkeypatch.setattr(jax, "device_count", lambda: 1)

@@ -22,7 +22,8 @@ class FullSoftmax(TableHead):
             `row_optimizer`.
         class_chunk: None, or a number C that bounds the memory of a training step: beside the
             table, its gradient and the hidden vectors it holds about B C float32 scores. None
-            takes what is fastest: at most 128 MiB of scores on a CPU, 1 GiB on an accelerator.
+            takes what is fastest: at most 128 MiB of scores on a CPU, twice that on TensorFlow,
+            and 1 GiB on an accelerator.
         regularization: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
