@@ -6,22 +6,13 @@ classes: products with a block's rows, and what is made of them while it is in t
 Shape letters: B batch, n classes, R rows of a tile, C classes of a block.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from softbench.common import Tensor
 from softbench.ops import on_cpu
 
 
-class Form(NamedTuple):
-    """How scores are made of inner products: `Table.value` and `Table.slopes`."""
-
-    value: Callable[[Tensor, Tensor | None], Tensor]
-    slopes: Callable[[Tensor, Tensor], tuple]
-
-
 class Sizes(NamedTuple):
-    """Sizes that suit a kind of sizes.
+    """Sizes that suit a kind of device.
 
     Attributes:
         kept: scores (R, n) that a tile may keep, float32.

@@ -265,9 +265,8 @@ class Table(keras.layers.Layer):
             rows = l2_normalize(rows) if self.normalize else rows
             bias = biases[0] if biases else None
             tile = streaming.tile(hidden.shape[0], rows.shape[0], class_chunk, keep)
-            form = streaming.Form(self.value, self.slopes)
             arrays = hidden, rows, bias, labels, tuple(extra), weight
-            return class_losses(outer, form, *arrays, *tile, self.compute_dtype)
+            return class_losses(outer, self, *arrays, *tile, self.compute_dtype)
 
         if self.num_shards == 1:
             return losses(outer, labels, weight, not self.absolute, hidden, *extra)

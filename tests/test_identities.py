@@ -47,7 +47,7 @@ def _full_gradients(options, hidden, labels):
 
 
 def full_gradients(options, hidden, labels):
-    """Loss and gradients of the dense full softmax, computed once for the same arguments."""
+    """Loss and gradients of the full softmax, computed once for the same arguments."""
     return _full_gradients(options, tuple(map(tuple, hidden.tolist())), tuple(labels.tolist()))
 
 

@@ -88,6 +88,25 @@ def test_gradients_of_each_loss_by_itself(batch, tiled):
     assert_same(function(hidden, labels), expected, 1e-4)
 
 
+@pytest.mark.parametrize("count", [0, 2, 5])
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_large_scores_of_examples_that_do_not_count(batch, tiled, count, by_itself):
+    """e^score of them is infinite; of none that counts, all gradients are 0."""
+    hidden, labels = 100 * batch[0], batch[1]
+    weight = (np.arange(B) < count).astype("float32")
+    factors = np.linspace(-1, 2, B).astype("float32") if by_itself else np.ones(B, "float32")
+    head = with_weights(FullSoftmax(N))
+
+    def loss(hidden, labels):
+        losses = head(hidden, labels, training=True, sample_weight=weight)
+        return ops.sum(losses * factors)
+
+    function = gradient_function(loss, head, [head.table.kernel, head.table.bias])
+    expected = expected_gradients(head, hidden, labels, (weight * factors).astype(float))
+    assert np.abs(reference_scores(head, hidden)).max() > 90
+    assert_same(function(hidden, labels), expected, 1e-4)
+
+
 @pytest.mark.parametrize("chunk", [None, 1, 1000])
 @pytest.mark.parametrize("size", [1, 256, 2**18, None])
 @pytest.mark.parametrize("n", [2, 10_000, 10**8])

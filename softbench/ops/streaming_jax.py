@@ -75,7 +75,7 @@ def class_losses(
     Args:
         outer: the logarithm of the sum over the classes that are no label (R,), the labels' scores
             (R, P), and rows of `extra` -> losses (R,).
-        form: `value(inner, bias)`, float32 scores of inner products, and `slopes(inner, score)`,
+        form: of scores, a table: `value(inner, bias)`, float32 scores of inner products, and `slopes(inner, score)`,
             their derivatives by bias and by inner product, None for 1.
         hidden: (B, d).
         kernel, bias: (n, d), and (n,) or None.
@@ -200,6 +200,9 @@ def _backward(
     log_rest, true = kept
     _, pull = jax.vjp(lambda z, t: outer(z, t, *extra), log_rest, true)
     by_rest, by_true = pull(upstream)
+    # Examples that do not count have no sum where tiles have left them out: e^score / 1 times 0
+    # would be NaN.
+    log_rest = jnp.where(by_rest == 0, -EXCLUDED, log_rest)
     hidden32 = hidden.astype(problem.dtype).astype(_FLOAT32)
 
     def step(index: Tensor, state: tuple) -> tuple:
@@ -355,11 +358,10 @@ def _scaled(
     """The gradients for `upstream`, from those for the weights that it was expected to be."""
     ends, to_hidden, (to_kernel, to_bias) = kept
     weight = fixed[2]
-    square = jnp.sum(weight * weight)
-    factor = jnp.sum(upstream * weight) / jnp.where(square > 0, square, 1.0)
-    difference = jnp.max(jnp.abs(upstream - factor * weight), initial=0.0)
-    is_same = difference <= _SAME * jnp.max(jnp.abs(upstream), initial=0.0)
-    is_same = is_same & (factor != 0)
+    largest = jnp.argmax(jnp.abs(weight))
+    factor = upstream[largest] / jnp.where(weight[largest] == 0, 1.0, weight[largest])
+    difference = jnp.max(jnp.abs(upstream - factor * weight))
+    is_same = difference <= _SAME * jnp.max(jnp.abs(upstream))
     factor = jnp.where(is_same, factor, 1.0)
     # Not `cond`, which would copy the table's gradient: a loop of no steps leaves it where it is.
     count = jnp.where(is_same, 0, problem.count)
