@@ -6,7 +6,6 @@ An error names the row, and in backticks the option that helps, as `columns=cust
 from __future__ import annotations
 
 import shlex
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from softbench.datasets.tables import EMPTY, Table, open_table
+from softbench.datasets.times import kind_of, parsed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("error", "drop")
 _ABSENT = ("", "nan", "NaN", "None", "none", "null", "NULL", "NA", "N/A", "<NA>", "NaT")
-_SAMPLE = 200  # rows by which times are recognised
-# Numbers that are times: days as 20240531; since 1970 seconds, and thousandths of these and so on.
-_CLOCKS = ((19e6, 21.1e6), *((10.0**e, 5 * 10.0 ** (e + 1)) for e in (8, 11, 14, 17)))
 
 
 class Role(NamedTuple):
@@ -107,7 +104,7 @@ def read_columns(
     rows = _complete(table, rows, missing, repairs)
     how = ""
     if "time" in rows and len(rows):
-        times, how = _times(table, rows["time"], date_format)
+        times, how = parsed(table, rows["time"], date_format)
         rows = rows.assign(time=times)
     if not is_lists:
         repeated = rows.duplicated()
@@ -115,10 +112,10 @@ def read_columns(
         rows = rows[~repeated]
     shown = table.names or [f"column {column}" for column in table.frame]
     pairs = [f"{role} = {shown[column]}" for role, column in zip(rows, chosen, strict=True)]
-    kind = f" ({how})" if how else ""
+    what = f" ({how})" if how else ""
     header = "" if table.names else " without a header"
     order = "; events in the order of the file" if TIME in roles and not how else ""
-    return rows, f"{', '.join(pairs)}{kind}; {table.form}{header}{order}"
+    return rows, f"{', '.join(pairs)}{what}; {table.form}{header}{order}"
 
 
 def _wanted(columns: str, roles: Sequence[Role]) -> list[str]:
@@ -146,13 +143,13 @@ def _with_names(table: Table, roles: Sequence[Role], wanted: list[str]) -> Table
     names = [str(name).strip() for name in first.iloc[0]]
     if table.names:
         return table
-    kinds = {column: _kind(rest[column]) for column in rest}
+    kinds = {column: kind_of(rest[column]) for column in rest}
     if (wanted and set(wanted) <= set(names)) or _by_usual_names(names, roles):
         is_header = True
     elif TIME not in roles or not len(rest):
         is_header = False
     elif any(kinds.values()):
-        is_header = any(kind and not _kind(first[column]) for column, kind in kinds.items())
+        is_header = any(kind and not kind_of(first[column]) for column, kind in kinds.items())
     else:
         is_header = any(rest[column].duplicated().any() for column in rest) and not any(
             rest[column].isin(first[column]).any() for column in rest
@@ -176,7 +173,7 @@ def _chosen(table: Table, row: int, roles: Sequence[Role], wanted: list[str]) ->
     usual = _by_usual_names(names, roles) if table.names else []
     if usual:
         return usual
-    times = [column for column in table.frame if _kind(table.frame[column]) == "time"]
+    times = [column for column in table.frame if kind_of(table.frame[column]) == "time"]
     others = [column for column in table.frame if column not in times]
     required = len(roles) - (TIME in roles)
     if len(others) < required:  # numbers of users may be as large as times
@@ -203,23 +200,6 @@ def _by_usual_names(names: list[str], roles: Sequence[Role]) -> list[int]:
         elif role is not TIME:
             return []
     return chosen
-
-
-def _kind(values: pd.Series) -> str:
-    """ "time" or "number" if the first values are such, else ""."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(values):
-        return "time"
-    text = values.iloc[:_SAMPLE].dropna().astype(str).str.strip()
-    text = text[text != ""]
-    numbers = pd.to_numeric(text, errors="coerce")
-    if not len(text):
-        return ""
-    if numbers.notna().all():
-        is_time = any(low <= numbers.min() and numbers.max() <= high for low, high in _CLOCKS)
-        return "time" if is_time else "number"
-    return "time" if all(map(_format, text)) else ""
 
 
 def _exploded(table: Table, rows: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
@@ -279,57 +259,3 @@ def _names(values: pd.Series) -> pd.Categorical:
     text = distinct.astype(str).str.strip().str.replace(r"\s*[\r\n]+\s*", " ", regex=True)
     numbers, categories = pd.factorize(text.mask(text.isin(_ABSENT)))
     return pd.Categorical.from_codes(np.append(numbers, -1)[codes], categories)
-
-
-def _times(table: Table, values: pd.Series, date_format: str) -> tuple[pd.Series, str]:
-    """Times to sort by, and what they are."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(values):
-        return _without_zone(values), "dates"
-    text = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
-    numbers = pd.to_numeric(text, errors="coerce")
-    if not date_format and numbers.notna().any():
-        times, wrong, how = numbers, ~np.isfinite(numbers.astype(float)), "numbers"
-        rule = "a time must be a finite number, as others are."
-    else:
-        text = text.astype(str).str.strip()
-        form = date_format or _date_format(table, text)
-        times = pd.to_datetime(text, format=form, errors="coerce", utc=True)
-        if not date_format and times.isna().any():  # not all are of the form of the first
-            first = bool(form) and form.startswith("%d")
-            rest = text[times.isna()]
-            more = pd.to_datetime(rest, format="mixed", dayfirst=first, errors="coerce", utc=True)
-            times = times.fillna(more)
-        times, wrong, how = _without_zone(times), times.isna(), f"dates, {form or 'mixed'}"
-        rule = (
-            f"a time must be a number or a date (`date_format={shlex.quote(form or '%Y-%m-%d')}`)."
-        )
-    if wrong.any():
-        table.fail(values.index[wrong][0], rule, text[wrong].iloc[0])
-    return times, how
-
-
-def _without_zone(values: pd.Series) -> pd.Series:
-    return values.dt.tz_convert(None) if values.dt.tz is not None else values
-
-
-def _date_format(table: Table, text: pd.Series) -> str | None:
-    """The format of dates; an error if day and month could be taken for each other."""
-    pairs = text.str.extract(r"^(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}\b").astype(float)
-    day_first, month_first = (pairs > 12).T.to_numpy()
-    if pairs[0].notna().any() and day_first.any() == month_first.any():
-        forms = (_format(text.iloc[0], day_first=first) for first in (False, True))
-        flags = " or ".join(f"`date_format={shlex.quote(form)}`" for form in forms if form)
-        row = text.index[day_first | ~month_first][0]
-        table.fail(row, f"day or month may come first: {flags}.", text[row])
-    return _format(text.iloc[0], day_first=bool(day_first.any()))
-
-
-def _format(text: str, day_first: bool = False) -> str | None:
-    """The format of a date by pandas; None of what is none."""
-    from pandas.tseries.api import guess_datetime_format
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that another order of day and month would fit
-        return guess_datetime_format(text, dayfirst=day_first)

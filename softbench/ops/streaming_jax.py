@@ -75,8 +75,8 @@ def class_losses(
     Args:
         outer: the logarithm of the sum over the classes that are no label (R,), the labels' scores
             (R, P), and rows of `extra` -> losses (R,).
-        form: of scores, a table: `value(inner, bias)`, float32 scores of inner products, and `slopes(inner, score)`,
-            their derivatives by bias and by inner product, None for 1.
+        form: the table: of it `value(inner, bias)`, float32 scores of inner products, and
+            `slopes(inner, score)`, their derivatives by bias and by inner product, None for 1.
         hidden: (B, d).
         kernel, bias: (n, d), and (n,) or None.
         labels: int32 (B, P); what is not in [0, n) is no class.
