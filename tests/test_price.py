@@ -9,7 +9,7 @@ import pytest
 from report_records import make_record, write_results
 
 from softbench import __main__ as command
-from softbench.bench import app, budget, claims, matrix, price, records
+from softbench.bench import app, budget, claims, matrix, price, records, worker
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build
@@ -72,7 +72,7 @@ class Clock:
 
             def turn(self):
                 if clock.costs[name] is None:
-                    raise price._Failed(self, "ValueError: no")
+                    raise worker.Failed(self, "ValueError: no")
                 clock.turns.append(name)
                 clock.load *= clock.growth
                 self.device, self.before_seconds = clock.device, clock.before
@@ -84,7 +84,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(price, "_Process", made.process)
+    monkeypatch.setattr(price, "Worker", made.process)
     return made
 
 

@@ -18,22 +18,16 @@ is what must be done before the first step: a tree to fit. A method that fails h
 import hashlib
 import json
 import math
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from softbench.bench import claims, environment, matrix, own_data, provenance, records
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
-from softbench.bench.launchers import local
 from softbench.bench.matrix import Cell
+from softbench.bench.worker import Failed, Worker
 
 FOLDER = "price"
 ROUNDS = 9
@@ -141,10 +135,6 @@ def read(path: Path) -> dict | None:
         ) from None
 
 
-class _Failed(Exception):
-    """What kept a process from a turn: the process, and a line."""
-
-
 class _Session:
     """Measures what a record lacks, and writes it after every round.
 
@@ -179,9 +169,9 @@ class _Session:
         first, width = self.record["reference"], max(map(len, methods))
         print(f"{self.path.stem}: a step in steps of {first}\n{header(width)}", flush=True)
 
-        def process(name: str) -> _Process:
+        def process(name: str) -> Worker:
             config = {**cell.config, "methods": {name: self.record["methods"][name]["method"]}}
-            return _Process(config, data_dir, cell.timeout_s)
+            return Worker(config, data_dir, cell.timeout_s)
 
         try:
             with process(first) as reference:
@@ -203,7 +193,7 @@ class _Session:
         rule = "--config.reference must be a method that can be trained here"
         return f"{rule}. Received: {name!r} ({error})"
 
-    def _measure(self, name: str, process: "_Process", reference: "_Process") -> None:
+    def _measure(self, name: str, process: Worker, reference: Worker) -> None:
         row = self.record["methods"][name]
         try:
             while len(row["rounds"]) < self._rounds and time.monotonic() < self._deadline:
@@ -211,13 +201,13 @@ class _Session:
                 row["before_seconds"] = process.before_seconds
                 row |= _summary(row["rounds"])
                 records.write_json(self.path, self.record)
-        except _Failed as error:
+        except Failed as error:
             failed, text = error.args
             text = text if failed is process else f"{self.record['reference']} next to it: {text}"
             self.record["methods"][name] = {"method": row["method"], "error": text}
             records.write_json(self.path, self.record)
 
-    def _round(self, index: int, process: "_Process", reference: "_Process") -> dict:
+    def _round(self, index: int, process: Worker, reference: Worker) -> dict:
         """A turn of both, of which the one begins in even rounds and the other in odd ones."""
         order = dict.fromkeys((process, reference) if index % 2 else (reference, process))
         turns = {one: one.turn() for one in order}
@@ -236,87 +226,6 @@ def _summary(rounds: list[dict]) -> dict:
     low, high = (ratios[1], ratios[-2]) if len(ratios) >= 9 else (ratios[0], ratios[-1])
     medians = {key: statistics.median(turn[key] for turn in rounds) for key in rounds[0]}
     return {**medians, "low": low, "high": high}
-
-
-class _Process:
-    """A process that trains a method for a turn at a time; see `softbench.bench.training.turns`.
-
-    It starts with its first turn, and ends with the context at the latest: on a TPU, which belongs
-    to one process, after each turn.
-    """
-
-    def __init__(self, config: dict, data_dir: str | None, timeout_s: float) -> None:
-        self._job = {"config": config, "data_dir": data_dir, "timeout_s": timeout_s}
-        self._process: subprocess.Popen | None = None
-        self.device: dict = {}
-        self.before_seconds = 0.0
-
-    def __enter__(self) -> "_Process":
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-        self._errors.close()
-
-    def turn(self) -> float:
-        """Milliseconds of a training step, a mean over those of a turn.
-
-        Raises:
-            _Failed: with itself and the last line of what went wrong.
-        """
-        if self._process is None:
-            self._start()
-            answer = self._ask(json.dumps(self._job))
-            self.device, self.before_seconds = answer["device"], answer["before_seconds"]
-        milliseconds = self._ask("turn")["step_ms"]
-        if self.device["kind"] == "tpu":
-            self._stop()
-        return milliseconds
-
-    def _start(self) -> None:
-        # Two processes share the device: neither takes its memory in advance.
-        environ = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "softbench.bench.training.turns"],
-            env=local.environ(self._job["config"]) | environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,
-        )
-
-    def _ask(self, question: str) -> Any:
-        try:
-            print(question, file=self._process.stdin, flush=True)
-            answer = json.loads(self._process.stdout.readline() or "null")
-        except BrokenPipeError:
-            answer = None
-        if answer is None:
-            answer = {"error": self._why()}
-        if "error" in answer:
-            self._stop()
-            raise _Failed(self, answer["error"])
-        return answer
-
-    def _why(self) -> str:
-        code = self._process.wait()
-        if code == -signal.SIGALRM:
-            return f"stopped after {self._job['timeout_s']:g} s"
-        self._errors.seek(0)
-        lines = records.scrub(self._errors.read()).splitlines()
-        return lines[-1] if lines else f"exit code {code}"
-
-    def _stop(self) -> None:
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for pipe in (self._process.stdin, self._process.stdout):
-            pipe.close()
-        self._process.wait()
-        self._process = None
 
 
 def header(width: int) -> str:
