@@ -105,6 +105,9 @@ class EmbeddingTable(Table):
     def gather(self, ids: Tensor) -> list[Tensor]:
         if self._is_plain:
             return [gather_rows(self.embedding.embeddings, ids)]
+        if self._is_reversed:  # without a transposed copy of them all
+            columns = ops.take(read(self.embedding.reverse_embeddings), ids, axis=1)
+            return [ops.moveaxis(columns, 0, -1)]
         return [ops.take(self.all_rows()[0], ids, axis=0)]
 
     def all_rows(self) -> list[Tensor]:
