@@ -1,9 +1,10 @@
 """The command `softbench`, and `python -m softbench`: an experiment, then its tables and page."""
 
+import sys
 from pathlib import Path
 
 from softbench import commands
-from softbench.bench import app
+from softbench.bench import app, records
 
 PAGE = "report.html"  # in the folder of the results
 
@@ -14,12 +15,14 @@ def main(argv: list[str]) -> int:
 
 
 def _show(workdir: Path) -> None:
-    """Prints the tables, and writes the page of an experiment."""
+    """Prints the tables and writes the page, naming records that cannot be read."""
     try:
         from softbench.report import app as report
         from softbench.report import page
     except ModuleNotFoundError as error:
         print(f"\nNo tables: {error.name} is missing, pip install 'softbench[report]'")
+        for name, why in records.read_folder(workdir)[1].items():
+            print(f"softbench: {workdir / 'runs' / name} {why}", file=sys.stderr)
     else:
         print("\n" + page.summary(page.read(workdir)))
         report.main(["softbench-report", f"--results={workdir}", f"--html={workdir / PAGE}"])

@@ -103,7 +103,8 @@ def test_from_a_file_to_a_table_with_model_head_sampler_and_callback_of_the_user
     line = [*own, "--config.methods=own", "--config.dataset.path=" + str(tmp_path / "my.txt")]
     assert command.main(line) == 0
     shown = capsys.readouterr().out
-    assert "classes; 486 train, 27 valid, 27 test" in shown
+    assert "holds: 27 classes, 540 examples" in shown
+    assert "split: 486 train, 27 valid, 27 test" in shown
     assert "| own" in shown and "(most frequent)" in shown
     (record,) = records.read_all(tmp_path / "out")
     assert record["cell"].startswith("my-make_encoder-own-s0-")

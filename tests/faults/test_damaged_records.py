@@ -62,7 +62,7 @@ def test_the_commands_name_it_and_go_on(finished, tmp_path):
         f"{out}/runs/xx-renamed.json is the record of another cell: {good.stem}; it is left out",
     ]
     code, text, errors = cli(*argv)
-    assert (code, errors.splitlines()) == (1, [f"softbench: {line}" for line in expected])
+    assert (code, errors.splitlines()) == (1, [f"softbench-report: {line}" for line in expected])
     assert f"{bad.stem}: damaged (kept)" in text and "\n| full" in text
     assert bad.read_text() == ""
 
