@@ -10,11 +10,7 @@ one process; `index` is the time of making the index.
 
 `labels`: extreme classification, 1,000,000 labels in a hierarchy, generated rows; bags of features,
 d = 64, trained as the harness trains (shared unigram draws, row updates). `words`: an LSTM of 200
-units over the 197,030 words of `eltec-hun`, trained likewise. In `grouped` and `clustered` classes
-lie around centres, those of `grouped` in groups; a dense encoder and a head with 1,000 shared draws
-are trained on examples of them. The 20,000 centres of `clustered` have nothing in common in 64
-dimensions, so that many of the best classes are chance neighbours of the query, which no cell
-tells.
+units over the 197,030 words of `eltec-hun`, trained likewise.
 """
 
 from softbench.bench.config import experiment
@@ -27,34 +23,6 @@ from softbench.bench.methods import (
     with_row_updates,
 )
 from softbench.commands import ConfigError
-
-FLAT = {"class_spread": 0.6, "example_spread": 0.5}
-GROUPS = {"num_groups": 100, "cluster_spread": 0.7, "class_spread": 0.4, "example_spread": 0.4}
-
-
-def problem(units, clusters, train_steps, data=FLAT, **model):
-    """n classes in clusters, these in groups or not."""
-    return {
-        "dataset": {
-            "name": "clustered",
-            "label": f"{'clustered' if data is FLAT else 'grouped'}{units}",
-            "num_classes": units,
-            "num_clusters": clusters,
-            "frequency_power": 0.5,
-            **data,
-        },
-        "model": {
-            "name": "dense",
-            "dim": 64,
-            "batch_size": 32,
-            "k": 10,
-            "train_batch_size": 4096,
-            "train_steps": train_steps,
-            "num_sampled": 1000,
-            "row_optimizer": adagrad(0.3, accumulator=1e-8),
-            **model,
-        },
-    }
 
 
 def trained(dataset, encoder, num_sampled, **fields):
@@ -98,22 +66,16 @@ def index(num_cells, num_candidates):
     return {"num_cells": num_cells, "num_candidates": num_candidates}
 
 
-def get_config(part=None):
-    """Returns the experiment on some of the problems; every value can be overridden."""
-    known = {
-        "labels": LABELS,
-        "grouped": problem(1_000_000, 5_000, 800, GROUPS),
-        "clustered": problem(1_000_000, 20_000, 800),
-        "words": WORDS,
-    }
-    chosen = (part or "labels,grouped,clustered").split(",")
-    if not set(chosen) <= set(known):
+def get_config(part="labels"):
+    """Returns the experiment on one of the problems; every value can be overridden."""
+    known = {"labels": LABELS, "words": WORDS}
+    if part not in known:
         raise ConfigError(f"After the colon: {', '.join(known)}. Received: {part!r}")
     return experiment(
         "top_k",
         title="The best of a million classes, approximately",
         task="top_k",
-        problems={name: known[name] for name in chosen},
+        problems={part: known[part]},
         method_table={
             "exact": {},
             "product": {"product": True},
@@ -132,7 +94,6 @@ def get_config(part=None):
         presets={
             "smoke": {
                 "problems": {
-                    "n2000": problem(2_000, 40, 5, dim=8, train_batch_size=64),
                     "labels": trained(
                         SMALL_LABELS,
                         {**BAG, "dim": 8, "batch_size": 64},

@@ -12,9 +12,6 @@ from conftest import assert_drawn_from, compiled, on_table, rejects, to_numpy
 from small import functional
 
 from softbench import NegativeSampling, SampledSoftmax, datasets, samplers
-from softbench.bench.job import Job
-from softbench.experiments.tree_fit import page as report_tree
-from softbench.experiments.tree_fit import run as tree_task
 from softbench.samplers import AdversarialTree
 from softbench.samplers.tree import fit as tree_fit
 from softbench.samplers.tree import newton as tree_newton
@@ -425,36 +422,6 @@ def test_raw_and_projected_features_are_the_same_input():
     np.testing.assert_allclose(
         log_distribution(tree, x), log_distribution(tree, tree.project(x)), atol=1e-5
     )
-
-
-# The benchmark.
-
-
-def test_task_fits_and_draws_and_its_tables_show_them():
-    model = {"name": "tree", "dim": 4, "batch_size": 8, "num_sampled": 3}
-    config = {"seed": 0, "backend": "b", "task": "tree_fit", "model": {"name": "tree"}}
-    config["timing"] = {"rounds": 1, "block": 2, "max_seconds": 1.0}
-    sizes = {"num_train": 500, "num_test": 50, "num_valid": 50, "num_classes": 40}
-    plan = {"methods": ["default", "one"], "paper": {}}
-    fits = {"dataset": {"name": "synthetic_xmc", **sizes}}
-    fits["methods"] = {"default": {}, "one": {"max_alternations": 1}}
-    draws = {"dataset": {"name": "random", "sizes": [3, 50]}, "model": model, "methods": {}}
-    records = []
-    for own in (fits, draws):
-        record = {"config": {**config, **own}, "status": "ok", "cell": "c", "seed": 0}
-        record["device"] = {"name": "d"}
-        tree_task.run(Job(record["config"], None, record, lambda point: None))
-        records.append(record)
-    found = records[0]
-    assert found["num_points"] > 500  # pairs
-    for fit in found["fits"].values():
-        assert fit["log_likelihood"]["train"] > found["frequency"]["train"]
-        assert fit["objective"] < found["num_points"] * fit["log_likelihood"]["train"]
-    assert max(level["alternations"] for level in found["fits"]["one"]["levels"]) == 1
-    tables = report_tree.tables(plan, records)
-    assert [len(table.rows) for table in tables] == [3, 2]
-    assert [row[0] for row in tables[0].rows] == ["label frequency", "default", "one"]
-    assert tables[1].rows[0][-1] == "1"
 
 
 # Bad input.

@@ -9,14 +9,11 @@ from softbench.bench import records
 
 TIMES = {
     "compile_seconds",
-    "draws",  # of tree_fit: times against n
     "evaluation_seconds",
     "examples_per_second",
     "fit_seconds",
-    "generation_seconds",
     "head_ms",
     "peak_memory_mb",
-    "processor_seconds",
     "processors",
     "resident_mb",
     "seconds",

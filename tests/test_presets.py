@@ -240,9 +240,8 @@ def test_no_name_lists_the_configs(capsys):
     assert app.main(["softbench", "--config="], None) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == CONFIGS
-    assert lines[CONFIGS.index("tree_fit")] == (
-        "tree_fit: The adversarial tree: seconds of its fit, its likelihood, and the cost of a "
-        "draw against n"
+    assert lines[CONFIGS.index("top_k")] == (
+        "top_k: The 10 best of a million classes: how many of them an index finds, and how fast"
     )
 
 

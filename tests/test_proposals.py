@@ -41,10 +41,9 @@ METHODS = {
 TOP_AND_TAIL = sampler(
     "top_and_tail", num_top=4, share_draws=2, tail=one_tail("train + 1"), counts="train + 1"
 )
-STALE = {"codebook": 0.5}
 
 
-def make_job(folder, **fields):
+def make_job(**fields):
     dataset = {"name": "synthetic_language", "num_classes": N, "num_train": 800}
     config = {
         "backend": keras.backend.backend(),
@@ -58,38 +57,31 @@ def make_job(folder, **fields):
         "task": "proposals",
         "options": {
             "fractions": [0.5, 1.0],
-            "stale": STALE,
-            "following": ["codebook"],
-            "train": True,
             "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
         },
     }
-    return Job(config | fields, None, {}, lambda point: None, folder)
+    return Job(config | fields, None, {}, lambda point: None)
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    made = make_job(tmp_path_factory.mktemp("cache"))
+def job():
+    made = make_job()
     proposals.run(made)
     return made
 
 
 @pytest.fixture(scope="module")
 def heads(job):
-    return trained.load_or_train(job._replace(result={}), [0.5, 1.0])
+    return trained.train(job._replace(result={}), [0.5, 1.0])
 
 
 def model(head):
     return reference.softmax(reference.scores(head.hidden, head.kernel, None, True, 0.2))
 
 
-def point(job, name, fraction, built=None):
-    (found,) = (
-        point
-        for point in job.result["samplers"][name]["points"]
-        if (point["fraction"], point.get("built", "follows")) == (fraction, built or fraction)
-    )
-    return found
+def point(job, name, fraction):
+    points = job.result["samplers"][name]["points"]
+    return next(point for point in points if point["fraction"] == fraction)
 
 
 def test_proposals_by_their_definitions(job, heads):
@@ -117,29 +109,9 @@ def test_proposals_by_their_definitions(job, heads):
                 assert median == pytest.approx(np.median(own), rel=1e-3)
 
 
-def test_a_stale_codebook_is_that_of_the_earlier_table(job, heads):
+def test_a_codeword_for_each_class_is_the_softmax(job, heads):
     for fraction in heads:
         assert point(job, "codebook", fraction)["ess"] == pytest.approx(1, abs=1e-3)
-    p, q = model(heads[1.0]), model(heads[0.5]._replace(hidden=heads[1.0].hidden))
-    found = point(job, "codebook", 1.0, 0.5)
-    assert found["kl"] == pytest.approx((p * np.log(p / q)).sum(-1).mean(), rel=1e-3)
-    assert found["ess"] == pytest.approx((1 / (p**2 / q).sum(-1)).mean(), rel=1e-3)
-    assert found["rv"] == pytest.approx((((p**2 / q).sum(-1) - 1) / M).mean(), rel=1e-2)
-    built = {name: len(found["points"]) for name, found in job.result["samplers"].items()}
-    assert built == {"uniform": 2, "shared": 2, "codebook": 5}
-
-
-def test_a_codebook_that_follows_is_nearer_than_a_stale_one(job):
-    """Its last Lloyd pass was five steps ago; the stale one saw the table 20 steps ago."""
-    stale, follows = point(job, "codebook", 1.0, 0.5), point(job, "codebook", 1.0, "follows")
-    assert 0 < follows["kl"] < stale["kl"]
-    assert follows["ess"] > stale["ess"]
-
-
-def test_only_a_codebook_can_follow(tmp_path):
-    options = {**make_job(tmp_path).config["options"], "following": ["uniform"]}
-    with pytest.raises(ValueError, match="`following` must name rows of the sampler 'codebook'"):
-        proposals.run(make_job(tmp_path, options=options))
 
 
 def test_draws_and_their_time(job):
@@ -159,32 +131,22 @@ def test_draws_of_several_blocks_are_added_up(heads):
     assert gathered == [2 * 4 + M]
 
 
-def test_all_points_are_of_one_run(job, heads, tmp_path):
+def test_all_points_are_of_one_run(job, heads):
     """As if it had been stopped there, and as if nobody had looked."""
-    half = trained.load_or_train(make_job(tmp_path, steps_per_epoch=20))[1.0]
+    half = trained.train(make_job(steps_per_epoch=20))[1.0]
     for a, b in zip(half, heads[0.5], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    (whole,) = trained.load_or_train(make_job(tmp_path)).values()
+    (whole,) = trained.train(make_job()).values()
     for a, b in zip(whole, heads[1.0], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     perplexity = [head["valid_perplexity"] for head in job.result["heads"]]
     np.testing.assert_allclose(perplexity, np.exp([float(half[-1]), float(whole[-1])]), rtol=1e-5)
 
 
-def test_a_second_run_trains_nothing(job, heads):
-    again = job._replace(result={})
-    kept = trained.load_or_train(again, [1.0, 0.5])
-    assert again.result == {"from_cache": True} and list(kept) == [1.0, 0.5]
-    np.testing.assert_array_equal(kept[0.5].kernel, heads[0.5].kernel)
-
-
-def test_options_that_are_wrong(job):
+def test_fractions_that_are_wrong(job):
     for wrong in ([], [0.0], [1.5]):
         with pytest.raises(ValueError, match=r"`fractions` must be in \(0, 1\]. Received"):
-            trained.load_or_train(job, wrong)
-    options = {**job.options, "stale": {"codebook": 0.3}}
-    with pytest.raises(ValueError, match=r"`stale` must give some of fractions.*'codebook': 0.3"):
-        proposals.run(job._replace(result={}, config={**job.config, "options": options}))
+            trained.train(job, wrong)
 
 
 def test_tables(job):
@@ -198,10 +160,8 @@ def test_tables(job):
     head, first, last, ranks = page.tables(plan, parts)
     assert [line[0] for line in head.rows] == ["50.00 %", "100.00 %"]
     assert "after 50 %" in first.title and "after 100 %" in last.title
-    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook", "codebook"]
-    fitted = ["100.00 %", "50.00 %", "follows"]
-    assert [[line[0], line[2]] for line in last.rows[2:]] == [["codebook", f] for f in fitted]
-    assert last.rows[2][6] == "100.00 %"  # the effective sample size
+    assert [line[0] for line in first.rows] == ["uniform", "shared", "codebook"]
+    assert last.rows[2][5] == "100.00 %"  # the effective sample size
     reached = [samplers[name]["valid_perplexity"] for name in ("uniform", "shared", "codebook")]
     figures = [point(job, name, 0.5)["rv"] for name in ("uniform", "shared", "codebook")]
     named = [["synthetic_language-lstm", f, "3"] for f in ("50.00 %", "100.00 %")]
@@ -211,7 +171,7 @@ def test_tables(job):
     samplers["uniform"]["points"][1]["kl"] = None  # how a record spells infinity
     samplers["uniform"]["valid_perplexity"] = None
     changed = page.tables(plan, [record])[2].rows[0]
-    assert changed[5] == "inf" and changed[1] in ("inf", "-")
+    assert changed[4] == "inf" and changed[1] in ("inf", "-")
 
 
 def test_ranks_of_several_seeds(job):
@@ -249,7 +209,7 @@ def test_ranks_of_several_seeds(job):
 def test_a_sampler_trains_as_it_would_alone(job):
     """The model that `full` trains is the same from the same start, with another head."""
     method = METHODS["shared"]
-    alone = make_job(None, methods={"shared": method}, timing={"head_repetitions": 0})
+    alone = make_job(methods={"shared": method}, timing={"head_repetitions": 0})
     train.fit(alone, method, load(alone.config, None), alone.config["optimizer"])
     expected = np.exp(alone.result["curve"][-1]["valid_nll"])
     found = job.result["samplers"]["shared"]["valid_perplexity"]

@@ -8,7 +8,7 @@ from report_records import PLAN, make_record, write_results
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
-from softbench.report import colours, grids, training
+from softbench.report import colours, training
 from softbench.report import page as report_page
 from softbench.report import plots as report_style
 
@@ -170,14 +170,3 @@ def test_two_sweeps_of_one_name_are_two_lines():
         "rff": [[100, 101], [200, 201]],
         "rff_100_2, rff_200_2": [[100, 102], [200, 202]],
     }
-
-
-def test_another_grid_of_rates_is_another_row():
-    made = []
-    for seed, rates in ((0, (0.1, 0.2)), (1, (0.1, 0.2)), (0, (0.2, 0.4))):
-        made.append(make_record(seed=seed))
-        grid = [{"rate": r, "value": r, "status": "ok", "cell": "a"} for r in rates]
-        made[-1]["rates"] = {"measure": "perplexity", "chosen": rates[0], "grid": grid}
-        made[-1]["config"]["rate_budget"] = {"seed": 0}
-    (table,) = grids.tables(PLAN, made)
-    assert [row[2:5] for row in table.rows] == [["**0.1**", "0.2", "-"], ["-", "**0.2**", "0.4"]]

@@ -22,7 +22,6 @@ from softbench.bench import (
     own_data,
     price,
     provenance,
-    rates,
     records,
     runner,
     suites,
@@ -204,8 +203,6 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     if values.price:
         return _price(call, cells, workdir)
     cells = budget.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
-    if config["rates"]:
-        return _with_rates(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)
     if values.list:
         listing.show(cells, workdir)
@@ -238,29 +235,6 @@ def _price(call: _Call, cells: list[matrix.Cell], workdir: Path) -> int:
         print("softbench: the time is over; the same command goes on", flush=True)
         return suites.OUT_OF_TIME
     return int(any("error" in row for row in rows))
-
-
-def _with_rates(
-    call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]
-) -> int:
-    """Runs the grid of rates, then the cells with the best of each."""
-    if call.values.shard:
-        raise ConfigError(
-            "--shard does not go with --config.rates, which needs all short runs of a method: "
-            "start the same command several times, they share the cells. "
-            f"Received: {call.values.shard!r}"
-        )
-    trials, folder = rates.trials(cells), workdir / rates.FOLDER
-    if call.values.list:
-        listing.show(trials, folder)
-        return 0
-    if _run(call, trials, folder, lambda folder: None) == suites.OUT_OF_TIME:
-        return suites.OUT_OF_TIME
-    best, failed = rates.chosen(cells, workdir, config_lib.judge(call.config))
-    for name in failed:
-        print(f"softbench: {folder}: no rate of {name} has a result; it is left out", flush=True)
-    status = _run(call, best, workdir, show) if best else 1
-    return max(bool(failed), status)
 
 
 def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]) -> int:

@@ -94,7 +94,6 @@ def new_record(job: dict) -> dict:
         "command": job["command"],
         "config": config,
         "timeout_s": cell["timeout_s"],
-        **({"rates": cell["grid"]} if cell.get("grid") else {}),
         **({"price": cell["price"]} if cell.get("price") else {}),
         "seed": config["seed"],
         "versions": environment.versions(config["backend"]),

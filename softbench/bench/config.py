@@ -58,10 +58,6 @@ _DEFAULTS = {
     # What a task that times nothing is to do; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
-    # Learning rates that each method is tried with, in a run of `rate_budget` with the first seed;
-    # it then runs with the one that is best on the validation set by `keep_by`. Empty: none is.
-    "rates": (),
-    "rate_budget": {"epochs": 1, "steps_per_epoch": 0},
     # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
     # lost.
     "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
@@ -189,7 +185,9 @@ def _set_best(problem: dict, config: Mapping) -> None:
     """Sets those of `keep`, `patience` and `keep_by` that are used, and no others."""
     names = ("keep", "patience")
     keep, patience = (problem.pop(name, config[name]) for name in names)
-    measure = judge(config, problem.pop("keep_by", ""))
+    shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
+    named = problem.pop("keep_by", "") or config["keep_by"]
+    measure = named or next((name[1] for name in shown if name), "perplexity")
     if keep not in ("last", "best"):
         raise _wrong('--config.keep must be "last" or "best"', keep)
     if patience < 0:
@@ -197,17 +195,6 @@ def _set_best(problem: dict, config: Mapping) -> None:
     if keep == "best" or patience:
         used = {"keep": keep} if keep == "best" else {}
         problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
-
-
-def judge(config: Mapping, keep_by: str = "") -> str:
-    """Returns the measure by which points and rates are compared.
-
-    Args:
-        config: a config.
-        keep_by: of a problem, which comes first.
-    """
-    shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
-    return keep_by or config["keep_by"] or next((name[1] for name in shown if name), "perplexity")
 
 
 def _check_task(problem: Mapping) -> None:
@@ -244,7 +231,6 @@ def check(config: Mapping) -> None:
     if config["curves_against"] not in ("seconds", "step"):
         rule = '--config.curves_against must be "seconds" or "step"'
         raise _wrong(rule, config["curves_against"])
-    _check_rates(config)
     _check_budget(config)
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
@@ -254,18 +240,6 @@ def check(config: Mapping) -> None:
         if epochs < (0 if seconds else 1):
             rule = "must be 1 or more, or 0 with --config.max_train_seconds"
             raise _wrong(f"--config.epochs {rule}", epochs)
-
-
-def _check_rates(config: Mapping) -> None:
-    rates, budget = config["rates"], config["rate_budget"]
-    numbers = [isinstance(rate, int | float) and rate > 0 for rate in rates]
-    if not all(numbers) or list(rates) != sorted(set(rates)):
-        raise _wrong("--config.rates must be positive numbers, each larger than the last", rates)
-    _check_names("--config.rate_budget may set", budget, _DEFAULTS["rate_budget"])
-    if budget["epochs"] < 1 or budget["steps_per_epoch"] < 0:
-        raise _wrong("--config.rate_budget must have one epoch or more", budget)
-    if rates and any(problem["task"] != "train" for problem in problems(config)):
-        raise _wrong("--config.rates are for the task 'train'", config["task"])
 
 
 def reference(config: Mapping) -> tuple[str, int]:

@@ -47,7 +47,6 @@ TASKS = {
     "kernel_mse": _experiment("kernel_mse"),
     "signal_to_noise": _experiment("signal_to_noise"),
     "mutual_information": _experiment("mutual_information"),
-    "tree_fit": _experiment("tree_fit", timing=_TURNS),
     "top_k": _experiment("top_k", timing=_TURNS),
     "sharding": _experiment("sharding", timing=_TURNS),
     "nce_simulation": _experiment("nce_simulation"),

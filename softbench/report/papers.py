@@ -88,7 +88,7 @@ PAPERS: dict[str, tuple[Item, ...]] = {
             )
         ),
         Item("Theorem 2", "signal-to-noise ratio", "signal_to_noise"),
-        Item("Section 3", "fitting the tree", "tree_fit"),
+        Item("Section 3", "fitting the tree, before training", "adversarial"),
     ),
     "Stratos, Noise contrastive estimation": (
         Item("Section 1.1", "InfoNCE bounds mutual information", "mutual_information"),

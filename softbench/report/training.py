@@ -6,7 +6,7 @@ from itertools import starmap
 
 import pandas as pd
 
-from softbench.report import frame, grids, intervals, measures, paired
+from softbench.report import frame, intervals, measures, paired
 from softbench.report import markdown as md
 from softbench.report.curves import ROW as _ROW
 from softbench.report.curves import plots as plots
@@ -25,7 +25,7 @@ record there has none."""
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the results, grids of rates, differences, perplexity on the way, who reached what.
+    """Returns the results, differences, perplexity on the way, who reached what.
 
     Args:
         plan: the content of `experiment.json`.
@@ -34,7 +34,6 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     cells, points = frame.cells(records), frame.points(records)
     return [
         *results(plan, cells),
-        *grids.tables(plan, records),
         *paired.tables(plan, cells),
         *curves(plan, points),
         *reach(plan, cells, points),

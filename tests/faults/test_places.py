@@ -4,11 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from faults import ENDLESS, arguments, cli, driver, wait_for
-
-from softbench.experiments import trained
 
 FULL = Path("/dev/full")
 
@@ -56,31 +53,8 @@ def test_a_work_directory_below_a_file(tmp_path):
 
 
 def test_html_to_a_place_that_cannot_be_written(tmp_path):
-    results = Path(__file__).resolve().parents[2] / "results" / "tree_fit"
+    results = Path(__file__).resolve().parents[2] / "results" / "top_k"
     place = tmp_path / "nowhere" / "report.html"
     code, _, errors = cli("softbench.report.app", f"--results={results}", f"--html={place}")
     assert (code, len(errors.splitlines())) == (2, 1)
     assert f"--html must be a file that can be written. Received: {place} (No such" in errors
-
-
-def test_a_kept_head_is_whole_or_made_again(tmp_path, monkeypatch):
-    path = tmp_path / "partial" / "trained-0.npz"
-    made = trained.Trained(*(np.arange(1000.0) + i for i in range(5)))
-    assert trained._kept(path) is None
-    trained._keep(made, path)
-    for a, b in zip(made, trained._kept(path), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-    content = path.read_bytes()
-    for damaged in (b"", content[:5000], content[:-1], b"\x80" * 99):
-        path.write_bytes(damaged)
-        assert trained._kept(path) is None
-
-    def fail(*args):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(trained.os, "replace", fail)
-    path.write_bytes(content)
-    with pytest.raises(OSError, match="disk full"):
-        trained._keep(made, path)
-    assert path.read_bytes() == content and len(list(path.parent.iterdir())) == 1

@@ -18,8 +18,8 @@ _CLASSES = 1024  # whose features are held at a time
 def run(job: Job) -> None:
     """Measures every sampler of the cell on the trained head; fills `job.result`."""
     config, result = job.config, job.result
-    (trained,) = trained_lib.load_or_train(job).values()
-    nll, options = float(trained.valid_nll), job.options
+    (trained,) = trained_lib.train(job).values()
+    nll, options = trained.valid_nll, job.options
     positions = _spread(len(trained.labels), options["contexts"])
     contexts = trained._replace(hidden=trained.hidden[positions], labels=trained.labels[positions])
     result |= {"num_classes": len(trained.kernel), "valid_perplexity": float(np.exp(nll))}

@@ -18,8 +18,7 @@ from softbench.report.tables import (
     table,
 )
 
-SMALLEST = 1e-6  # shown in the plots
-_KEYS = ["head", "method", "fraction", "fitted"]
+_KEYS = ["head", "method", "fraction"]
 _BUCKETS = ("head", "torso", "tail")
 _HEAD = {
     "trained": (percent, "fraction"),
@@ -30,7 +29,6 @@ _HEAD = {
 _PROPOSALS = {
     "sampler": "method",
     "perplexity": "reached",
-    "fitted at": ("{}", "fitted"),
     "rows a batch": ("{:,}", "draws"),
     "draw, ms (p20-p80)": (quantiles, "draw_ms_median", "draw_ms_p20", "draw_ms_p80"),
     "KL(p, q), nats": (or_infinite, "kl"),
@@ -70,11 +68,8 @@ def _rows(record: Mapping) -> Iterator[dict]:
             rows = {f"row_rv_{field}": value for field, value in point["row_rv"].items()}
             row = {"head": key, "method": name, "batch": record["batch"], **times}
             row |= {"draws": sampler["draws"], **heads[point["fraction"]]}
-            if "valid_perplexity" in sampler:  # null: training diverged
-                row["reached"] = sampler["valid_perplexity"] or math.inf
-            fitted = "follows" if point.get("follows") else percent(point["built"])
-            others = {k: v for k, v in point.items() if k != "row_rv"}
-            yield row | others | rows | {"fitted": fitted}
+            row["reached"] = sampler["valid_perplexity"] or math.inf  # null: training diverged
+            yield row | {k: v for k, v in point.items() if k != "row_rv"} | rows
 
 
 def tables(plan: Mapping, records: list[dict]) -> list[Table]:
@@ -102,13 +97,6 @@ def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["seed"] == rows.groupby("problem")["seed"].transform("min")]
 
 
-def _trained(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that were trained with draws fitted at the same point."""
-    if "reached" not in rows:
-        return rows[:0]
-    return rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
-
-
 def _figures(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """What might order the rows of one head at one point."""
     figures = {
@@ -122,14 +110,12 @@ def _figures(rows: pd.DataFrame) -> dict[str, pd.Series]:
 def _what_ranks(rows: pd.DataFrame) -> list[Table]:
     """How each figure, at each point of a head's training, orders the rows that were trained."""
     correlations = []
-    for (_, fraction), point in _trained(rows).groupby(["head", "fraction"], sort=False):
+    for (_, fraction), point in rows.groupby(["head", "fraction"], sort=False):
         row = point[["problem", "group", "backend", "seed"]].iloc[0].to_dict()
         row |= {"trained": fraction, "rows": len(point)}
         for name, values in _figures(point).items():
             row[name] = stats.spearmanr(values, point["reached"]).statistic
         correlations.append(row)
-    if not correlations:
-        return []
     frame, names = pd.DataFrame(correlations), (*_FIGURES, _SUM)
     title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
     columns = {"head": "group", "backend": "backend"}
@@ -156,31 +142,12 @@ def _correlation(value: Interval) -> str:
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
+    """Returns {file name: (caption, data)}: what training reaches with each row's draws.
 
-    Where records tell what training reaches with the draws, that is shown against the ranks.
-    Values of 0, up to rounding, cannot be shown on a logarithmic axis and are left out.
+    It is shown against the sum of two ranks, both at the end of training, as means over seeds.
     """
-    figures: dict[str, tuple[str, dict]] = {}
     rows = frame.once(records, _rows, _KEYS)
-    if len(trained := _trained(rows)):
-        return _reached_by_rank(trained[trained["fraction"] == trained["fraction"].max()])
-    for number, (_, group) in enumerate(rows.groupby("head", sort=False)):
-        last = group[
-            (group["fraction"] == group["built"]) & (group["fraction"] == group["fraction"].max())
-        ]
-        where = f"{group['dataset'].iloc[0]}-{group['backend'].iloc[0]}-{number}"
-        for column, words in {"kl": "KL(p, q), nats", "rv": "relative variance"}.items():
-            shown = last[last[column] > SMALLEST]
-            points = zip(shown["method"], shown["draw_ms_median"], shown[column], strict=True)
-            lines = {name: [[ms, value]] for name, ms, value in points}
-            data = {"x": "draws of a batch, ms", "y": words, "log": "xy", "lines": lines}
-            figures[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
-    return figures
-
-
-def _reached_by_rank(rows: pd.DataFrame) -> dict[str, tuple[str, dict]]:
-    """What training reaches with the draws of each row, against their ranks; means over seeds."""
+    rows = rows[rows["fraction"] == rows["fraction"].max()]
     lines = {}
     for _, group in rows.groupby("problem", sort=False):
         first = group.iloc[0]

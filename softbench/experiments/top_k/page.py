@@ -25,8 +25,7 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
 def _table(plan: Mapping, record: Mapping) -> Table:
     rows = in_order(plan, frame.long([record], _rows))
     model = record["config"]["model"]
-    dim, batch = record.get("dim") or model["dim"], model.get("queries", model["batch_size"])
-    sizes = f"n = {record['num_classes']:,}, d = {dim}, B = {batch}"
+    sizes = f"n = {record['num_classes']:,}, d = {record['dim']}, B = {model['queries']}"
     sizes = f"{rows['dataset'].iloc[0]}, {sizes}"
     where = f"{rows['backend'].iloc[0]}, {rows['device'].iloc[0]}, seed {record['seed']}"
     return table(f"The {model['k']} best: {sizes}, {where}", rows, _COLUMNS)

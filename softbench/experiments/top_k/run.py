@@ -1,10 +1,11 @@
 """The task "top_k": recall and time of the best classes, exact and by an index.
 
-A head is trained, and its `top_k` is then called on batches of examples that were not trained on. A
+A head, the method `model.head`, is trained as the harness trains it. Its `top_k` is then called on
+the encoder's outputs for a batch of the validation set, `model.queries` of them at a time. A
 method {} is the exact one, streamed over classes; {"product": True} computes all scores, then their
 top k; {"num_cells", "num_candidates"} has an index.
 
-Shape letters: B batch, d features, n classes.
+Shape letters: B queries at a time, d features, n classes.
 """
 
 import time
@@ -18,15 +19,18 @@ from keras import ops
 import softbench
 from softbench.bench import records, timing
 from softbench.bench.job import Job
-from softbench.experiments.top_k.heads import trained_head
+from softbench.bench.training import run as train
+from softbench.bench.training.problems import load
 from softbench.ops import steps as compiled_steps
+
+_NOT_ENCODER = ("k", "queries", "head")  # of the config's model: what is no setting of the encoder
 
 
 def run(job: Job) -> None:
     """Trains a head, and measures every method of the cell; fills `job.result`."""
     config, result = job.config, job.result
     model, start = config["model"], time.perf_counter()
-    head, hidden, labels, history = trained_head(job)
+    head, hidden, labels, history = trained(job)
     result["num_classes"], result["dim"] = head.units, hidden[0].shape[-1]
     result |= {"train_seconds": time.perf_counter() - start, "train_loss": history}
     job.progress({"train_loss": history[-1]})
@@ -56,6 +60,32 @@ def run(job: Job) -> None:
         measures[name] = {**times[name], "recall": recall, "cells": cells, "index_seconds": seconds}
     result |= {"synchronised": True, "skipped": {}, "top_k": measures}
     job.progress(records.finite(measures))
+
+
+def trained(job: Job) -> tuple[Any, list[np.ndarray], np.ndarray, list[float]]:
+    """The trained head, batches (B, d) of queries, labels of all of them, and losses by epoch.
+
+    Raises:
+        ValueError: if a batch of the validation set has too few examples.
+    """
+    model = job.config["model"]
+    config = {key: value for key, value in job.config.items() if key != "timing"}
+    config |= {"model": {key: value for key, value in model.items() if key not in _NOT_ENCODER}}
+    config |= {"methods": {"trained": model["head"]}}
+    problem = load(config, job.data_dir)
+    trial = job._replace(config=config, result={}, checkpoint=None)
+    classifier, _ = train.fit(trial, model["head"], problem, config["optimizer"])
+    hidden, labels = problem.probe(classifier.encoder)
+    size = model["queries"]
+    count = min(timing.NUM_BATCHES, len(hidden) // size)
+    if not count:
+        raise ValueError(
+            "`model.queries` must be at most the examples of a validation batch. Received: "
+            f"{size} of {len(hidden)}"
+        )
+    losses = [point["valid_nll"] for point in trial.result["curve"]]
+    batches = np.split(hidden[: count * size], count)
+    return classifier.head, batches, labels[: count * size], losses
 
 
 def recalls(exact: np.ndarray, ids: np.ndarray) -> float:

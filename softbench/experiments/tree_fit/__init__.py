@@ -1,1 +1,0 @@
-"""What fitting an adversarial tree costs, and how good it is."""
