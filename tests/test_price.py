@@ -155,10 +155,9 @@ def test_rounds_of_other_code_or_another_device_are_not_mixed(clock, tmp_path, m
     assert "is of other code; it is measured anew" in capsys.readouterr().out
     assert record["device"]["name"] == "another" and record["code"] == "other"
     (path,) = (tmp_path / "price").glob("*.json")
-    held = claims.claim(tmp_path / "partial" / f"{path.stem}.price.claim")
-    with pytest.raises(ConfigError, match="another run measures"):
+    claim, error = tmp_path / "partial" / f"{path.stem}.price.claim", "another run measures"
+    with claims.claim(claim), pytest.raises(ConfigError, match=error):
         price.price(config, tmp_path, rounds=2)
-    held.release()
     path.write_text(path.read_text()[:50])
     with pytest.raises(ConfigError, match="must be whole; remove it"):
         price.price(config, tmp_path, rounds=2)

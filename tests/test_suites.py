@@ -157,7 +157,7 @@ def test_no_cell_begins_late_and_none_runs_longer(tmp_path, monkeypatch):
     write_results(tmp_path, record)
     limits = []
 
-    def run_here(cell, job, partial, is_held):
+    def run_here(cell, job, partial):
         limits.append((cell.timeout_s, job["cell"]["timeout_s"]))
         launcher.deadline = launchers.Deadline(0.0, 0.0)  # as if it had run so long
         return launchers.Ended(None, 1.0)

@@ -7,12 +7,10 @@ backend before it imports Keras, runs the task and writes the record. It ends wi
 started it, however that one ends, and enforces its timeout.
 """
 
-import contextlib
 import functools
 import importlib
 import json
 import os
-import select
 import signal
 import sys
 import threading
@@ -25,7 +23,6 @@ from softbench.bench.job import Job, NotFinite
 
 MISTAKEN = 142  # exit status when there are mistakes in `check`: in `<id>.mistakes`, no record
 CLOSED = 141  # exit status when nobody reads the output any more: no fault of the cell's, no record
-_LOOK = 5.0  # seconds between two looks at the claim
 _GRACE = 2.0  # seconds after its timeout in which the driver should have ended the cell
 
 
@@ -36,8 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     cell, workdir = job["cell"], Path(job["workdir"])
     partial = Path(job.get("partial") or workdir / "partial")
     if os.getsid(0) == os.getpid():  # not started by hand
-        claim = partial / f"{cell['id']}.claim"
-        threading.Thread(target=_end_with_driver, args=(claim,), daemon=True).start()
+        threading.Thread(target=_end_with_driver, daemon=True).start()
     # The signal ends the process without any help of Python's.
     signal.setitimer(signal.ITIMER_REAL, min(cell["timeout_s"] + _GRACE, 1e9))
     curve_path = partial / f"{cell['id']}.jsonl"
@@ -71,15 +67,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if record["status"] == "ok" else 1
 
 
-def _end_with_driver(claim: Path) -> None:
-    """Ends this process and its children when the driver is gone, or has lost the cell to another.
+def _end_with_driver() -> None:
+    """Ends this process and its children when the driver is gone.
 
     Standard input is a pipe that the driver holds open: its end is the end of the driver.
     """
-    with contextlib.suppress(OSError):
-        first = claim.stat()
-        while not select.select([0], [], [], _LOOK)[0] and os.path.samestat(first, claim.stat()):
-            pass
+    os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -163,9 +163,12 @@ class _Session:
     def measure(self, methods: Iterable[str], cell: Cell, data_dir: str | None) -> None:
         """Measures methods of a problem; the reference is the first of them."""
         partial = self.path.parents[1] / "partial"
-        claim = claims.claim(partial / f"{self.path.stem}.price.claim")
-        if claim is None:
-            raise ConfigError(f"--price: another run measures. Received: {self.path}")
+        with claims.claim(partial / f"{self.path.stem}.price.claim") as is_ours:
+            if not is_ours:
+                raise ConfigError(f"--price: another run measures. Received: {self.path}")
+            self._measure_all(methods, cell, data_dir)
+
+    def _measure_all(self, methods: Iterable[str], cell: Cell, data_dir: str | None) -> None:
         first, width = self.record["reference"], max(map(len, methods))
         print(f"{self.path.stem}: a step in steps of {first}\n{header(width)}", flush=True)
 
@@ -173,19 +176,16 @@ class _Session:
             config = {**cell.config, "methods": {name: self.record["methods"][name]["method"]}}
             return Worker(config, data_dir, cell.timeout_s)
 
-        try:
-            with process(first) as reference:
-                for name in methods:
-                    if name == first:
-                        self._measure(name, reference, reference)
-                        if "error" in self.record["methods"][name]:
-                            raise ConfigError(self._no_reference())
-                    else:
-                        with process(name) as other:
-                            self._measure(name, other, reference)
-                    print(line(name, self.record["methods"][name], width), flush=True)
-        finally:
-            claim.release()
+        with process(first) as reference:
+            for name in methods:
+                if name == first:
+                    self._measure(name, reference, reference)
+                    if "error" in self.record["methods"][name]:
+                        raise ConfigError(self._no_reference())
+                else:
+                    with process(name) as other:
+                        self._measure(name, other, reference)
+                print(line(name, self.record["methods"][name], width), flush=True)
 
     def _no_reference(self) -> str:
         name = self.record["reference"]

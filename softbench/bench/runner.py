@@ -141,33 +141,26 @@ def _run_if_free(
         return "kept"
     if time.monotonic() >= launcher.deadline.last:
         return None
-    claim = claims.claim(workdir / "partial" / f"{cell.id}.claim")
-    if claim is None:
-        return None
-    try:
+    with claims.claim(workdir / "partial" / f"{cell.id}.claim") as is_ours:
+        if not is_ours:
+            return None
         stamp = _stamp(_path(cell, workdir))
         if not is_pending(cell, workdir, retry_failed) or stamp not in (None, before):
             return "of another run"
         if title:
             _print([title])
-        ended = _run_cell(cell, workdir, job, claim, launcher)
-        return f"{ended.seconds:.1f} s{ended.note}" if ended else None
-    finally:
-        claim.release()
+        ended = _run_cell(cell, workdir, job, launcher)
+    return f"{ended.seconds:.1f} s{ended.note}" if ended else None
 
 
-def _run_cell(
-    cell: Cell, workdir: Path, job: dict, claim: claims.Claim, launcher: Any
-) -> Ended | None:
-    """Runs a cell until it has a record; None if it is another driver's now, or time is over."""
+def _run_cell(cell: Cell, workdir: Path, job: dict, launcher: Any) -> Ended | None:
+    """Runs a cell until it has a record; None if time is over."""
     path, partial = _path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     job_file, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
     job = job | {"cell": cell._asdict(), "data_dir": cell.data_dir or job["data_dir"]}
-    ended = launcher.run(cell, job, claim)
+    ended = launcher.run(cell, job)
     code = ended.code
-    if not claim.is_held():
-        return None
     if code == CLOSED:
         raise BrokenPipeError
     if code == MISTAKEN:

@@ -1,15 +1,13 @@
 """Drivers that share a work directory: no cell runs twice, and a dead driver's cells run again."""
 
-import json
-import os
 import subprocess
 import sys
-import time
 
 import pytest
 from faults import ENVIRON, arguments, cli, driver, records
 
 from softbench.bench import claims
+from softbench.commands import ConfigError
 
 
 @pytest.mark.thorough
@@ -31,42 +29,39 @@ def test_two_drivers_run_every_cell_once(tmp_path):
 
 def test_a_claim_is_one_drivers(tmp_path):
     path = tmp_path / "partial" / "x.claim"
-    first = claims.claim(path)
-    assert claims.claim(path) is None and first.is_held()
-    first.release()
-    second = claims.claim(path)
-    assert second.is_held()
+    with claims.claim(path) as first, claims.claim(path) as second:
+        assert first and not second
+    assert not path.exists()
+    with claims.claim(path) as later:
+        assert later
 
 
 def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
     path = tmp_path / "x.claim"
-    code = "import sys, pathlib; from softbench.bench import claims; "
-    code += "claims.claim(pathlib.Path(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", code, str(path)], env=ENVIRON, check=True)
-    assert path.is_file()
-    if json.loads(path.read_text())["host"] is None:
-        pytest.skip("processes cannot be seen here: the beat alone decides")
-    assert claims.claim(path).is_held()
+    code = "import os, sys, pathlib; from softbench.bench import claims\n"
+    code += "with claims.claim(pathlib.Path(sys.argv[1])) as ours: os._exit(9 if ours else 1)"
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], env=ENVIRON, check=False)
+    assert ended.returncode == 9 and path.is_file()
+    with claims.claim(path) as ours:
+        assert ours
 
 
-@pytest.mark.parametrize("content", ["", '{"host": "elsewhere", "process": [1, "2"]}'])
-def test_a_claim_without_a_beat_is_taken_over(tmp_path, content):
-    path = tmp_path / "x.claim"
-    path.write_text(content)
-    os.utime(path, (time.time() - 50,) * 2)
-    assert claims.claim(path) is None
-    os.utime(path, (time.time() - 70,) * 2)
-    assert claims.claim(path).is_held()
+def test_a_claim_that_was_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
+    """The one before gives it free between this one's `open` and its lock."""
+    path, lock = tmp_path / "x.claim", claims.fcntl.flock
+    monkeypatch.setattr(claims.fcntl, "flock", lambda *args: (lock(*args), path.unlink()))
+    with claims.claim(path) as ours:
+        assert not ours
 
 
-def test_who_has_lost_a_claim_knows_and_leaves_the_other_its_own(tmp_path):
-    path = tmp_path / "x.claim"
-    lost = claims.claim(path)
-    os.utime(path, (time.time() - 70,) * 2)
-    taken = claims.claim(path)
-    assert taken.is_held() and not lost.is_held()
-    lost.release()
-    assert taken.is_held()
+def test_a_file_system_without_locks_is_one_line(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(claims.fcntl, "flock", fail)
+    error = pytest.raises(ConfigError, match=r"--workdir must be on a file system with locks\. Rec")
+    with error, claims.claim(tmp_path / "x.claim"):
+        pass
 
 
 def test_shards_are_every_kth_cell(tmp_path):

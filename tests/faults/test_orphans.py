@@ -42,22 +42,3 @@ def test_a_cell_holds_its_timeout_itself(tmp_path):
     process.communicate(timeout=30)
     record = records(out)["full"]
     assert (record["status"], record["error"]) == ("timed_out", "Stopped after 1.5 s.")
-
-
-@pytest.mark.thorough
-def test_a_cell_ends_when_another_driver_has_taken_it_over(tmp_path):
-    """A driver that was stopped for long finds its cell lost, and waits for the other's record."""
-    out = tmp_path / "out"
-    process = driver(arguments(tmp_path, "full", ENDLESS))
-    assert wait_for(lambda: list(out.glob("partial/*.jsonl")))  # it trains
-    (claim,) = out.glob("partial/*.claim")
-    process.send_signal(signal.SIGSTOP)
-    claim.unlink()
-    claim.write_text("{}")
-    (cell,) = cells_of(out)
-    assert wait_for(lambda: is_ended(cell), 15)
-    process.send_signal(signal.SIGCONT)
-    assert wait_for(lambda: "another run has it" in process.stdout.readline(), 10)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
-    assert claim.read_text() == "{}" and not list(out.glob("runs/*"))

@@ -3,7 +3,7 @@
 A module has a class `Launcher(cluster)`, a context manager that is open while cells run:
 
 * `each(function, items)` calls `function` on every item, one after the other or several at once.
-* `run(cell, job, claim)` runs a cell's process to its end. Then `partial/<id>.*` and, unless the
+* `run(cell, job)` runs a cell's process to its end. Then `partial/<id>.*` and, unless the
   process died, the record are in `job["workdir"]`.
 * `is_parallel`: whether cells run side by side, so that none of them may print what it does.
 * `deadline`: a `Deadline`.
@@ -27,7 +27,7 @@ class Ended(NamedTuple):
     """How a cell's process ended.
 
     Attributes:
-        code: exit code; None if it was stopped, after its time or by another driver.
+        code: exit code; None if it was stopped after its time.
         seconds: that it took where it ran.
         note: where that was and what happened there, for its line; "" on this machine.
     """

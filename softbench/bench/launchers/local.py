@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from softbench.bench import claims, records
+from softbench.bench import records
 from softbench.bench.launchers import Deadline, Ended
 from softbench.bench.matrix import Cell
 
@@ -34,31 +34,29 @@ class Launcher:
         for item in items:
             function(item)
 
-    def run(self, cell: Cell, job: dict, claim: claims.Claim) -> Ended:
+    def run(self, cell: Cell, job: dict) -> Ended:
         """Runs a cell's process here, until the deadline at most."""
         left = self.deadline.end - time.monotonic()
         cell = cell._replace(timeout_s=min(cell.timeout_s, left))
-        return run_here(cell, job, Path(job["workdir"]) / "partial", claim.is_held)
+        return run_here(cell, job, Path(job["workdir"]) / "partial")
 
 
-def run_here(
-    cell: Cell, job: dict, partial: Path, is_held: Callable[[], bool], **options: Any
-) -> Ended:
+def run_here(cell: Cell, job: dict, partial: Path, **options: Any) -> Ended:
     """Runs a cell's process on this machine, for `cell.timeout_s` at most.
 
     Args:
         cell, job: what it gets, as `partial/<id>.job.json`.
         partial: folder of drafts; standard error goes to `<id>.stderr` there.
-        is_held: called every few seconds; the process is ended when it says no.
         **options: of `subprocess.Popen`: `cwd`, `stdout`.
     """
-    start, path = time.monotonic(), partial / f"{cell.id}.job.json"
+    start, path, code = time.monotonic(), partial / f"{cell.id}.job.json", None
     records.write_json(path, job)
     with (
         (partial / f"{cell.id}.stderr").open("wb") as stderr,
         _process(path, cell, stderr=stderr, **options) as process,
+        contextlib.suppress(subprocess.TimeoutExpired),
     ):
-        code = _wait(process, cell.timeout_s, is_held)
+        code = process.wait(timeout=cell.timeout_s)
     return Ended(code, time.monotonic() - start)
 
 
@@ -67,15 +65,6 @@ def environ(config: Mapping[str, Any]) -> dict[str, str]:
     variables = {**os.environ, **config.get("environment", {}), "KERAS_BACKEND": config["backend"]}
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return variables
-
-
-def _wait(process: subprocess.Popen, seconds: float, is_held: Callable[[], bool]) -> int | None:
-    """The exit code of a cell; None if it is to be ended: after so many seconds, or taken over."""
-    end = time.monotonic() + seconds
-    while is_held() and (left := end - time.monotonic()) > 0:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=min(left, claims.HEARTBEAT))
-    return None
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ last of them; elsewhere it begins anew, and what it leaves is sent to the driver
 """
 
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from softbench.bench import checkpoints, claims, environment, records
+from softbench.bench import checkpoints, environment, records
 from softbench.bench.cell import MISTAKEN
 from softbench.bench.launchers import Deadline, Ended
 from softbench.bench.launchers.local import run_here
@@ -63,37 +64,39 @@ class Launcher:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def run(self, cell: Cell, job: dict, claim: claims.Claim) -> Ended:
+    def run(self, cell: Cell, job: dict) -> Ended:
         """Runs a cell's process on some node, and fetches what it leaves."""
         partial = Path(job["workdir"]) / "partial"
-        kept = partial / f"{cell.id}.checkpoint"
-        inputs = _Inputs(job, claim.path.read_text(), environment.code(), os.getcwd())
+        kept, token = partial / f"{cell.id}.checkpoint", secrets.token_hex()
+        (partial / f"{cell.id}.claim").write_text(token)
+        inputs = _Inputs(job, token, environment.code(), os.getcwd())
         checkpoint = kept.read_bytes() if kept.exists() else None
         task = self._task.remote(inputs, checkpoint)
         while not ray.wait([task], timeout=_LOOK)[0]:
-            if self._stopped.is_set() or not claim.is_held():
+            if self._stopped.is_set():
                 ray.cancel(task, force=True)
-                if self._stopped.is_set():
-                    raise CancelledError
-                return Ended(None, 0.0)
+                raise CancelledError
         try:
             left = ray.get(task)
         except ray.exceptions.RayError as error:  # lost again and again, or no softbench there
             (partial / f"{cell.id}.stderr").write_text(f"{type(error).__name__}: {error}")
             return Ended(-signal.SIGKILL, 0.0, " with Ray")
-        if claim.is_held():
-            for kind, content in left.files.items():
-                (partial / f"{cell.id}.{kind}").write_bytes(content)
-            if left.record:
-                path = Path(job["workdir"]) / "runs" / f"{cell.id}.json"
-                records.write_json(path, left.record)
-                if left.record["status"] != "crashed":  # as the cell does where it runs
-                    checkpoints.remove(kept)
+        for kind, content in left.files.items():
+            (partial / f"{cell.id}.{kind}").write_bytes(content)
+        if left.record:
+            path = Path(job["workdir"]) / "runs" / f"{cell.id}.json"
+            records.write_json(path, left.record)
+            if left.record["status"] != "crashed":  # as the cell does where it runs
+                checkpoints.remove(kept)
         return left.ended
 
 
 class _Inputs(NamedTuple):
-    """What a task gets: the job, and what tells whether its node is as the driver's."""
+    """What a task gets: the job, and what tells whether its node is as the driver's.
+
+    Attributes:
+        claim: what the driver has written into the claim: a node that reads it sees its folder.
+    """
 
     job: dict
     claim: str
@@ -116,17 +119,13 @@ def _run(inputs: _Inputs, checkpoint: bytes | None) -> _Left:
         return _Left(Ended(MISTAKEN, 0.0), files={"mistakes": f"node {node}: {why}".encode()})
     cell, shared = Cell(**job["cell"]), Path(job["workdir"]) / "partial"
     claim = shared / f"{cell.id}.claim"
-
-    def is_ours() -> bool:
-        return claim.is_file() and claim.read_text() == inputs.claim
-
     with tempfile.TemporaryDirectory(prefix="softbench-") as folder:
-        is_shared, scratch = is_ours(), Path(folder)
+        scratch = Path(folder)
+        is_shared = claim.is_file() and claim.read_text() == inputs.claim
         partial = shared if is_shared else scratch / "partial"
         kept = partial / f"{cell.id}.checkpoint"
         if not is_shared:
             partial.mkdir()
-            (partial / claim.name).write_text(inputs.claim)
             if checkpoint is not None:
                 kept.write_bytes(checkpoint)
         begins = "from its checkpoint" if kept.exists() else "from the start"
@@ -134,7 +133,7 @@ def _run(inputs: _Inputs, checkpoint: bytes | None) -> _Left:
         options = {"stdout": subprocess.DEVNULL}
         if Path(inputs.folder).is_dir():
             options["cwd"] = inputs.folder  # from which the user's modules are imported
-        ended = run_here(cell, job, partial, is_ours if is_shared else lambda: True, **options)
+        ended = run_here(cell, job, partial, **options)
         files = {} if is_shared else {k: partial / f"{cell.id}.{k}" for k in _SENT}
         files = {kind: path.read_bytes() for kind, path in files.items() if path.exists()}
         record = scratch / "runs" / f"{cell.id}.json"
