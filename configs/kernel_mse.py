@@ -3,7 +3,7 @@
     softbench --config=configs/kernel_mse.py --data_dir=<folder that holds usps/>
 
 h and c are random images of USPS (d = 256, pixels in [-1, 1], normalised); without `--data_dir`,
-generated images instead. The paper does not say tau; its figures come out at tau = 1 when
+noise instead. The paper does not say tau; its figures come out at tau = 1 when
 the quadratic map is scored on exp(o) and the random Fourier map on the Gaussian kernel exp(o - 1).
 Beside that stand all maps on one target, at tau = 1 and at the 11.1 that training uses.
 

@@ -188,15 +188,6 @@ def test_binary_with_b_x_grows_with_the_inputs_as_it_is_not_when_normalised(agai
         assert np.mean(large) > np.mean(small)
 
 
-def test_our_objectives_are_the_librarys():
-    """Every record of the simulation compared them, in float32."""
-    for label in ("n_and_k", "inputs"):
-        for record in read("nce_simulation", label):
-            for found in record["inputs"].values():
-                for part in (found["library"]["ranking"], found["library"]["binary"]):
-                    assert part["value"] < 1e-5 and part["gradient"] < 1e-4
-
-
 def pooled(records, method, negatives, key):
     return np.array([record["measured"][method][negatives][key] for record in records])
 

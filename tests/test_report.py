@@ -330,16 +330,13 @@ def test_a_measure_is_said_once(monkeypatch):
     assert found.metric == "valid_regret" and found.rows[0].method == "exp"
 
 
-def test_kinds_of_samplers():
-    methods = {
-        "full": {"head": "FullSoftmax"},
-        "a": {"kwargs": {"sampler": "exp"}},
-        "b": {"sampler": {"class_name": "rff", "config": {}}},
-        "c": {"kwargs": {"sampler": "later"}},
-    }
-    record = {"config": {"methods": methods}}
-    kinds = {"full": None, "a": "exact", "b": "kernel", "c": None}
-    assert records.sampler_kinds(record) == kinds
+def test_names_of_samplers():
+    methods = [
+        {"head": "FullSoftmax"},
+        {"kwargs": {"sampler": "exp"}},
+        {"sampler": {"class_name": "rff", "config": {}}},
+    ]
+    assert [records.sampler_name(method) for method in methods] == [None, "exp", "rff"]
 
 
 @pytest.mark.parametrize(

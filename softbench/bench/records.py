@@ -19,23 +19,6 @@ PLAN = "experiment.json"
 
 _ABSOLUTE_DIR = re.compile(r"(?<![\w./<])~?/(?:[^\s/\"':,;()]+/)+")
 _ERROR_LINES = 12
-# What q of a sampler depends on, by registry name, for plots and tables that group methods.
-_KINDS = {
-    "adversarial": "tree",
-    "codebook": "codebook",
-    "exp": "exact",
-    "in_batch": "batch",
-    "log_uniform": "static",
-    "maclaurin": "kernel",
-    "mixed": "mixed",
-    "positive": "kernel",
-    "quadratic": "kernel",
-    "rff": "kernel",
-    "sorf": "kernel",
-    "top_and_tail": "codebook",
-    "uniform": "static",
-    "unigram": "static",
-}
 
 
 def write_json(path: Path, value: object) -> None:
@@ -160,12 +143,6 @@ def sampler_name(method: Mapping) -> str | None:
     """Returns the registry name of the sampler of a config's method, or None."""
     sampler = {**method, **method.get("kwargs", {})}.get("sampler")
     return sampler.get("class_name") if isinstance(sampler, Mapping) else sampler
-
-
-def sampler_kinds(record: Mapping) -> dict[str, str | None]:
-    """Returns {method: what q of its sampler depends on}, None without a sampler of softbench."""
-    methods = record["config"]["methods"]
-    return {name: _KINDS.get(sampler_name(method)) for name, method in methods.items()}
 
 
 def scrub(text: str) -> str:

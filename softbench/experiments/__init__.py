@@ -5,11 +5,9 @@ cell (it may import Keras), and `page.py`, free of Keras, which shows its record
 
     tables(plan, records) -> list of `softbench.report.tables.Table`
     plots(plan, records) -> {file name: (caption, data)}, see `softbench.report.plots`; optional
-    front(pages) -> `softbench.report.tables.Section`, a section of the front page; optional
 
 `plan` is the content of `experiment.json`; `records` are those of the task that ended well, by cell
-id, which `softbench.report.frame.long` turns into a DataFrame; `pages` are the
-`softbench.report.page.Page`s that have such records.
+id, which `softbench.report.frame.long` turns into a DataFrame.
 
 One line in `softbench.bench.tasks.TASKS` registers it: by that name the bench and the report load
 it. What several experiments share is next to them: `library`, `trained`, and `nce/`.

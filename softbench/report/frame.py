@@ -146,7 +146,7 @@ def cells(records: list[dict]) -> pd.DataFrame:
     """Returns a row for each record and method of its config, so one for a record of training.
 
     Columns, in addition to those of `long`:
-        method, sampler_kind (see `softbench.bench.records.sampler_kinds`).
+        method; sampler: the registry name, if the method has one.
         scores: how the method's scores come from its table.
         corpus: name of the data set without the folder, or "".
         cut: whether epochs were shorter than the data.
@@ -164,7 +164,6 @@ def cells(records: list[dict]) -> pd.DataFrame:
 
 
 def _methods(record: Mapping) -> list[dict]:
-    kinds = records_lib.sampler_kinds(record)
     common = {**_provenance(record), **measures.values(record)}
     common["tree_s"] = (record.get("tree") or {}).get("fit_seconds")
     for row in ("most_frequent", "oracle"):
@@ -173,7 +172,7 @@ def _methods(record: Mapping) -> list[dict]:
     return [
         {
             "method": name,
-            "sampler_kind": kinds.get(name),
+            "sampler": records_lib.sampler_name(method),
             "scores": str([method.get("kwargs", {}).get(*item) for item in _SCORES.items()]),
             **common,
         }

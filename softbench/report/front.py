@@ -98,18 +98,9 @@ def front_page(
     frontiers = which_one.frontiers(compared)
     lines = ["# Results", "", _INTRO, ""]
     lines += [md.without_markers(notes), ""] if notes else []
-    lines += ["## What the records say of every method", ""]
-    sections = [which_one.choices(compared)]
-    for task in tasks.TASKS:
-        module = tasks.page_module(task)
-        if hasattr(module, "front"):
-            sections.append(module.front([page for page in pages if task in page.tasks]))
-    lines += [f"* {section.answer}" for section in sections if section.answer]
-    lines += [""]
-    for section in sections:
-        lines += [f"### {section.table.title}", ""]
-        rows = section.table.rows
-        lines += [section.words, "", section.table.markdown(), ""] if rows else _NOTHING
+    answer, chosen = which_one.choices(compared)
+    lines += [f"## {chosen.title}", "", answer, ""]
+    lines += [chosen.words, "", chosen.markdown(), ""] if chosen.rows else _NOTHING
     lines += ["## Quality against cost", "", _FRONTIER, ""]
     lines += _pictures("", frontiers) or _NOTHING
     lines += [*_left_out(compared), "## Cost against the number of classes", ""]

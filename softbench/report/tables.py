@@ -9,7 +9,6 @@ from scipy import stats
 
 from softbench.report.markdown import Markdown, cell
 
-FEWEST_STEPS = 20  # timed ones; a ratio of a time of fewer is shown, and nothing is said of it
 Columns = Mapping[str, str | tuple]
 
 
@@ -67,20 +66,6 @@ def _is_number(text: str) -> bool:
     return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
 
 
-class Section(NamedTuple):
-    """A section of the front page's decision table.
-
-    Attributes:
-        answer: one sentence that its rows bear out; empty without rows.
-        words: what the table shows, and by which rule.
-        table: with the page that each row comes from in the last column.
-    """
-
-    answer: str
-    words: str
-    table: Table
-
-
 def table(title: str, frame: pd.DataFrame, columns: Columns) -> Table:
     """Returns a table of the columns that `show` reads, the CSV file with their numbers."""
     used = [name for what in columns.values() for name in _split(what)[1]]
@@ -102,12 +87,6 @@ def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
         rows = frame.reindex(columns=names).itertuples(index=False, name=None)
         texts[heading] = [_fill(form, row) for row in rows]
     return pd.DataFrame(texts, dtype=object)
-
-
-def section(title: str, words: str, rows: list[dict], answer: str) -> Section:
-    """Returns a section of the front page: `rows` are {heading: number or text}."""
-    page = pd.DataFrame(rows, dtype=object).map(text)
-    return Section(answer, words, Table(title, page))
 
 
 def _split(what: str | tuple) -> tuple[str | Callable, list[str]]:
@@ -166,11 +145,6 @@ def quantiles(median: float, low: float, high: float) -> str:
     return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
 
 
-def timed(median: float, count: float) -> str:
-    """Returns a time, with the number of its steps where these are few."""
-    return text(median) + (f" ({count:.0f} steps)" if count < FEWEST_STEPS else "")
-
-
 def half_interval(values: Sequence[float]) -> float:
     """Returns half of the 95 % interval of the mean, by Student's t; 0 for one value."""
     if len(values) < 2:
@@ -189,23 +163,3 @@ def in_order(plan: Mapping, frame: pd.DataFrame, column: str = "method") -> pd.D
     """Returns the rows in the order of `ordered`, those of one name as they were."""
     order = ordered(plan, frame[column])
     return frame.sort_values(column, key=lambda names: names.map(order.index), kind="stable")
-
-
-def answer_from(rows: list[dict], ratios: Mapping[int, list[float]], what: str) -> str:
-    """Says from which n on all ratios are above 1, and their range there.
-
-    Args:
-        rows: of the section.
-        ratios: {n: ratios}.
-        what: what it says, with `{}` for the range.
-    """
-    if not ratios:
-        return ""
-    pages = ", ".join(dict.fromkeys(row["page"] for row in rows))
-    below = [n for n, values in ratios.items() if min(values) <= 1]
-    above = [n for n in sorted(ratios) if n > max(below, default=0)]
-    if not above:
-        return f"At no n that was measured is every ratio above 1 ({pages})."
-    values = [value for n in above for value in ratios[n]]
-    span = f"{number(min(values))} to {number(max(values))}"
-    return f"From n = {above[0]:,} on, {what.format(span)} ({pages})."

@@ -13,7 +13,7 @@ import pandas as pd
 from softbench.report import frame, intervals, measures
 from softbench.report.markdown import Markdown, code, file_name
 from softbench.report.page import Page
-from softbench.report.tables import Section, number, section
+from softbench.report.tables import Table, number, text
 
 REFERENCE = "full"
 # Rows whose time outside the head, which all share, differs by more of the reference's step did
@@ -158,7 +158,7 @@ def _rows(runs: pd.DataFrame, of_base: pd.DataFrame, lower: bool) -> pd.DataFram
     groups = runs.groupby("method")
     means = groups[[*times]].mean().assign(value=groups["value"].agg(_mean))
     means["same_model"] = groups["scores"].first() == of_base["scores"].iloc[0]
-    means["exact"] = groups["sampler_kind"].first() == "exact"
+    means["exact"] = groups["sampler"].first() == "exp"
     means["seeds"] = {name: rows.set_index("seed")["value"].to_dict() for name, rows in groups}
     means = means.dropna(subset="value").sort_values("value", ascending=lower, kind="stable")
     return means.reset_index()
@@ -183,8 +183,11 @@ def _timing(rows: list[tuple], reference: tuple) -> str:
     return "step"
 
 
-def choices(compared: list[Comparison]) -> Section:
-    """The best row of each comparison, the next ones, and the fastest that is as good."""
+def choices(compared: list[Comparison]) -> tuple[str, Table]:
+    """A sentence on what is best, and a table of comparisons.
+
+    Each has its best row, the next ones, and the fastest that is as good.
+    """
     rows, nearest = [], []
     for item in compared:
         comparable = [row for row in item.rows if row.same_model and not row.exact]
@@ -197,7 +200,8 @@ def choices(compared: list[Comparison]) -> Section:
             words += ", single seed" * (len(first.seeds) == 1)
             nearest.append(f"{words} ({code(item.group)}, {item.page.link})")
     answer = f"Best against `{REFERENCE}`: {', '.join(nearest)}." if nearest else ""
-    return section("Quality after the same training", _WORDS, rows, answer)
+    page = pd.DataFrame(rows, dtype=object).map(text)
+    return answer, Table("Quality after the same training", page, words=_WORDS)
 
 
 def _line(item: Comparison, rows: list[tuple]) -> dict:

@@ -3,23 +3,24 @@
 Shape letters: P pairs, d pixels, D random features.
 """
 
+from pathlib import Path
+
 import keras
 import numpy as np
 
 from softbench import samplers
 from softbench.bench.job import Job
-from softbench.datasets.digits import generated_digits, load_usps
 
 # Maps of more features are built and averaged in chunks of this many.
 _CHUNK = 1024
 
 
 def run(job: Job) -> None:
-    """Measures every map of the cell; fills `job.result`."""
+    """Measures every map of the cell, without a data folder on noise; fills `job.result`."""
     config, options, result = job.config, job.options, job.result
-    images = generated_digits() if job.data_dir is None else load_usps(job.data_dir)
     result["source"] = "generated" if job.data_dir is None else "usps"
     rng = np.random.default_rng(config["seed"])
+    images = rng.random((2000, 256)) if job.data_dir is None else load_usps(job.data_dir)
     chosen = rng.integers(len(images), size=(2, options["pairs"]))
     pairs = unit_vectors(images[chosen])
     result["pairs"], result["errors"] = options["pairs"], {}
@@ -30,6 +31,23 @@ def run(job: Job) -> None:
             by_tau[str(tau)] = errors(method, pairs, tau, options["features"], rng)
         result["errors"][name] = by_tau
         job.progress({"map": name, **by_tau})
+
+
+def load_usps(data_dir: str | Path) -> np.ndarray:
+    """The training images of USPS, float32 (7291, 256) in [0, 1], from `usps/usps.h5`.
+
+    Raises:
+        FileNotFoundError: if `data_dir` does not hold the file.
+    """
+    import h5py  # comes with Keras
+
+    path = Path(data_dir) / "usps" / "usps.h5"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"`data_dir` must hold usps/usps.h5 (a group `train` with `data`). Received: {data_dir}"
+        )
+    with h5py.File(path) as file:
+        return np.asarray(file["train/data"], np.float32)
 
 
 def unit_vectors(images: np.ndarray) -> np.ndarray:

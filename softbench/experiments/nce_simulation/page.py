@@ -119,18 +119,14 @@ def _lines(plan: Mapping, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]
 
 def _problem_rows(record: Mapping) -> Iterator[dict]:
     for inputs, results in record["inputs"].items():
-        gaps = [gap for row in results["library"].values() for gap in row.values()]
-        problem = {key: results["problem"][key] for key in _PROBLEM}
-        yield {"inputs": int(inputs), **problem, "library_gap": max(gaps)}
+        yield {"inputs": int(inputs), **{key: results["problem"][key] for key in _PROBLEM}}
 
 
 def _problem_table(rows: pd.DataFrame) -> Table:
-    groups = rows.groupby("inputs")
-    page = groups[list(_PROBLEM)].agg(nce.spread).rename(columns=_PROBLEM)
-    page["softbench.losses differ by"] = groups["library_gap"].max().map("{:.0e}".format)
+    page = rows.groupby("inputs")[list(_PROBLEM)].agg(nce.spread).rename(columns=_PROBLEM)
     page.index = page.index.astype(str)
     title = f"The problems: {rows['dataset'].iloc[0]}"
-    data = rows[["inputs", "seed", *_PROBLEM, "library_gap"]]
+    data = rows[["inputs", "seed", *_PROBLEM]]
     return Table(title, page.reset_index(), data, nce.over_seeds(data))
 
 

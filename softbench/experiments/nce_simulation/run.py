@@ -10,15 +10,12 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import keras
 import numpy as np
 from scipy import sparse, special
 
 from softbench.bench.job import Job
-from softbench.experiments import library
 from softbench.experiments.nce import asymptotics, objectives
 
-_LIBRARY_POINTS, _LIBRARY_NOISE = 1000, 8
 _MOST_INPUTS = 1000
 _LIMIT_SETS = 400  # random sets for each input, of the limit of ranking
 
@@ -43,7 +40,6 @@ def run(job: Job) -> None:
     for num_inputs in config["dataset"]["num_inputs"]:
         problem = make_problem(config["dataset"], num_inputs, config["seed"])
         measures = {"problem": describe(problem), "kl": {}, "unnormalised": {}}
-        measures["library"] = library_distance(problem, config["seed"])
         result["inputs"][str(num_inputs)] = measures
         for size in job.options["sizes"]:
             kl, unnormalised = _fits(config, problem, size)
@@ -195,45 +191,3 @@ def _binary_bias(problem: Problem, num_noise: int) -> float:
     objective = objectives.binary(joint, drawn, np.log(problem.noise), num_noise)
     fit = objectives.minimise(objective, design(problem, "shared"), np.zeros(joint.shape))
     return objectives.divergence(problem.conditional, scores_of(problem, "shared", fit.parameters))
-
-
-def library_distance(problem: Problem, seed: int) -> dict[str, dict[str, float]]:
-    """How far our objectives are from `softbench.losses` (float32), at a random table."""
-    rng = np.random.default_rng([seed, 2])
-    log_noise = np.log(problem.noise)
-    sample = problem.draw(_LIBRARY_POINTS, _LIBRARY_NOISE, rng)
-    table = np.log(problem.conditional) + rng.normal(size=sample.shape)
-    distances = {}
-    for kind in library.NCE:
-        ours = objectives.objective(kind, sample, log_noise)
-        distances[kind] = distance(ours, library_objective(kind, sample, log_noise), table)
-    return distances
-
-
-def library_objective(
-    kind: str, sample: objectives.Sample, log_noise: np.ndarray
-) -> objectives.Objective:
-    """The library's objective of a table (X, Y), mean over the points, with its gradient."""
-    x, num_noise = sample.inputs[:, None], sample.noise.shape[1]
-    ids = np.concatenate([sample.classes[:, None], sample.noise], axis=-1)
-    counts = log_noise[ids] + np.log(num_noise)
-
-    def objective(table: np.ndarray) -> tuple[float, np.ndarray]:
-        evaluated = library.evaluate(library.NCE[kind], table[x, ids], counts, keras.ops.mean)
-        gradient = np.zeros(table.shape)
-        np.add.at(gradient, (x, ids), evaluated.gradient)
-        return evaluated.total, gradient
-
-    return objective
-
-
-def distance(
-    ours: objectives.Objective, other: objectives.Objective, table: np.ndarray
-) -> dict[str, float]:
-    """|difference| of the values, and of the gradients as a share of the largest entry."""
-    (value, gradient), (other_value, other_gradient) = ours(table), other(table)
-    scale = np.abs(gradient).max()
-    return {
-        "value": abs(value - other_value) / abs(value),
-        "gradient": float(np.abs(gradient - other_gradient).max() / scale),
-    }

@@ -1,23 +1,12 @@
 """Tables and plots of the task "step_time". Needs no Keras."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 from softbench.report import frame, measures
-from softbench.report.markdown import code, literal
+from softbench.report.markdown import literal
 from softbench.report.page import Page
 from softbench.report.plots import against_n
-from softbench.report.tables import (
-    FEWEST_STEPS,
-    Section,
-    Table,
-    answer_from,
-    growth,
-    quantiles,
-    section,
-    timed,
-)
-from softbench.report.which_one import REFERENCE
+from softbench.report.tables import Table, growth, quantiles
 
 _MS = "step_ms_p50"
 _TIMES = [_MS, "step_ms_p20", "step_ms_p80"]
@@ -25,21 +14,15 @@ _MEMORY = {"resident_mb": "n = {}, MB while it steps", "peak_mb": "n = {}, peak 
 
 
 def _rows(record: Mapping) -> Iterator[dict]:
-    """A row for each method; `twin` is the same for methods that differ in the optimizer alone."""
+    """A row for each method."""
     memory = dict.fromkeys(_MEMORY)
     if len(record["steps"]) == 1:  # a separate process
         peak = (record.get("peak_memory_mb") or {}).get("host")
         memory = {"resident_mb": record.get("resident_mb"), "peak_mb": peak}
     for name, step in record["steps"].items():
-        method = record["config"]["methods"][name]
-        kwargs = dict(method.get("kwargs", {}))
-        optimizer = kwargs.pop("row_optimizer", None)
         yield {
             "method": name,
-            "is_peer": "peer" in method,
-            "by_rows": optimizer is not None,
-            "twin": json.dumps(method | {"kwargs": kwargs}, sort_keys=True),
-            "count": step["step_ms"].get("count", FEWEST_STEPS),
+            "is_peer": "peer" in record["config"]["methods"][name],
             **memory,
             **measures.times(step["step_ms"], "step_ms"),
         }
@@ -71,50 +54,6 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
         data = group[["method", "num_classes", *_TIMES, *kept]]
         result.append(Table(f"{backend}, {device}", page.reset_index(), data))
     return result
-
-
-_STEPS = f"""\
-A whole step, forward, backward and update; the methods of a row of this table took turns in one
-process; steps: timed ones, where these are fewer than {FEWEST_STEPS}. `full` / fastest tells what
-sampling saves, the last ratio what updating only the touched rows saves on the same sampled
-softmax."""
-
-
-def front(pages: list[Page]) -> Section:
-    """The fastest step for each backend, device and n, against the full softmax.
-
-    The last ratio is the largest of rows that differ in the optimizer alone.
-    """
-    rows: list[dict] = []
-    ratios: dict[int, list[float]] = {}
-    for page in pages:
-        steps = frame.long(page.tasks["step_time"], _rows)
-        steps = steps[~steps["is_peer"] & (steps[_MS] > 0)]
-        for (backend, n, _), group in steps.groupby(["backend", "num_classes", "cell"]):
-            ms = group.set_index("method")[_MS]
-            if REFERENCE not in ms or len(ms) < 2:
-                continue
-            by_rows = group["by_rows"]
-            pairs = group[~by_rows].merge(group[by_rows], on="twin", suffixes=("", "_rows"))
-            ratio = ms[REFERENCE] / ms.min()
-            count = group.loc[group["method"] == REFERENCE, "count"].iloc[0]
-            if count >= FEWEST_STEPS:
-                ratios.setdefault(n, []).append(ratio)
-            rows.append(
-                {
-                    "backend": backend,
-                    "n": f"{n:,}",
-                    f"`{REFERENCE}`, ms": timed(ms[REFERENCE], count),
-                    "fastest": code(ms.idxmin()),
-                    "ms": ms.min(),
-                    f"`{REFERENCE}` / fastest": ratio,
-                    "Keras' optimizer / row optimizer": (pairs[_MS] / pairs[f"{_MS}_rows"]).max(),
-                    "page": page.link,
-                }
-            )
-    what = f"a step of the fastest row is {{}} times shorter than one of `{REFERENCE}`"
-    answer = answer_from(rows, ratios, what)
-    return section("The cost of a training step", _STEPS, rows, answer)
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:

@@ -4,25 +4,10 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from softbench.bench.records import sampler_kinds
+from softbench.bench.records import sampler_name
 from softbench.report import frame, measures
-from softbench.report.markdown import Markdown, code
-from softbench.report.page import Page
 from softbench.report.plots import against_n
-from softbench.report.tables import (
-    FEWEST_STEPS,
-    Section,
-    Table,
-    answer_from,
-    growth,
-    in_order,
-    number,
-    quantiles,
-    section,
-    table,
-    text,
-    timed,
-)
+from softbench.report.tables import Table, growth, in_order, quantiles, table, text
 
 _SHARED = "A row whose draws the batch shares is compared with `exp_shared`."
 _PHASES = ("draw", "loss", "update")
@@ -33,13 +18,12 @@ _LINE = ["backend", "model", "num_classes", "method"]  # one each; others ran in
 
 def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each method: its times, and memory and block size of its sums."""
-    kinds = sampler_kinds(record)
     for name, phases in record["wall_time"].items():
-        sampler = record["config"]["methods"][name].get("sampler", {})
+        method = record["config"]["methods"][name]
+        sampler = method.get("sampler", {})
         config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
         shared = bool(config.get("share_draws"))
-        row = {"method": name, "kind": kinds[name], "shared": shared}
-        row["count"] = phases.get("loss", {}).get("step_ms", {}).get("count", FEWEST_STEPS)
+        row = {"method": name, "exact": sampler_name(method) == _REFERENCE, "shared": shared}
         for phase in _PHASES:
             row |= measures.times(phases.get(phase, {}).get("step_ms"), f"{phase}_ms")
         sums = record.get("sums", {}).get(name, {})
@@ -53,8 +37,7 @@ def _losses(records: list[dict]) -> pd.DataFrame:
     """
     rows = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
     keys, times = ["record", "shared"], {_MS: "exact_ms", "loss_ms_p20": "exact_p20"}
-    exact = rows[rows["kind"] == "exact"].drop_duplicates(keys)
-    exact = exact[[*keys, *times, "count"]].rename(columns={**times, "count": "exact_count"})
+    exact = rows[rows["exact"]].drop_duplicates(keys)[[*keys, *times]].rename(columns=times)
     rows = rows.merge(exact, on=keys, how="left")
     rows["ratio"] = rows["exact_ms"] / rows[_MS]
     rows["ratio_p20"] = rows["exact_p20"] / rows["loss_ms_p20"]
@@ -99,48 +82,6 @@ def _table(title: str, group: pd.DataFrame) -> Table:
         columns = {key: what for key, what in columns.items() if "paper" not in key}
     shown = table(title, group, columns | {"block": "block"})
     return shown._replace(words=_SHARED) if group["shared"].any() else shown
-
-
-_DRAWS = f"""\
-The forward loss with draws from the softmax itself, and with draws from a kernel's sums over blocks
-of classes, both for each example or both shared by the batch. Above 1 in the last ratio, the sums
-pay; steps: timed ones of the exact draws, where these are fewer than {FEWEST_STEPS}."""
-
-
-def front(pages: list[Page]) -> Section:
-    """The loss with draws by a kernel's sums against that with exact draws, at each n."""
-    rows: list[dict] = []
-    ratios: dict[int, list[float]] = {}
-    for page in pages:
-        kernels = _losses(page.tasks["wall_time"])
-        kernels = kernels[(kernels["kind"] == "kernel") & (kernels["ratio"] > 0)]
-        keys = ["backend", "num_classes", "cell", "shared"]
-        for (backend, n, _, shared), group in kernels.groupby(keys):
-            group = group.sort_values(_MS, kind="stable")
-            low, high = group["ratio"].min(), group["ratio"].max()
-            count = group["exact_count"].iloc[0]
-            if count >= FEWEST_STEPS:
-                ratios.setdefault(n, []).extend([low, high])
-            least, most = (
-                Markdown(f"{code(row.method)} {number(row.loss_ms_p50)}")
-                for row in group.iloc[[0, -1]].itertuples()
-            )
-            rows.append(
-                {
-                    "backend": backend,
-                    "n": f"{n:,}",
-                    "device": group["device"].iloc[0],
-                    "batch, m": group["model"].iloc[0] + ", shared" * shared,
-                    "exact draws, ms": timed(group["exact_ms"].iloc[0], count),
-                    "least of the kernels, ms": least,
-                    "most, ms": most,
-                    "exact / kernel": f"{number(low)} to {number(high)}",
-                    "page": page.link,
-                }
-            )
-    what = "the loss with any of the kernels is {} times cheaper than with exact draws"
-    answer = answer_from(rows, ratios, what)
-    return section("Draws that follow the scores", _DRAWS, rows, answer)
 
 
 def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
