@@ -24,6 +24,7 @@ from softbench.bench import (
     provenance,
     records,
     runner,
+    search,
     suites,
 )
 from softbench.bench import config as config_lib
@@ -203,6 +204,8 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     if values.price:
         return _price(call, cells, workdir)
     cells = budget.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
+    if config_lib.grid(config):
+        return _search(call, cells, workdir, show)
     cells = matrix.shard(cells, values.shard)
     if values.list:
         listing.show(cells, workdir)
@@ -235,6 +238,29 @@ def _price(call: _Call, cells: list[matrix.Cell], workdir: Path) -> int:
         print("softbench: the time is over; the same command goes on", flush=True)
         return suites.OUT_OF_TIME
     return int(any("error" in row for row in rows))
+
+
+def _search(
+    call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]
+) -> int:
+    """Runs the grid of settings, then the cells with the best of each."""
+    if call.values.shard:
+        raise ConfigError(
+            "--shard does not go with --config.search, which needs all short runs of a method: "
+            "start the same command several times, they share the cells. "
+            f"Received: {call.values.shard!r}"
+        )
+    trials, folder = search.trials(cells), workdir / search.FOLDER
+    if call.values.list:
+        listing.show(trials, folder)
+        return 0
+    if _run(call, trials, folder, lambda folder: None) == suites.OUT_OF_TIME:
+        return suites.OUT_OF_TIME
+    best, failed = search.chosen(cells, workdir, config_lib.judge(call.config))
+    for name in failed:
+        print(f"softbench: {folder}: no run of {name} has a result; it is left out", flush=True)
+    status = _run(call, best, workdir, show) if best else 1
+    return max(bool(failed), status)
 
 
 def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]) -> int:

@@ -10,12 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from softbench.bench import config as config_lib
-from softbench.bench import matrix, price
+from softbench.bench import learning_rates, matrix, price
 from softbench.bench.config import ConfigError
 from softbench.bench.matrix import Cell
-
-# Schedules of Keras whose `decay_steps` are the steps until their end.
-_ENDING = ("CosineDecay", "PolynomialDecay")
 
 
 def budgeted(
@@ -23,7 +20,7 @@ def budgeted(
 ) -> list[Cell]:
     """Returns the cells with the steps that their config's budget is for each method.
 
-    A cell's config has them as `steps`, and its learning rate falls to its end in them.
+    A cell's config has them as `steps`, and its learning rates fall to their ends in them.
 
     Args:
         cells: of a checked config, which is returned as it is without a budget.
@@ -62,20 +59,9 @@ def _budgeted(cell: Cell, config: Mapping, record: Mapping, name: str) -> Cell:
     total = max(1, math.floor((steps - before) / row["ratio"]))
     paid = {key: row[key] for key in ("ratio", "low", "high", "step_ms", "before_seconds")}
     paid |= {"reference": reference, "reference_ms": unit, "device": record["device"]}
-    fields = {"steps": total, "steps_per_epoch": 0}
-    method = _to_its_end(cell.config["methods"][name], cell.config["optimizer"], total)
-    changed = {**cell.config, **fields, "methods": {name: method}}
+    changed = learning_rates.changed(cell.config, lambda rate: learning_rates.ending(rate, total))
+    changed |= {"steps": total, "steps_per_epoch": 0}
     return cell._replace(id=matrix.cell_id(changed), config=changed, price=paid)
-
-
-def _to_its_end(method: dict, optimizer: Mapping, steps: int) -> dict:
-    """A method whose learning rate, where it is one that ends, does so after these steps."""
-    rate = {**optimizer, **method.get("optimizer", {})}.get("learning_rate")
-    if not isinstance(rate, Mapping) or rate.get("class_name") not in _ENDING:
-        return method
-    decay = {"decay_steps": max(1, steps - rate["config"].get("warmup_steps", 0))}
-    rate = {**rate, "config": {**rate["config"], **decay}}
-    return {**method, "optimizer": {**method.get("optimizer", {}), "learning_rate": rate}}
 
 
 def of_steps(price: Mapping, steps: int) -> dict[str, float]:

@@ -87,6 +87,7 @@ def new_record(job: dict) -> dict:
         "command": job["command"],
         "config": config,
         "timeout_s": cell["timeout_s"],
+        **({"search": cell["search"]} if cell.get("search") else {}),
         **({"price": cell["price"]} if cell.get("price") else {}),
         "seed": config["seed"],
         "versions": environment.versions(config["backend"]),

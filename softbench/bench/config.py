@@ -58,6 +58,12 @@ _DEFAULTS = {
     # What a task that times nothing is to do; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
+    # {"learning_rate": values, argument of the head: values}: each method is tried with every
+    # combination in a run of `search_budget` with the first seed, which never sees the test set;
+    # it then runs with the one that is best on the validation set by `keep_by`. Row optimizers keep
+    # the ratio of their rates to `learning_rate`. Without values: it is not.
+    "search": {"learning_rate": ()},
+    "search_budget": {"epochs": 1, "steps_per_epoch": 0},
     # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
     # lost.
     "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
@@ -102,6 +108,7 @@ _LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
 _WHERE_USED = ("max_train_seconds", "budget", "environment", "imports", "callbacks")
 _PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
 _PRESET_FIELDS += ("backend", "environment", "columns", "budget", "reference")
+_PRESET_FIELDS += ("search", "search_budget")
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:
@@ -185,9 +192,7 @@ def _set_best(problem: dict, config: Mapping) -> None:
     """Sets those of `keep`, `patience` and `keep_by` that are used, and no others."""
     names = ("keep", "patience")
     keep, patience = (problem.pop(name, config[name]) for name in names)
-    shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
-    named = problem.pop("keep_by", "") or config["keep_by"]
-    measure = named or next((name[1] for name in shown if name), "perplexity")
+    measure = judge(config, problem.pop("keep_by", ""))
     if keep not in ("last", "best"):
         raise _wrong('--config.keep must be "last" or "best"', keep)
     if patience < 0:
@@ -195,6 +200,17 @@ def _set_best(problem: dict, config: Mapping) -> None:
     if keep == "best" or patience:
         used = {"keep": keep} if keep == "best" else {}
         problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
+
+
+def judge(config: Mapping, keep_by: str = "") -> str:
+    """Returns the measure by which points and settings are compared.
+
+    Args:
+        config: a config.
+        keep_by: of a problem, which comes first.
+    """
+    shown = (re.fullmatch(r"(?:valid|test)_(\w+)", name) for name in config["columns"])
+    return keep_by or config["keep_by"] or next((name[1] for name in shown if name), "perplexity")
 
 
 def _check_task(problem: Mapping) -> None:
@@ -231,6 +247,7 @@ def check(config: Mapping) -> None:
     if config["curves_against"] not in ("seconds", "step"):
         rule = '--config.curves_against must be "seconds" or "step"'
         raise _wrong(rule, config["curves_against"])
+    _check_search(config)
     _check_budget(config)
     method_names(config["methods"], method_table(config))
     for problem in problems(config):
@@ -240,6 +257,24 @@ def check(config: Mapping) -> None:
         if epochs < (0 if seconds else 1):
             rule = "must be 1 or more, or 0 with --config.max_train_seconds"
             raise _wrong(f"--config.epochs {rule}", epochs)
+
+
+def grid(config: Mapping) -> dict[str, list]:
+    """Returns the settings that a config's methods are tried with, and their values."""
+    return {name: list(values) for name, values in config["search"].items() if values}
+
+
+def _check_search(config: Mapping) -> None:
+    budget, rates = config["search_budget"], config["search"].get("learning_rate", ())
+    if not all(isinstance(values, list | tuple) for values in config["search"].values()):
+        raise _wrong("--config.search must have a tuple for each setting", config["search"])
+    if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
+        raise _wrong("--config.search.learning_rate must hold positive numbers", rates)
+    _check_names("--config.search_budget may set", budget, _DEFAULTS["search_budget"])
+    if budget["epochs"] < 1 or budget["steps_per_epoch"] < 0:
+        raise _wrong("--config.search_budget must have one epoch or more", budget)
+    if grid(config) and any(problem["task"] != "train" for problem in problems(config)):
+        raise _wrong("--config.search is for the task 'train'", config["task"])
 
 
 def reference(config: Mapping) -> tuple[str, int]:

@@ -19,6 +19,7 @@ class Cell(NamedTuple):
         config: Everything that decides the result, as plain data.
         timeout_s: Wall-clock limit; not in the id.
         data_dir: Where the data of the user are, instead of `--data_dir`; not in the id.
+        search: What came of the settings that the cell's were chosen among; not in the id.
         price: Of its method, by which the steps of its budget were counted; not in the id.
     """
 
@@ -26,6 +27,7 @@ class Cell(NamedTuple):
     config: dict
     timeout_s: float
     data_dir: str | None = None
+    search: dict | None = None
     price: dict | None = None
 
 
@@ -67,6 +69,9 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
+    if grid := config_lib.grid(config):
+        budget = {**config["search_budget"], "seed": config["seeds"][0]}
+        cell |= {"search": grid, "search_budget": budget}
     path = cell["dataset"].get("path") or None
     cell["dataset"] = {key: value for key, value in cell["dataset"].items() if key != "path"}
     identifier = cell_id(cell)

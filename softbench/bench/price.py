@@ -67,7 +67,7 @@ def prices(
     After the deadline, by `time.monotonic()`, no round begins.
     """
     reference, _ = config_lib.reference(config)
-    cells = matrix.cells({**config, "budget": ""})
+    cells = matrix.cells({**config, "budget": "", "search": {}})
     problems: dict[str, list[Cell]] = {}
     for cell in own_data.read(cells, workdir):
         if cell.config["task"] != "train":

@@ -51,7 +51,8 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
         result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model, best = fit(job, method, problem, spec)
-    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test"))
+    tests = config.get("test", True)
+    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test") if tests else {})
     repetitions = config.get("timing", {}).get("head_repetitions", 0)
     if repetitions and not isinstance(model.encoder.output, dict):
         result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
@@ -260,11 +261,11 @@ def _row_variances(
 
 
 def _final(last: dict, test: dict) -> dict:
-    """Returns the record's `final`: the last epoch's weights on both held-out sets."""
+    """Returns the record's `final`: a point's weights on validation and test, if that is not {}."""
     kept = ("valid_", "proposal_", "mutual_information")
     valid = {key: value for key, value in last.items() if key.startswith(kept)}
     final = valid | {f"test_{key}": value for key, value in test.items()}
-    return final | {"log_likelihood": -test["nll"]}
+    return final | ({"log_likelihood": -test["nll"]} if test else {})
 
 
 def _step_times(timer: timing.StepTimer, examples: int) -> dict:
