@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -12,12 +11,9 @@ import pytest
 from shipped import CONFIGS, ROOT, config_path
 
 from softbench import __main__ as command
-from softbench import advise, commands
 from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
-from softbench.datasets import prepare_app
-from softbench.report import app as report_app
 
 BACKEND = keras.backend.backend()
 MODULE = """
@@ -231,15 +227,6 @@ def test_the_table_of_cells_and_the_ids_for_scripts(own, tmp_path, capsys, monke
     assert listing.table([], tmp_path).split() == expected
 
 
-@pytest.mark.parametrize("main", [app.parse, advise.main, prepare_app.main, report_app.main])
-def test_the_version_is_shown(capsys, main):
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "softbench" / "__init__.py").read_text())
-    with pytest.raises(SystemExit) as ended:
-        main(["softbench", "--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"softbench {version[1]}\n"
-
-
 def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -251,17 +238,6 @@ def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, m
         app.main(own, None)
     assert f"pip install 'softbench[{BACKEND}]'" in str(error.value)
     assert list((tmp_path / "out" / "runs").iterdir()) == []
-
-
-def test_several_mistakes_are_a_line_each(capsys, monkeypatch):
-    def main(argv):
-        raise ConfigError("first\nsecond")
-
-    monkeypatch.setattr(sys, "argv", ["softbench"])
-    with pytest.raises(SystemExit) as ended:
-        commands.run("softbench", main, "")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "softbench: error: first\nsoftbench: error: second\n"
 
 
 def test_what_to_do_about_a_record_that_is_not_ok(tmp_path):

@@ -6,17 +6,14 @@ import signal
 import sys
 
 import pytest
-from faults import SMALL, arguments, cells_of, driver, records, wait_for
+from small_runs import SMALL, arguments, cells_of, driver, records, wait_for
 
 from softbench.bench import matrix, runner
 from softbench.bench import records as records_lib
 
 SGD = '{"name": "sgd", "learning_rate": %s}'
 MORE = f"""
-            "memory": {{
-                "head": "SampledSoftmax",
-                "kwargs": {{"num_sampled": 2**31 - 1, "sampler": sampler}},
-            }},
+            "memory": sampled("uniform", 2**31 - 1),
             "nan": {{"head": "FullSoftmax", "optimizer": {SGD % 1e30}}},
             "hanging": {{"head": "FullSoftmax", "optimizer": {SGD % 0.01}}},
             "dying": {{"head": "FullSoftmax", "optimizer": {SGD % 0.02}}},

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from faults import arguments, cli
+from small_runs import arguments, cli
 
 from softbench.bench import records
 

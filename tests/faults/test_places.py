@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import ENDLESS, arguments, cli, driver, wait_for
+from small_runs import ENDLESS, arguments, cli, driver, wait_for
 
 from softbench.experiments import trained
 

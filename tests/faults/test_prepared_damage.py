@@ -1,18 +1,14 @@
 """A prepared folder that is not as it was written is an error that says so, never other data."""
 
 import json
-import pathlib
 import shutil
-import sys
 
+import data_files
 import numpy as np
 import pytest
 
 from softbench import datasets
 from softbench.datasets import prepared
-
-sys.path.append(str(pathlib.Path(__file__).parents[1]))
-import data_files
 
 
 @pytest.fixture(scope="module")
