@@ -123,6 +123,7 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     assert f"    {error}\n    {out / 'runs' / broken['cell']}.json: --retry_failed runs" in shown
     diverged = record_of(out, "diverges")
     assert diverged["status"] == "nan"
+    assert diverged["error"].endswith("The loss is not a finite number in epoch 1.")
     assert len(diverged["curve"]) == 1
 
     for private in (socket.gethostname(), str(tmp_path), str(ROOT), sys.prefix):

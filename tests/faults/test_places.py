@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import ENDLESS, arguments, cli, driver, wait_for
+from shipped import ROOT
+from small_runs import ENDLESS, arguments, driver, mistake, wait_for
 
 from softbench.experiments import trained
+from softbench.report import app as report_app
 
 FULL = Path("/dev/full")
 
@@ -48,19 +50,13 @@ def test_output_to_a_full_disk(tmp_path):
     assert errors == "softbench: error: [Errno 28] No space left on device\n"
 
 
-def test_a_work_directory_below_a_file(tmp_path):
-    argv = arguments(tmp_path, "full")
-    code, _, errors = cli(*argv, f"--workdir={tmp_path / 'small.py' / 'out'}")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert "--workdir must be a folder that can be written. Received: " in errors
-
-
-def test_html_to_a_place_that_cannot_be_written(tmp_path):
-    results = Path(__file__).resolve().parents[2] / "results" / "tree_fit"
+def test_folders_and_files_that_cannot_be_made(tmp_path):
+    said = mistake(*arguments(tmp_path, "full"), f"--workdir={tmp_path / 'small.py' / 'out'}")
+    assert "--workdir must be a folder that can be written. Received: " in said
     place = tmp_path / "nowhere" / "report.html"
-    code, _, errors = cli("softbench.report.app", f"--results={results}", f"--html={place}")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert f"--html must be a file that can be written. Received: {place} (No such" in errors
+    line = [f"--results={ROOT / 'results' / 'tree_fit'}", f"--html={place}"]
+    said = mistake("softbench-report", *line, main=report_app.main)
+    assert f"--html must be a file that can be written. Received: {place} (No such" in said
 
 
 def test_a_kept_head_is_whole_or_made_again(tmp_path, monkeypatch):
