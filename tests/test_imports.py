@@ -142,9 +142,8 @@ for name in {LIGHT}:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="Keras' NumPy backend needs JAX")
-@pytest.mark.parametrize("imports", ["softbench, keras", "keras, softbench"])
-def test_on_another_backend_only_what_needs_one_is_an_error(imports):
-    code = f"import {imports}; from softbench import datasets; print('here'); softbench.FullSoftmax"
+def test_on_another_backend_only_what_needs_one_is_an_error():
+    code = "import softbench, keras, softbench.datasets; print('here'); softbench.FullSoftmax"
     environment = {**os.environ, "KERAS_BACKEND": "numpy"}
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -54,7 +54,7 @@ def test_folders_and_files_that_cannot_be_made(tmp_path):
     said = mistake(*arguments(tmp_path, "full"), f"--workdir={tmp_path / 'small.py' / 'out'}")
     assert "--workdir must be a folder that can be written. Received: " in said
     place = tmp_path / "nowhere" / "report.html"
-    line = [f"--results={ROOT / 'results' / 'tree_fit'}", f"--html={place}"]
+    line = [f"--results={ROOT / 'results' / 'top_k'}", f"--html={place}"]
     said = mistake("softbench-report", *line, main=report_app.main)
     assert f"--html must be a file that can be written. Received: {place} (No such" in said
 
