@@ -68,11 +68,11 @@ def driver(argv, **kwargs):
     It does not inherit that a signal is ignored, as under `nohup`.
     """
     command = [sys.executable, "-m", *argv]
-    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, **kwargs}
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.SIG_DFL) for number in signals}
     try:
-        return subprocess.Popen(command, env=ENVIRON, cwd=ROOT, text=True, **kwargs)
+        return subprocess.Popen(command, env=ENVIRON, text=True, **kwargs)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -117,8 +117,8 @@ def untimed(value):
     return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
-def cli(*argv):
+def cli(*argv, **kwargs):
     """Runs a command line to its end: exit status, output, errors."""
-    process = driver(argv)
+    process = driver(argv, **kwargs)
     out, errors = process.communicate(timeout=100)
     return process.returncode, out, errors

@@ -2,11 +2,9 @@
 
 import getpass
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 import types
@@ -17,6 +15,7 @@ import pytest
 import reference
 import scipy
 from shipped import CONFIGS, ROOT, config_path, get_config
+from small_runs import BACKEND, driver, wait_for
 
 from softbench import __main__ as command
 from softbench.bench import app, environment, matrix, records, runner, timing
@@ -24,8 +23,6 @@ from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
-
-BACKEND = keras.backend.backend()
 
 TINY = """
 from softbench.bench.config import experiment
@@ -158,12 +155,8 @@ def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
 
 def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "softbench", *tiny, "--config.methods=full"]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(out.glob("partial/*.job.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    process = driver(["softbench", *tiny, "--config.methods=full"])
+    assert wait_for(lambda: list(out.glob("partial/*.job.json")), 60)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -2,20 +2,17 @@
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 
-import keras
 import pytest
-from shipped import CONFIGS, ROOT, config_path
+from shipped import CONFIGS, config_path
+from small_runs import BACKEND, cli
 
 from softbench import __main__ as command
 from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
 
-BACKEND = keras.backend.backend()
 MODULE = """
 import pathlib
 
@@ -158,14 +155,9 @@ def test_mistakes_end_the_run_before_any_cell(own, tmp_path):
     path = tmp_path / "own.py"
     text = path.read_text().replace("FullSoftmax", "FullSoftmx")
     path.write_text(text)
-    line = [sys.executable, "-m", *own]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run(line, capture_output=True, text=True, env=environ, check=False)
-    assert run.returncode == 2
-    assert run.stderr.splitlines() == [
-        "softbench: error: config.method_table.full.head: 'FullSoftmx' is no head of softbench; "
-        "did you mean 'FullSoftmax'?"
-    ]
+    code, _, errors = cli(*own, cwd=tmp_path)
+    said = "config.method_table.full.head: 'FullSoftmx' is no head of softbench; did you mean "
+    assert (code, errors) == (2, f"softbench: error: {said}'FullSoftmax'?\n")
     assert list((tmp_path / "out" / "runs").iterdir()) == []
     assert not list((tmp_path / "out" / "partial").glob("*.job.json"))
 
