@@ -28,7 +28,7 @@ SIGNIFICANCE = 1e-4
 
 # Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-_SHORT = 12 if BACKEND == "tensorflow" else 6  # JAX compiles for each
+_SHORT = 12 if BACKEND == "tensorflow" else 4  # JAX compiles for each
 settings.register_profile("short", max_examples=_SHORT, derandomize=True, **_COMMON)
 _LONG = int(os.environ.get("SOFTBENCH_EXAMPLES", "2000"))
 _GENERATE = {"phases": (Phase.explicit, Phase.generate)}  # to shrink an example can take an hour

@@ -2,11 +2,9 @@
 
 import getpass
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 import types
@@ -17,6 +15,7 @@ import pytest
 import reference
 import scipy
 from shipped import CONFIGS, ROOT, config_path, get_config
+from small_runs import BACKEND, driver, wait_for
 
 from softbench import __main__ as command
 from softbench.bench import app, environment, matrix, records, runner, timing
@@ -24,8 +23,6 @@ from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
-
-BACKEND = keras.backend.backend()
 
 TINY = """
 from softbench.bench.config import experiment
@@ -67,16 +64,6 @@ def smoke(name, out, *options):
     line = ["softbench", f"--config={config_path(name)}", "--config.preset=smoke", *options]
     assert command.main([*line, f"--workdir={out}", f"--backend={BACKEND}"]) == 0
     return records.read_all(out)
-
-
-def cli(*arguments, module="softbench"):
-    """Runs a command as a user does; returns exit code and standard error."""
-    command = [sys.executable, "-m", module, *arguments]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        command, capture_output=True, text=True, env=environ, cwd=ROOT, check=False
-    )
-    return run.returncode, run.stderr
 
 
 def record_of(workdir, method):
@@ -133,6 +120,7 @@ def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path,
     assert f"    {error}\n    {out / 'runs' / broken['cell']}.json: --retry_failed runs" in shown
     diverged = record_of(out, "diverges")
     assert diverged["status"] == "nan"
+    assert diverged["error"].endswith("The loss is not a finite number in epoch 1.")
     assert len(diverged["curve"]) == 1
 
     for private in (socket.gethostname(), str(tmp_path), str(ROOT), sys.prefix):
@@ -167,12 +155,8 @@ def test_timeout_is_recorded_and_retried_on_request(tiny, tmp_path):
 
 def test_interrupt_ends_the_cell_and_leaves_no_record(tiny, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "softbench", *tiny, "--config.methods=full"]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(out.glob("partial/*.job.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    process = driver(["softbench", *tiny, "--config.methods=full"])
+    assert wait_for(lambda: list(out.glob("partial/*.job.json")), 60)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -235,75 +219,6 @@ def test_ptb_config_holds_the_papers_numbers():
     assert paper["ptb-lstm_small-full"] == expected
     assert paper["ptb-lstm_large-reg_ranking_1600"]["test_perplexity"] == 75.0
     assert len(paper) == 36
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--config.no_such_key=1"], "Unknown config key. --config has: backend, budget, "),
-        (["--config.epoch=1"], "did you mean --config.epochs? Received: --config.epoch"),
-        (["--config.timing.nope=1"], "--config.timing has: head_repetitions, warmup_steps. Rec"),
-        (["--config.methods=full,nope"], "--config.methods must name methods of this config: full"),
-        (["--data_dir=/no/such/folder"], "--data_dir must be an existing folder. Received: /no/"),
-        (["--workdir=/proc/nowhere"], "--workdir must be a folder that can be written. Received:"),
-        (["--config.epochs=three"], "--config.epochs=three"),
-        (["--backend=torch"], "--backend must be `tensorflow` or `jax`. Received: 'torch'"),
-        (["--config.seeds=()"], "--config.seeds must hold one seed or more"),
-        (["--nonsense=1"], "Unknown command line flag 'nonsense'"),
-        (["stray"], "Only flags are expected. Received: ['stray']"),
-        (["--workdir"], "Missing value for flag --workdir"),
-        (["--config=no_such_name"], "--config must be a path or one of: adversarial, bnews, "),
-    ],
-)
-def test_bad_input_is_one_line_without_a_traceback(arguments, expected):
-    code, errors = cli(f"--config={config_path('quickstart')}", *arguments)
-    assert code == 2
-    assert errors.startswith("softbench: error: ")
-    assert expected in errors
-    assert len(errors.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("name", ["xmc", "adversarial", "ptb_rff"])
-def test_a_choice_that_a_config_does_not_have_is_one_line(name):
-    code, errors = cli(f"--config={name}:nope")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert errors.startswith("softbench: error: ") and errors.endswith("Received: 'nope'\n")
-    assert "Traceback" not in errors
-
-
-def test_missing_config_file_is_named():
-    code, errors = cli("--config=configs/nowhere.py")
-    assert code == 2
-    assert errors == (
-        "softbench: error: --config must name a readable file. Received: configs/nowhere.py\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("prepare", "softbench.datasets.prepare_app"), ("report", "softbench.report.app")],
-)
-def test_the_other_commands_do_the_same(name, module):
-    for arguments in (["--nonsense=1"], [], ["stray"]):
-        code, errors = cli(*arguments, module=module)
-        assert (code, errors.startswith(f"softbench-{name}: error: ")) == (2, True)
-        assert len(errors.splitlines()) == 1
-    assert cli("--help", module=module) == (0, "")
-
-
-def test_no_config_and_help():
-    code, errors = cli("--list")
-    assert (code, errors) == (
-        2,
-        "softbench: error: --config must name an experiment; --config= lists them.\n",
-    )
-    for flag in ("--help", "-h"):
-        assert cli(flag) == (0, "")
-
-
-def test_an_unknown_field_of_an_experiment_is_an_error():
-    with pytest.raises(ConfigError, match=r"Unknown config key.*Received: .'epoch'"):
-        config_lib.experiment("x", epoch=1)
 
 
 def test_command_hides_places():

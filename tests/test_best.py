@@ -4,6 +4,7 @@ import shutil
 
 import keras
 import pytest
+from small_runs import BACKEND, untimed
 
 import softbench
 from softbench.bench import checkpoints, matrix, records, timing
@@ -25,12 +26,11 @@ WORSE = {
     "config": {"boundaries": [4], "values": [0.1, 30.0]},
 }
 ROWS = with_row_updates(sampled("uniform", 5), {"name": "adam", "learning_rate": 0.01})
-TIMED = ("compile_seconds", "step_ms", "examples_per_second", "seconds", "evaluation_seconds")
 
 
 def job(method=None, path=None, **fields):
     """A run of 4 epochs of 5 steps that gets worse, with a checkpoint after every step."""
-    config = {"task": "train", "backend": keras.backend.backend(), "seed": 3, "epochs": 4}
+    config = {"task": "train", "backend": BACKEND, "seed": 3, "epochs": 4}
     config |= {"optimizer": {"name": "sgd", "learning_rate": WORSE}, "steps_per_epoch": 0, **BAG}
     config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
     config |= {"keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
@@ -42,14 +42,6 @@ def trained(made):
     keras.utils.set_random_seed(made.config["seed"])
     train.run(made)
     return untimed(records.finite(made.result))
-
-
-def untimed(value):
-    if isinstance(value, list):
-        return [untimed(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: untimed(item) for key, item in value.items() if key not in TIMED}
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import bisect
 import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,22 +25,6 @@ def bag_data(features, labels):
     counts = np.asarray(labels.sum(0)).ravel().astype(np.int64)
     parts = (features, labels) * 3
     return datasets.MultiLabelData("hand", *parts, features.shape[1], labels.shape[1], counts)
-
-
-def test_importing_datasets_needs_no_keras():
-    code = (
-        "import sys, softbench.datasets; "
-        "print([m for m in ('keras', 'tensorflow', 'jax') if m in sys.modules])"
-    )
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_load_names_and_errors():

@@ -1,67 +1,26 @@
 """The same seed, backend and machine give the same record, times aside, whatever runs beside it."""
 
-import keras
 import pytest
 from shipped import CONFIGS, config_path, get_config
+from small_runs import BACKEND, arguments, untimed
 
 from softbench import __main__ as command
 from softbench.bench import records
 
-TIMES = {
-    "compile_seconds",
-    "evaluation_seconds",
-    "examples_per_second",
-    "fit_seconds",
-    "head_ms",
-    "peak_memory_mb",
-    "processors",
-    "resident_mb",
-    "seconds",
-    "started_at",
-    "step_ms",
-}
-SMALL = """
-from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING, full, sampled, with_row_updates
-
-def get_config():
-    uniform = sampled("uniform", 8)
-    return experiment(
-        "determinism",
-        dataset={**SMALL_LABELS, "num_train": 300},
-        model={"name": "bag", "dim": 4, "batch_size": 100},
-        optimizer={"name": "adam", "learning_rate": 0.01},
-        method_table={
-            "full": full(),
-            "rows": with_row_updates(uniform, {"name": "adagrad", "learning_rate": 0.1}),
-        },
-        timing=SMALL_TIMING,
-        epochs=2,
-    )
-"""
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(part) for key, part in value.items() if key not in TIMES}
-    return [without_times(part) for part in value] if isinstance(value, list) else value
-
 
 def run(path, workdir, *options):
-    """{cell: its record without times and command line} of a run that ended well."""
-    backend = f"--backend={keras.backend.backend()}"
-    line = ["softbench", f"--config={path}", f"--workdir={workdir}", backend, *options]
-    assert command.main(line) == 0
-    found = {record["cell"]: without_times(record) for record in records.read_all(workdir)}
-    return {cell: record | {"command": None} for cell, record in found.items()}
+    """{cell: its record without times} of a run that ended well."""
+    line = ["softbench", f"--config={path}", f"--workdir={workdir}", f"--backend={BACKEND}"]
+    assert command.main([*line, *options]) == 0
+    return {record["cell"]: untimed(record) for record in records.read_all(workdir)}
 
 
 @pytest.mark.thorough
 def test_a_cell_is_the_same_again_and_alone(tmp_path):
-    path = tmp_path / "small.py"
-    path.write_text(SMALL)
-    both = run(path, tmp_path / "both")
-    alone = run(path, tmp_path / "alone", "--config.methods=rows")
+    arguments(tmp_path, "")
+    path, epochs = tmp_path / "small.py", "--config.epochs=2"
+    both = run(path, tmp_path / "both", "--config.methods=full,rows", epochs)
+    alone = run(path, tmp_path / "alone", "--config.methods=rows", epochs)
     assert len(both) == 2 and len(alone) == 1
     for cell, record in alone.items():
         assert record["curve"][0]["valid_nll"] != record["curve"][1]["valid_nll"]

@@ -5,7 +5,6 @@ import builtins
 import functools
 import importlib.util
 import math
-import os
 import random
 import re
 import subprocess
@@ -16,10 +15,12 @@ import numpy as np
 import pytest
 from conftest import thorough_but
 from shipped import CONFIGS, ROOT
+from small_runs import ENVIRON
 
 import softbench
 from softbench.datasets import prepared
 
+EXAMPLES = ROOT / "docs" / "examples"
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
 ALL = sorted([*ROOT.glob("*.md"), *PAGES])
 PUBLIC = re.compile(r"`(?:softbench\.)?([A-Z]\w+)[(`]")
@@ -95,18 +96,22 @@ def test_every_program_of_a_page_is_run():
     assert others == {"distributed", "own_data"}
 
 
-@pytest.mark.thorough
+def run(folder, program, *options, **environment):
+    """What a program prints that runs in a folder."""
+    command = [sys.executable, program, *options]
+    environment = {**ENVIRON, **environment}
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-2000:]
+    return found.stdout
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="layouts are JAX's")
 def test_the_program_for_several_devices_runs(tmp_path):
     text = (ROOT / "docs" / "distributed.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
     assert "n = 10_000_000" in program
     (tmp_path / "program.py").write_text(program.replace("n = 10_000_000", "n = 10_000"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    command = [sys.executable, tmp_path / "program.py"]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
+    run(tmp_path, "program.py", XLA_FLAGS="--xla_force_host_platform_device_count=8")
 
 
 def test_the_sampler_that_is_added_draws_what_it_says():
@@ -124,20 +129,22 @@ def test_the_sampler_that_is_added_draws_what_it_says():
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text()
     others = [page for page in PAGES if page.name != "README.md"]
-    others += (ROOT / "docs" / "examples").glob("*.py")
+    others += EXAMPLES.glob("*.py")
     for page in others:
         assert f"({page.relative_to(ROOT / 'docs')})" in index
 
 
-@pytest.mark.parametrize("name", ["uniform", "in_batch", "unigram", "codebook", "top_and_tail"])
-@pytest.mark.parametrize("half", [False, True])
+OF_SAMPLERS = [(name, False) for name in ("in_batch", "unigram", "codebook", "top_and_tail")]
+
+
+@pytest.mark.parametrize("name, half", [("uniform", False), ("uniform", True), *OF_SAMPLERS])
 def test_bytes_of_a_class(name, half):
-    """Variables of heads of 3,000 and 6,000 classes differ by those of 3,000 classes."""
+    """Variables of heads of 500 and 1,000 classes differ by those of 500 classes."""
     text, dim, sizes = (ROOT / "docs" / "scale.md").read_text(), 8, []
     (of_sampler,) = re.findall(rf"^\| `{name}` \| ([\d.]+) \|$", text, re.M)
     row = "2 d + 12" if half else "8 d + 8"
     assert f"| {row} |" in text
-    for units in (3_000, 6_000):
+    for units in (500, 1_000):
         config = {} if name == "uniform" else {"counts": np.ones(units)}
         optimizer = softbench.RowAdagrad(0.1, per_row=half)
         table = softbench.ClassTable(
@@ -148,9 +155,10 @@ def test_bytes_of_a_class(name, half):
         head.build((None, dim))
         sizes.append(sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in head.variables))
     expected = eval(row.replace("d", "* dim")) + float(of_sampler)
-    assert (sizes[1] - sizes[0]) / 3_000 == pytest.approx(expected, abs=0.5)
+    assert (sizes[1] - sizes[0]) / 500 == pytest.approx(expected, abs=0.5)
 
 
+@pytest.mark.thorough
 def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     """Both programs of the page: what a customer took next is among ten of fifty products."""
     monkeypatch.chdir(tmp_path)
@@ -167,34 +175,22 @@ def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     assert all(f"    {line}\n" in text for line in summary)
 
 
-def run(folder, name, *options):
-    """What an example prints."""
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "examples" / name), *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    return found.stdout
-
-
 @pytest.mark.thorough
 def test_the_language_model(tmp_path):
     """On a text in which every word says the next one."""
     words = [f"w{i}" for i in np.random.default_rng(0).permutation(30)]
     (tmp_path / "text.txt").write_text(" ".join(words * 60))
     options = ["--text=text.txt", "--steps=5", "--units=16", "--draws=10", "--epochs=6"]
-    assert float(run(tmp_path, "language_model.py", *options).split("perplexity")[-1]) < 28
+    assert (
+        float(run(tmp_path, EXAMPLES / "language_model.py", *options).split("perplexity")[-1]) < 28
+    )
 
 
 @pytest.mark.thorough
 def test_the_recommender(tmp_path):
     """Twice as good as chance, by the index too (which here has all items), and after loading."""
     options = ["--items=100", "--users=300", "--units=16", "--epochs=40", "--out=model"]
-    shown = run(tmp_path, "recommender.py", *options)
+    shown = run(tmp_path, EXAMPLES / "recommender.py", *options)
     exact, *others = map(float, re.findall(r"(?:exact|approximate|loaded) ([\d.]+)", shown))
     assert exact > 0.2 and others == [exact, exact]
     served = tmp_path / "model" / "serving" / "1" / "saved_model.pb"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from shipped import CONFIGS, ROOT, config_path, get_config
+from shipped import ROOT, config_path, get_config
 
 from softbench.bench import config as config_lib
 from softbench.bench import matrix
@@ -35,9 +35,3 @@ def test_a_display_name_is_no_part_of_an_id():
     """Reports may call things as they like: the module that makes ids imports none of them."""
     source = Path(matrix.__file__).read_text()
     assert "report" not in source
-
-
-def test_every_shipped_config_has_an_id_for_each_cell():
-    for name in CONFIGS:
-        cells = matrix.cells(config_lib.plain(get_config(config_path(name))))
-        assert len({cell.id for cell in cells}) == len(cells) > 0

@@ -2,24 +2,17 @@
 
 import importlib.util
 import json
-import os
-import re
-import subprocess
 import sys
 
-import keras
 import pytest
-from shipped import CONFIGS, ROOT, config_path
+from shipped import CONFIGS, config_path
+from small_runs import BACKEND, cli
 
 from softbench import __main__ as command
-from softbench import advise, commands
 from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
-from softbench.datasets import prepare_app
-from softbench.report import app as report_app
 
-BACKEND = keras.backend.backend()
 MODULE = """
 import pathlib
 
@@ -162,14 +155,9 @@ def test_mistakes_end_the_run_before_any_cell(own, tmp_path):
     path = tmp_path / "own.py"
     text = path.read_text().replace("FullSoftmax", "FullSoftmx")
     path.write_text(text)
-    line = [sys.executable, "-m", *own]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run(line, capture_output=True, text=True, env=environ, check=False)
-    assert run.returncode == 2
-    assert run.stderr.splitlines() == [
-        "softbench: error: config.method_table.full.head: 'FullSoftmx' is no head of softbench; "
-        "did you mean 'FullSoftmax'?"
-    ]
+    code, _, errors = cli(*own, cwd=tmp_path)
+    said = "config.method_table.full.head: 'FullSoftmx' is no head of softbench; did you mean "
+    assert (code, errors) == (2, f"softbench: error: {said}'FullSoftmax'?\n")
     assert list((tmp_path / "out" / "runs").iterdir()) == []
     assert not list((tmp_path / "out" / "partial").glob("*.job.json"))
 
@@ -231,15 +219,6 @@ def test_the_table_of_cells_and_the_ids_for_scripts(own, tmp_path, capsys, monke
     assert listing.table([], tmp_path).split() == expected
 
 
-@pytest.mark.parametrize("main", [app.parse, advise.main, prepare_app.main, report_app.main])
-def test_the_version_is_shown(capsys, main):
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "softbench" / "__init__.py").read_text())
-    with pytest.raises(SystemExit) as ended:
-        main(["softbench", "--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"softbench {version[1]}\n"
-
-
 def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -251,17 +230,6 @@ def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, m
         app.main(own, None)
     assert f"pip install 'softbench[{BACKEND}]'" in str(error.value)
     assert list((tmp_path / "out" / "runs").iterdir()) == []
-
-
-def test_several_mistakes_are_a_line_each(capsys, monkeypatch):
-    def main(argv):
-        raise ConfigError("first\nsecond")
-
-    monkeypatch.setattr(sys, "argv", ["softbench"])
-    with pytest.raises(SystemExit) as ended:
-        commands.run("softbench", main, "")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "softbench: error: first\nsoftbench: error: second\n"
 
 
 def test_what_to_do_about_a_record_that_is_not_ok(tmp_path):

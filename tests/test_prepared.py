@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +12,10 @@ import time
 import data_files
 import numpy as np
 import pytest
+from small_runs import ENVIRON, driver, mistake
 
 from softbench import datasets
 from softbench.datasets import prepare_app, prepared
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -91,27 +90,88 @@ def test_manifest_tells_what_was_found_and_repaired(files, tmp_path):
     assert described["sha256"] == hashlib.sha256(source).hexdigest()
 
 
-def test_loading_checks_options_and_files(files, tmp_path):
+def test_options_are_those_of_the_preparation(files, tmp_path):
     datasets.prepare("xmc/own", files, tmp_path)
     assert datasets.load("xmc/own", data_dir=tmp_path, first_label=True).counts.sum() > 0
     with pytest.raises(ValueError, match=r"`valid_fraction` must be 0.1, with which own.*: 0.2"):
         datasets.load("xmc/own", data_dir=tmp_path, valid_fraction=0.2)
     with pytest.raises(FileExistsError, match="`out` must not hold xmc/own yet"):
         datasets.prepare("xmc/own", files, tmp_path)
-    folder = tmp_path / "xmc" / "own"
-    path = folder / "train_features_values.npy"
+
+
+def flip(path):
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[-3] ^= 1
     path.write_bytes(content)
-    prepared.check_prepared(folder, {})
-    with pytest.raises(ValueError, match=r"train_features_values.npy must be as it was prepared"):
-        prepared.check_prepared(folder, {}, verify=True)
-    path.write_bytes(content[:-4])
-    with pytest.raises(ValueError, match=r"train_features_values.npy must be as it was prepared"):
-        datasets.load("xmc/own", data_dir=tmp_path)
-    (folder / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest.json must be one that softbench-prepare"):
-        datasets.load("xmc/own", data_dir=tmp_path)
+
+
+def large_id(path):
+    array = np.load(path)
+    array[5] = 10**6
+    np.save(path, array)
+
+
+def in_manifest(change):
+    """What changes the manifest, after JSON."""
+
+    def damage(path):
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return damage
+
+
+CHANGED = "train.npy must be as it was prepared. Received: a changed file"
+MANIFEST = "manifest.json must be one that softbench-prepare 1 wrote"
+DAMAGE = {
+    "bit": ("train.npy", flip, CHANGED),
+    "id": ("train.npy", large_id, CHANGED),
+    "cut": ("train.npy", lambda path: path.write_bytes(path.read_bytes()[:-9]), CHANGED),
+    "missing": ("train.npy", lambda path: path.unlink(), CHANGED),
+    "list": ("manifest.json", lambda path: path.write_text("[]"), MANIFEST),
+    "no JSON": ("manifest.json", lambda path: path.write_text("{"), MANIFEST),
+    "files": ("manifest.json", in_manifest(lambda m: m.pop("files")), MANIFEST),
+    "dataset": ("manifest.json", in_manifest(lambda m: m.pop("dataset")), MANIFEST),
+    "newer": ("manifest.json", in_manifest(lambda m: m.update(format=2)), MANIFEST),
+    "n": (
+        "manifest.json",
+        in_manifest(lambda m: m["facts"].update(num_classes=2)),
+        "`num_classes` of manifest.json must be the length of counts.npy",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A prepared text."""
+    place = tmp_path_factory.mktemp("files")
+    data_files.write_text_folder(place, train="b a b\na c b\n" * 10_000)
+    datasets.prepare("text", place, place / "out")
+    return place / "out" / "text"
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_an_error(folder, tmp_path, kind):
+    """Other data never: without reading it whole, a changed bit is not seen."""
+    name, damage, expected = DAMAGE[kind]
+    shutil.copytree(folder, tmp_path / "text")
+    damage(tmp_path / "text" / name)
+    if kind == "bit":
+        prepared.check_prepared(tmp_path / "text", {})
+    with pytest.raises(ValueError, match=expected):
+        datasets.load("text", data_dir=tmp_path)
+
+
+def test_files_are_read_whole_once_in_a_process(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "text")
+    read = []
+    real = prepared._sha256
+    monkeypatch.setattr(prepared, "_sha256", lambda path: read.append(path.name) or real(path))
+    datasets.load("text", data_dir=tmp_path)
+    assert sorted(read) == sorted(json.loads((folder / "manifest.json").read_text())["files"])
+    datasets.load("text", data_dir=tmp_path / "text")
+    assert len(set(read)) == len(read)
 
 
 def test_a_malformed_file_leaves_nothing(files, tmp_path):
@@ -122,14 +182,6 @@ def test_a_malformed_file_leaves_nothing(files, tmp_path):
     assert list((tmp_path / "out" / "xmc").iterdir()) == []
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "softbench.datasets.prepare_app", *arguments]
-
-
-def environ():
-    return os.environ | {"PYTHONPATH": str(ROOT)}
-
-
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_preparation_leaves_nothing_half_written(tmp_path, end):
     folder, out = tmp_path / "files", tmp_path / "out"
@@ -138,7 +190,7 @@ def test_a_killed_preparation_leaves_nothing_half_written(tmp_path, end):
     # It waits for the second file for ever.
     os.mkfifo(folder / "xmc" / "own_test.txt")
     arguments = ["--dataset=xmc/own", f"--data_dir={folder}", f"--out={out}"]
-    process = subprocess.Popen(command(*arguments), env=environ(), stderr=subprocess.PIPE)
+    process = driver(["softbench.datasets.prepare_app", *arguments])
     deadline = time.monotonic() + 30
     while not list(out.glob("xmc/.own.*.partial")) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -171,12 +223,8 @@ def test_command_line(files, tmp_path, capsys):
     manifest = json.loads((tmp_path / "out" / "xmc" / "own" / "manifest.json").read_text())
     assert manifest["options"]["split_seed"] == 4
     assert str(tmp_path) not in json.dumps(manifest)
-    run = subprocess.run(
-        command(*arguments, "--option=bogus=1"), env=environ(), capture_output=True, text=True
-    )
-    assert run.returncode == 2 and run.stdout == ""
-    assert run.stderr.startswith("softbench-prepare: error: `options` of 'xmc/own' must be among")
-    assert run.stderr.count("\n") == 1
+    said = mistake("", *arguments, "--option=bogus=1", main=prepare_app.main)
+    assert said.startswith("`options` of 'xmc/own' must be among")
 
 
 def test_memory_stays_that_of_a_block(tmp_path):
@@ -199,6 +247,6 @@ def test_memory_stays_that_of_a_block(tmp_path):
     )
     arguments = ["--dataset=xmc/own", f"--data_dir={folder.parent}", f"--out={tmp_path / 'out'}"]
     run = subprocess.run(
-        [sys.executable, "-c", peak, *arguments], env=environ(), capture_output=True, text=True
+        [sys.executable, "-c", peak, *arguments], env=ENVIRON, capture_output=True, text=True
     )
     assert int(run.stdout.split()[-1]) < 60 * 1024, run.stdout + run.stderr

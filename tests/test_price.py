@@ -3,10 +3,10 @@
 import json
 import math
 
-import keras
 import numpy as np
 import pytest
 from report_records import make_record, write_results
+from small_runs import arguments
 
 from softbench import __main__ as command
 from softbench.bench import app, budget, claims, matrix, price, records, worker
@@ -16,34 +16,8 @@ from softbench.bench.training import build
 from softbench.bench.training import run as train
 from softbench.report import frame, page, training
 
-BACKEND = keras.backend.backend()
+METHODS = "full,uniform"
 DEVICE = {"kind": "cpu", "name": "a processor", "count": 2}
-
-
-SMALL = """
-from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING, full, sampled
-
-def get_config():
-    return experiment(
-        "small",
-        dataset={**SMALL_LABELS, "num_train": 300},
-        model={"name": "bag", "dim": 4, "batch_size": 100},
-        optimizer={"name": "adam", "learning_rate": 0.01},
-        method_table={"full": full(), "uniform": sampled("uniform", 4),
-                      "broken": sampled("uniform", 0)},
-        timing=SMALL_TIMING,
-        columns=("test_perplexity",),
-    )
-"""
-
-
-def small(tmp_path, *options, methods="full,uniform"):
-    """The command line of a small experiment into `tmp_path / "out"`."""
-    path = tmp_path / "small.py"
-    path.write_text(SMALL)
-    line = ["softbench", f"--config={path}", f"--workdir={tmp_path / 'out'}"]
-    return [*line, f"--backend={BACKEND}", f"--config.methods={methods}", *options]
 
 
 def config_of(line):
@@ -91,7 +65,7 @@ def clock(monkeypatch):
 def test_a_price_is_the_median_ratio_of_turns_next_to_each_other(clock, tmp_path, capsys):
     """The machine slows by a tenth in every turn; the rounds begin with the one and the other."""
     clock.growth = 1.1
-    config = config_of(small(tmp_path, methods="uniform,broken"))
+    config = config_of(arguments(tmp_path, "uniform,broken"))
     record = price.price(config, tmp_path, rounds=3)
     assert record["reference"] == "full" and next(iter(record["methods"])) == "full"
     row, reference = record["methods"]["uniform"], record["methods"]["full"]
@@ -121,7 +95,7 @@ def test_of_nine_rounds_the_outermost_are_not_in_the_interval():
 
 
 def test_a_killed_run_keeps_its_rounds(clock, tmp_path, monkeypatch):
-    config = config_of(small(tmp_path))
+    config = config_of(arguments(tmp_path, METHODS))
     write, left = records.write_json, [7]
 
     def writing(path, value):
@@ -145,7 +119,7 @@ def test_a_killed_run_keeps_its_rounds(clock, tmp_path, monkeypatch):
 
 
 def test_rounds_of_other_code_or_another_device_are_not_mixed(clock, tmp_path, monkeypatch, capsys):
-    config = config_of(small(tmp_path))
+    config = config_of(arguments(tmp_path, METHODS))
     price.price(config, tmp_path, rounds=1)
     clock.device = {**DEVICE, "name": "another"}
     with pytest.raises(ConfigError, match=r"on the device where it began.*a processor.*another"):
@@ -164,19 +138,19 @@ def test_rounds_of_other_code_or_another_device_are_not_mixed(clock, tmp_path, m
 
 
 def test_without_its_reference_there_is_no_price(clock, tmp_path):
-    line = small(tmp_path, "--config.reference=broken")
+    line = arguments(tmp_path, METHODS, "--config.reference=broken")
     with pytest.raises(ConfigError, match=r"reference must be.*'broken' \(ValueError: no\)"):
         price.price(config_of(line), tmp_path)
     with pytest.raises(ConfigError, match=r"--config.reference must name a method.*'none'"):
-        command.main([*small(tmp_path, "--config.reference=none"), "--price"])
+        command.main([*arguments(tmp_path, METHODS, "--config.reference=none"), "--price"])
     with pytest.raises(ConfigError, match="--price does not go with --shard"):
-        command.main([*small(tmp_path), "--price", "--shard=1/2"])
+        command.main([*arguments(tmp_path, METHODS), "--price", "--shard=1/2"])
 
 
 @pytest.mark.thorough
 def test_methods_are_measured_as_they_train(tmp_path, capsys):
     """Real processes, of which one cannot be made."""
-    line = [*small(tmp_path, methods="full,uniform,broken"), "--price"]
+    line = [*arguments(tmp_path, "full,uniform,broken"), "--price"]
     assert command.main(line) == 1
     (path,) = (tmp_path / "out" / "price").glob("*.json")
     record = json.loads(path.read_text())
@@ -188,7 +162,7 @@ def test_methods_are_measured_as_they_train(tmp_path, capsys):
 
 def priced(clock, tmp_path, **options):
     """The cells of the small experiment with a budget, and the config."""
-    config = config_of(small(tmp_path, "--config.budget=full:100"))
+    config = config_of(arguments(tmp_path, METHODS, "--config.budget=full:100"))
     config |= {"epochs": 4} | options
     config_lib.check(config)
     price.price(config, tmp_path / "out")
@@ -250,12 +224,12 @@ def test_a_rate_that_ends_does_so_with_the_budget(clock, tmp_path):
 )
 def test_what_cannot_be_meant_is_an_error(options, error, tmp_path):
     with pytest.raises(ConfigError, match=error):
-        command.main(small(tmp_path, *options))
+        command.main(arguments(tmp_path, METHODS, *options))
     assert not list((tmp_path / "out").rglob("*.json"))
 
 
 def test_a_schedule_of_epochs_has_no_budget(tmp_path):
-    config = config_of(small(tmp_path, "--config.budget=full:5"))
+    config = config_of(arguments(tmp_path, METHODS, "--config.budget=full:5"))
     config["optimizer"] = {"name": "sgd", "schedule": "zaremba"}
     with pytest.raises(ConfigError, match="schedule that counts epochs"):
         config_lib.check(config)
@@ -278,10 +252,11 @@ def test_points_are_at_equal_shares_whatever_an_epoch_is():
     assert seen == [i % 3 for i in range(11)]
 
 
+@pytest.mark.thorough
 def test_a_budgeted_run_can_be_repeated(clock, tmp_path):
     """Two runs by one price."""
     options = ("--config.budget=full:6", "--config.epochs=2")
-    line = small(tmp_path, *options, methods="uniform")
+    line = arguments(tmp_path, "uniform", *options)
     price.price(config_of(line), tmp_path / "out", rounds=2)
     with pytest.raises(ConfigError, match="needs prices"):  # of fewer rounds than it has
         command.main(line)

@@ -1,9 +1,7 @@
 """The report, from hand-made records; expected numbers by hand. Needs no Keras."""
 
-import copy
 import csv
 import io
-import json
 import subprocess
 import sys
 
@@ -11,7 +9,6 @@ import pytest
 from report_records import PLAN, files, make_record, step_record, write_results
 
 from softbench.bench import records
-from softbench.bench.config import ConfigError
 from softbench.experiments.step_time import page as report_steps
 from softbench.report import app as report
 from softbench.report import frame, measures, training, which_one
@@ -225,29 +222,15 @@ def test_marks_stay_marks_with_pyarrow(tmp_path):
     assert "**118**" in page
 
 
-def test_other_epochs_are_another_row():
-    longer = make_record()
-    longer["config"]["epochs"] = 13
-    longer["cell"] = "ptb-lstm_small-full-s0-jax-99999999"
-    (table,) = results(PLAN, [make_record(), longer])
-    assert [row[0] for row in table.rows] == ["full", "full"]
-
-
-def test_failed_cell_shows_its_status():
-    failed = make_record(status="timed_out", final=None, error="Stopped after 3 s.")
-    (table,) = results(PLAN, [failed])
-    assert row_of(table, "full")[2] == "timed out"
-
-
 def test_a_failed_seed_is_left_out_of_its_row_and_empty_in_the_csv():
-    failed = make_record(1, status="crashed", final=None)
+    failed = make_record(1, status="timed_out", final=None)
     plan = PLAN | {"columns": ["epochs", "test_perplexity"]}
     (table,) = results(plan, [make_record(), failed])
     assert row_of(table, "full")[2:4] == ["2", "118"]
     rows = [row for row in cells_of(table) if row["method"] == "full"]
     assert [row["epochs"] for row in rows] == ["2", ""]
     (table,) = results(plan, [failed])
-    assert row_of(table, "full")[2:4] == ["crashed", "crashed"]
+    assert row_of(table, "full")[2:4] == ["timed out", "timed out"]
 
 
 def test_growth_and_ratio_to_the_peer():
@@ -364,22 +347,6 @@ def test_page_is_deterministic_and_check_notices_a_change(tmp_path, capsys):
     assert "README.md" in capsys.readouterr().err
 
 
-def test_missing_results_folder_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"--results must be .* Received: .*nowhere"):
-        report.main(["softbench-report", f"--results={tmp_path / 'nowhere'}"])
-
-
-def test_report_imports_no_backend():
-    code = (
-        "import sys; from softbench.bench import config, matrix, records;"
-        "from softbench.report import app, html;"
-        "names = ('keras', 'jax', 'tensorflow', 'matplotlib', 'markdown_it');"
-        "print([name for name in names if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("name", ["pandas", "tabulate"])
 def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
     code = (
@@ -394,18 +361,6 @@ def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
         f"the report needs {name}: install the `report` extra, pip install 'softbench[report]'"
     )
     assert run.stdout.strip() == expected
-
-
-def test_failed_cells_are_listed_on_the_page():
-    failed = make_record(status="crashed", error="Traceback\nValueError: `units` is wrong")
-    page = report_page.texts(report_page.Page("demo", PLAN, [failed]))["README.md"]
-    assert "crashed. ValueError: `units` is wrong" in page
-
-
-def test_records_survive_the_round_trip(tmp_path):
-    made = make_record()
-    results = write_results(tmp_path, copy.deepcopy(made))
-    assert records.read_all(results) == [json.loads(json.dumps(made))]
 
 
 def test_seconds_to_what_another_method_ends_with():

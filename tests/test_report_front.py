@@ -277,9 +277,10 @@ def test_every_paper_table_is_listed_with_a_page_or_a_command():
             assert known or row[3] == ("not run" if here else f"not run: {report_papers.NOT_HERE}")
 
 
-def test_missing_folder_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"--results must be"):
-        report.main(["softbench-report", f"--results={tmp_path}"])
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_folder_without_results_is_named(tmp_path, name):
+    with pytest.raises(ConfigError, match=rf"--results must be .* Received: .*{name}"):
+        report.main(["softbench-report", f"--results={tmp_path / name}"])
 
 
 def test_information_is_the_largest_estimate():

@@ -3,10 +3,9 @@
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import pytest
-from report_records import PLAN, make_record, write_results
+from report_records import PLAN, Reader, make_record, write_results
 
 from softbench.bench import records
 from softbench.commands import ConfigError
@@ -42,21 +41,6 @@ document.title = seen.join("|") + "|" + getComputedStyle(document.body).backgrou
 }</script>"""
 
 
-class Reader(HTMLParser):
-    """Collects ids, links, the tags that load something, and the text of tables."""
-
-    def __init__(self):
-        super().__init__()
-        self.ids, self.links, self.loads, self.tags = [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.tags.append(tag)
-        self.ids += [values["id"]] if "id" in values else []
-        self.links += [values["href"]] if tag == "a" else []
-        self.loads += [values[key] for key in ("src", "srcset", "data") if key in values]
-
-
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
     """A report of one experiment with a front page."""
@@ -84,8 +68,7 @@ def document(tmp_path_factory):
 
 def test_file_holds_all_it_needs(document):
     text = document.read_text()
-    reader = Reader()
-    reader.feed(text)
+    reader = Reader(text)
     assert reader.loads == [] and "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     assert "default-src 'none'" in text

@@ -4,12 +4,11 @@ import base64
 import hashlib
 import itertools
 import re
-from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pytest
 from markdown_it import MarkdownIt
-from report_records import CONFIG, PLAN, make_record, step_record
+from report_records import CONFIG, PLAN, Reader, make_record, step_record
 
 from softbench.bench import records
 from softbench.report import app as report
@@ -125,30 +124,11 @@ def test_files_stay_in_their_folder_under_plain_names(results, folder):
     )  # a foreign file
 
 
-class Reader(HTMLParser):
-    """The tags of a document, what they load or link to, and its texts."""
-
-    def __init__(self):
-        super().__init__()
-        self.tags, self.loads, self.links, self.texts, self.ids = [], [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        assert not any(key.startswith("on") for key in values)
-        self.tags.append(tag)
-        self.loads += [values[key] for key in ("src", "srcset", "data") if key in values]
-        self.links += [values["href"]] if tag == "a" else []
-        self.ids += [values["id"]] if "id" in values else []
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
 def test_the_html_file_loads_nothing_and_runs_its_own_script_alone(results, folder, tmp_path):
     path = tmp_path / "report.html"
     assert report.main(["softbench-report", f"--results={results}", f"--html={path}"]) == 0
-    text, reader = path.read_text(), Reader()
-    reader.feed(text)
+    text = path.read_text()
+    reader = Reader(text)
     assert reader.loads == [] and reader.tags.count("script") == 1
     assert {"img", "iframe", "link", "i", "b", "em"}.isdisjoint(reader.tags)
     others = {link for link in reader.links if "#" not in link}

@@ -8,9 +8,9 @@ from report_records import PLAN, make_record, write_results
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
-from softbench.report import colours, training
 from softbench.report import page as report_page
 from softbench.report import plots as report_style
+from softbench.report import training
 
 
 def test_check_notices_a_stale_plot(tmp_path, capsys):
@@ -50,20 +50,6 @@ def test_a_plot_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
     assert report_style.digest("b", data) != digest
     monkeypatch.setattr(report_style, "VERSION", -1)
     assert report_style.digest("a", data) != digest
-
-
-def test_lines_of_a_plot_can_be_told_apart():
-    """A palette for the colour-blind (Okabe and Ito 2008), and no marker twice with a colour."""
-    styles = colours.styles(str(index) for index in range(30)).values()
-    assert len({(style["color"], style["marker"]) for style in styles}) == 30
-    assert {style["color"] for style in styles} == {
-        "#0072b2",
-        "#d55e00",
-        "#009e73",
-        "#cc79a7",
-        "#e69f00",
-        "#56b4e9",
-    }
 
 
 def test_rows_of_one_method_have_lines_of_their_own():

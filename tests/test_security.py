@@ -1,8 +1,8 @@
 """Loading a model or a record runs no code, and what is downloaded is what it should be."""
 
-import ast
 import csv
 import json
+import re
 import shutil
 import zipfile
 
@@ -15,50 +15,26 @@ from test_imports import MODULES, PACKAGE
 from softbench import Classifier, SampledSoftmax
 from softbench.datasets import ptb
 
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-CODE = {"eval", "exec", "compile", "__import__"}
-MODULES_OF_CODE = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "yaml"}
+SOURCES = {name: path.read_text() for name, path in MODULES.items()}
+UNSAFE = r"safe_mode=(?!True)|allow_pickle=(?!False)|enable_unsafe|__import__"
+UNSAFE = re.compile(UNSAFE + r"|np\.load\((?!.*allow_pickle=False)")
 
 
-def calls(tree):
-    """(name of what is called, node) of every call."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
-
-
-def keywords(node):
-    return {word.arg: ast.unparse(word.value) for word in node.keywords}
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_no_text_becomes_code(name):
-    """No eval, no exec, no pickle in any spelling, no shell, nothing that turns safe mode off."""
-    for node in ast.walk(TREES[name]):
-        names = [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
-        names += [getattr(node, "module", None) or ""] if isinstance(node, ast.ImportFrom) else []
-        assert MODULES_OF_CODE.isdisjoint(part for name in names for part in name.split("."))
-    for called, node in calls(TREES[name]):
-        given = keywords(node)
-        assert called not in CODE, called
-        assert given.get("safe_mode", "True") == "True" and "shell" not in given
-        assert not called.startswith(("os.system", "os.popen", "keras.config.enable_unsafe"))
-        assert given.get("allow_pickle", "False") == "False"
-        if called in ("np.load", "numpy.load"):
-            assert given["allow_pickle"] == "False"
+def test_no_text_becomes_code():
+    """ruff refuses eval, exec, pickle and shells; nothing turns safe mode off or reads objects."""
+    found = {name: UNSAFE.findall(source) for name, source in SOURCES.items()}
+    assert {name: calls for name, calls in found.items() if calls} == {}
 
 
 def test_only_penn_treebank_is_downloaded_and_each_file_has_its_checksum():
     """By `download_ptb`, which compares it, and by TFDS, which compares it with its table."""
-    users = {
-        name for name, tree in TREES.items() for called, _ in calls(tree) if "urlopen" in called
-    }
-    users |= {
-        name for name, tree in TREES.items() for called, _ in calls(tree) if "download(" in called
-    }
-    managed = {name for name, tree in TREES.items() if "dl_manager.download(" in ast.unparse(tree)}
-    assert users == {"softbench.datasets.ptb"}
-    assert managed == {"softbench.datasets.tfds_builders.penn_treebank"}
+
+    def users(call):
+        return {name for name, source in SOURCES.items() if re.search(call, source)}
+
+    assert users(r"urlopen\(|(?<!dl_manager\.)(?<!def )\bdownload\(") == {"softbench.datasets.ptb"}
+    builders = {"softbench.datasets.tfds_builders.penn_treebank"}
+    assert users(r"dl_manager\.download\(") == builders
     with (PACKAGE / "datasets/tfds_builders/checksums.tsv").open() as file:
         known = {url: digest for url, _, digest, _ in csv.reader(file, delimiter="\t")}
     assert known == {ptb.URL + ptb.FILES[split]: ptb.SHA256[split] for split in ptb.FILES}

@@ -8,9 +8,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import faults
 import pytest
-from faults import ENDLESS, arguments, cells_of, driver, untimed, wait_for
+import small_runs
+from small_runs import ENDLESS, arguments, cells_of, driver, untimed, wait_for
 
 from softbench.bench import app, config, matrix, records
 from softbench.bench.config import ConfigError
@@ -78,7 +78,7 @@ def cell_on(node, folder):
 def test_a_node_dies_under_a_matrix_of_24_cells(cluster, tmp_path, monkeypatch):
     """It has a cell that wrote a checkpoint: that cell goes on from there on another node."""
     node = cluster.add_node(**NODE)
-    monkeypatch.setitem(faults.ENVIRON, "RAY_ADDRESS", cluster.address)
+    monkeypatch.setitem(small_runs.ENVIRON, "RAY_ADDRESS", cluster.address)
     longer = "--config.epochs=6", "--checkpoint_minutes=0", "--config.cell_timeout_s=900"
     process = started(tmp_path, "cluster", *longer, "--launcher=ray")
     partial = tmp_path / "cluster" / "out" / "partial"

@@ -4,19 +4,25 @@ import json
 import shutil
 
 import pytest
-from faults import arguments, cli
+from report_records import make_record
+from small_runs import arguments, mistake
 
-from softbench.bench import records
+from softbench import __main__ as command
+from softbench.bench import app, matrix, records
+from softbench.report import app as report_app
 
-pytestmark = pytest.mark.thorough
+SEEDS = "--config.seeds=(0,1)"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    """The folder of a run of two cells."""
     folder = tmp_path_factory.mktemp("finished")
-    argv = arguments(folder, "full", "--config.seeds=(0,1)")
-    code, _, errors = cli(*argv)
-    assert (code, errors) == (0, "")
+    config = app.read_config(app.parse(arguments(folder, "full", SEEDS)))
+    records.write_plan(folder / "out", config)
+    for cell in matrix.cells(config):
+        made = make_record(cell=cell.id, config=cell.config, seed=cell.config["seed"])
+        records.write_json(folder / "out" / "runs" / f"{cell.id}.json", made)
     return folder
 
 
@@ -50,35 +56,35 @@ def test_reading_names_it_and_keeps_the_rest(finished, tmp_path, kind):
     assert records.status(bad) == "damaged"
 
 
-def test_the_commands_name_it_and_go_on(finished, tmp_path):
+def test_the_commands_name_it_and_go_on(finished, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(finished / "out", out)
     bad, good = sorted((out / "runs").iterdir())
     bad.write_text("")
     shutil.copy(good, out / "runs" / "xx-renamed.json")
-    argv = arguments(tmp_path, "full", "--config.seeds=(0,1)", "--retry_failed")
     expected = [
         f"{bad} is empty, cut or no JSON; it is left out",
         f"{out}/runs/xx-renamed.json is the record of another cell: {good.stem}; it is left out",
     ]
-    code, text, errors = cli(*argv)
-    assert (code, errors.splitlines()) == (1, [f"softbench-report: {line}" for line in expected])
-    assert f"{bad.stem}: damaged (kept)" in text and "\n| full" in text
+    expected = [f"softbench-report: {line}" for line in expected]
+    assert command.main(arguments(tmp_path, "full", SEEDS, "--retry_failed")) == 1
+    said = capsys.readouterr()
+    assert said.err.splitlines() == expected
+    assert f"{bad.stem}: damaged (kept)" in said.out and "\n| full" in said.out
     assert bad.read_text() == ""
 
-    report = ["softbench.report.app", f"--results={out}"]
-    code, _, errors = cli(*report)
-    assert (code, errors.splitlines()) == (0, [f"softbench-report: {line}" for line in expected])
+    report = ["softbench-report", f"--results={out}"]
+    assert report_app.main(report) == 0
+    assert capsys.readouterr().err.splitlines() == expected
     page = (out / "README.md").read_text()
     assert f"* `runs/{bad.name}` is empty, cut or no JSON.\n" in page
     assert page.count("| full") == 1
-    assert cli(*report, "--check")[0] == 1
+    assert report_app.main([*report, "--check"]) == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}"])
 def test_a_damaged_plan_is_one_line(finished, tmp_path, content):
     shutil.copytree(finished / "out", tmp_path / "out")
     (tmp_path / "out" / "experiment.json").write_text(content)
-    code, _, errors = cli("softbench.report.app", f"--results={tmp_path / 'out'}")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert "experiment.json must be one that `softbench` wrote: run it again" in errors
+    said = mistake("softbench-report", f"--results={tmp_path / 'out'}", main=report_app.main)
+    assert "experiment.json must be one that `softbench` wrote: run it again" in said

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from faults import arguments, cells_of, driver, untimed
+from small_runs import arguments, cells_of, driver, untimed
 
 from softbench.bench import records
 from softbench.report import page

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import thorough_but
-from faults import ENDLESS, arguments, cells_of, driver, records, wait_for
+from small_runs import ENDLESS, arguments, cells_of, driver, records, wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
 

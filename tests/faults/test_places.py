@@ -5,7 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from faults import ENDLESS, arguments, cli, driver, wait_for
+from shipped import ROOT
+from small_runs import ENDLESS, arguments, driver, mistake, wait_for
+
+from softbench.report import app as report_app
 
 FULL = Path("/dev/full")
 
@@ -45,16 +48,10 @@ def test_output_to_a_full_disk(tmp_path):
     assert errors == "softbench: error: [Errno 28] No space left on device\n"
 
 
-def test_a_work_directory_below_a_file(tmp_path):
-    argv = arguments(tmp_path, "full")
-    code, _, errors = cli(*argv, f"--workdir={tmp_path / 'small.py' / 'out'}")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert "--workdir must be a folder that can be written. Received: " in errors
-
-
-def test_html_to_a_place_that_cannot_be_written(tmp_path):
-    results = Path(__file__).resolve().parents[2] / "results" / "top_k"
+def test_folders_and_files_that_cannot_be_made(tmp_path):
+    said = mistake(*arguments(tmp_path, "full"), f"--workdir={tmp_path / 'small.py' / 'out'}")
+    assert "--workdir must be a folder that can be written. Received: " in said
     place = tmp_path / "nowhere" / "report.html"
-    code, _, errors = cli("softbench.report.app", f"--results={results}", f"--html={place}")
-    assert (code, len(errors.splitlines())) == (2, 1)
-    assert f"--html must be a file that can be written. Received: {place} (No such" in errors
+    line = [f"--results={ROOT / 'results' / 'top_k'}", f"--html={place}"]
+    said = mistake("softbench-report", *line, main=report_app.main)
+    assert f"--html must be a file that can be written. Received: {place} (No such" in said

@@ -5,7 +5,7 @@ import time
 
 import keras
 import pytest
-from faults import driver, untimed
+from small_runs import driver, untimed
 
 from softbench.bench import records, suites
 

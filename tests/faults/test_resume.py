@@ -1,15 +1,15 @@
 """A run goes on from its checkpoint bit by bit: data order, dropout, samplers, slots, curve."""
 
-import pathlib
 import shutil
 import signal
-import sys
 
 import keras
 import numpy as np
 import pytest
-from faults import arguments, cells_of, cli, driver, untimed, wait_for
-from faults import records as records_of
+from conftest import slow_but
+from shipped import CONFIGS, config_path
+from small_runs import arguments, cells_of, cli, driver, untimed, wait_for
+from small_runs import records as records_of
 
 from softbench.bench import app, checkpoints, environment, matrix, records, timing
 from softbench.bench.job import Job
@@ -25,10 +25,6 @@ from softbench.bench.methods import (
 )
 from softbench.bench.training import problems
 from softbench.bench.training import run as train
-
-sys.path.append(str(pathlib.Path(__file__).parents[1]))
-from conftest import slow_but
-from shipped import CONFIGS, config_path
 
 BAG = {
     "dataset": {**SMALL_LABELS, "num_train": 220, "num_valid": 50, "num_test": 50},

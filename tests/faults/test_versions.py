@@ -1,19 +1,14 @@
 """Rows of several versions of code, libraries or data are not put together without a word."""
 
-import pathlib
-import sys
-
+import data_files
 import keras
 import pytest
-from faults import arguments
+from report_records import PLAN, make_record
+from small_runs import arguments
 
 from softbench import datasets
 from softbench.bench import app, environment, matrix, provenance, records, runner
 from softbench.report import page
-
-sys.path.append(str(pathlib.Path(__file__).parents[1]))
-import data_files
-from report_records import PLAN, make_record
 
 BACKEND = keras.backend.backend()
 HERE = {"commit": "a" * 40, "dirty": False}

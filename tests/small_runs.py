@@ -1,4 +1,4 @@
-"""What the fault tests share: a small experiment, drivers as real processes, and their cells."""
+"""What tests of runs share: a small experiment, its command line, processes, and its records."""
 
 import json
 import os
@@ -9,28 +9,35 @@ import time
 from pathlib import Path
 
 import keras
+import pytest
+from shipped import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+from softbench import __main__ as command
+from softbench.bench.config import ConfigError
+
+BACKEND = keras.backend.backend()
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 ENDLESS = "--config.epochs=20000"
+# Fields that a clock or the memory decides, or that name what was done meanwhile.
 TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
-TIMES |= {"step_ms", "head_ms", "examples_per_second", "peak_memory_mb", "processors"}
-TIMES |= {"command", "git"}  # which name the folder of the config, and what was done meanwhile
+TIMES |= {"generation_seconds", "processor_seconds", "step_ms", "head_ms", "examples_per_second"}
+TIMES |= {"peak_memory_mb", "resident_mb", "processors", "draws", "command", "git"}
 SMALL = """
 from softbench.bench.config import experiment
-from softbench.bench.methods import SMALL_LABELS, SMALL_TIMING
+from softbench.bench.methods import *
 
 def get_config():
-    sampler = {"class_name": "uniform", "config": {}}
+    uniform = sampled("uniform", 4)
     return experiment(
-        "faults",
+        "small",
         dataset={**SMALL_LABELS, "num_train": 300},
         model={"name": "bag", "dim": 4, "batch_size": 100},
         optimizer={"name": "adam", "learning_rate": 0.01},
         method_table={
-            "full": {"head": "FullSoftmax"},
-            "uniform": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 4, "sampler": sampler}},
-            "broken": {"head": "SampledSoftmax", "kwargs": {"num_sampled": 0}},
+            "full": full(),
+            "uniform": uniform,
+            "rows": with_row_updates(uniform, {"name": "adagrad", "learning_rate": 0.1}),
+            "broken": sampled("uniform", 0),
         },
         timing=SMALL_TIMING,
         cell_timeout_s=200.0,
@@ -43,9 +50,16 @@ def arguments(tmp_path, methods, *options):
     """The command line of a run of the small experiment into `tmp_path / "out"`."""
     path = tmp_path / "small.py"
     path.write_text(SMALL)
-    backend = f"--backend={keras.backend.backend()}"
-    places = [f"--config={path}", f"--workdir={tmp_path / 'out'}"]
-    return ["softbench", *places, backend, f"--config.methods={methods}", *options]
+    line = ["softbench", f"--config={path}", f"--workdir={tmp_path / 'out'}"]
+    return [*line, f"--backend={BACKEND}", f"--config.methods={methods}", *options]
+
+
+def mistake(*argv, main=command.main):
+    """The one line that a command says of a command line with a mistake."""
+    with pytest.raises(ConfigError) as error:
+        main(list(argv))
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def driver(argv, **kwargs):
@@ -54,11 +68,11 @@ def driver(argv, **kwargs):
     It does not inherit that a signal is ignored, as under `nohup`.
     """
     command = [sys.executable, "-m", *argv]
-    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, **kwargs}
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.SIG_DFL) for number in signals}
     try:
-        return subprocess.Popen(command, env=ENVIRON, cwd=ROOT, text=True, **kwargs)
+        return subprocess.Popen(command, env=ENVIRON, text=True, **kwargs)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -103,8 +117,8 @@ def untimed(value):
     return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
-def cli(*argv):
+def cli(*argv, **kwargs):
     """Runs a command line to its end: exit status, output, errors."""
-    process = driver(argv)
+    process = driver(argv, **kwargs)
     out, errors = process.communicate(timeout=100)
     return process.returncode, out, errors
