@@ -76,7 +76,14 @@ def get_config():
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=10,
         timing=FIRST_RUN,
-        columns=(*ranking_columns(10), "test_perplexity", "step_ms", "examples/s"),
+        columns=(
+            *ranking_columns(10),
+            "test_map_at_10",
+            "test_novelty_at_10",
+            "test_perplexity",
+            "step_ms",
+            "examples/s",
+        ),
         presets={
             "smoke": {
                 "dataset": SMALL_HISTORIES,

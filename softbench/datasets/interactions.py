@@ -225,18 +225,18 @@ def by_time(
             "`valid_fraction` and `test_fraction` must be more than 0, and less than 1 together. "
             f"Received: {valid_fraction}, {test_fraction}"
         )
-    ordered = np.sort(times)
-    shares = np.array([1 - valid_fraction - test_fraction, 1 - test_fraction])
-    starts = ordered[np.minimum((len(times) * shares).astype(np.int64), len(times) - 1)]
+    size = len(times)
+    valid, test = (max(1, round(size * share)) for share in (valid_fraction, test_fraction))
+    starts = np.sort(times)[[max(0, size - test - valid), size - test]]
     split_ids = np.searchsorted(starts, times, side="right").astype(np.int8)
     if len(np.unique(split_ids)) < len(SPLITS):
         raise ValueError(
             "`split` by 'time' must leave rows for every split: the times must differ more. "
-            f"Received: {len(times):,} rows at {len(np.unique(times)):,} times"
+            f"Received: {size:,} rows at {len(np.unique(times)):,} times"
         )
     users = np.repeat(np.arange(len(lists.ends) - 1), lists.sizes())
     pairs = users * (int(lists.items.max()) + 1) + lists.items
-    is_first = np.zeros(len(times), bool)
+    is_first = np.zeros(size, bool)
     is_first[np.unique(pairs, return_index=True)[1]] = True
     return _divided(lists, np.where(is_first | (split_ids == 0), split_ids, -1))
 

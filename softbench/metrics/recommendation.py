@@ -143,9 +143,10 @@ class RecommendationTotals:
         self._shown = np.zeros((len(self.ks), num_items), bool)
         # By what is behind the names: users with labels, sums over them; rankings, sums of novelty.
         self._users: Counter[str] = Counter()
-        self._sums = defaultdict(lambda: np.zeros((len(MEASURES), len(self.ks))))
+        shape = len(MEASURES), len(self.ks)
+        self._sums: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(shape))
         self._lists: Counter[str] = Counter()
-        self._novelties = defaultdict(lambda: np.zeros(len(self.ks)))
+        self._novelties: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(shape[1]))
 
     def update(
         self,
