@@ -14,7 +14,9 @@ Rows that repeat user, item and time are dropped. A row without a user, an item 
 error, or dropped with `--config.dataset.missing=drop`. Dates in which day and month could be taken
 for each other need `--config.dataset.date_format=%d/%m/%Y`. Items seen less than `min_count` times
 and users with less than `min_length` items are left out. The last item of each user is the test,
-the one before it is for validation; all items are ranked but those that the user has had.
+the one before it is for validation; with `--config.dataset.split=time` the last `test_fraction` of
+all rows are the test and the `valid_fraction` before these are for validation. All items are ranked
+but those that the user has had.
 
 A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]` installed):
 `--config.dataset.name=tfds:movielens/100k-ratings
@@ -64,6 +66,9 @@ def get_config():
             "layout": "auto",
             "min_count": 2,
             "min_length": 3,
+            "split": "last",
+            "valid_fraction": 0.1,
+            "test_fraction": 0.1,
         },
         model=model,
         optimizer={"name": "adam", "learning_rate": 3e-3},
@@ -71,7 +76,14 @@ def get_config():
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=10,
         timing=FIRST_RUN,
-        columns=(*ranking_columns(10), "test_perplexity", "step_ms", "examples/s"),
+        columns=(
+            *ranking_columns(10),
+            "test_map_at_10",
+            "test_novelty_at_10",
+            "test_perplexity",
+            "step_ms",
+            "examples/s",
+        ),
         presets={
             "smoke": {
                 "dataset": SMALL_HISTORIES,

@@ -52,9 +52,9 @@ def ref_ndcg_at_k(scores, truth, k):
     return sum(values) / len(values)
 
 
-def ref_recommendation(scores, truth, seen, k):
-    """Recall@k, MRR@k and coverage@k of the best unseen items, over rows with labels."""
-    recalls, ranks, shown = [], [], set()
+def ref_recommendation(scores, truth, seen, novelty, k):
+    """Metrics at k of the best unseen items, over rows with labels; a label is never seen."""
+    values, shown = [], set()
     for s, t, before in zip(scores, truth, seen, strict=True):
         labels = {i for i in range(len(s)) if t[i]}
         if not labels:
@@ -63,9 +63,25 @@ def ref_recommendation(scores, truth, seen, k):
         best = _ref_ranking(unseen, k)
         shown.update(best)
         hits = [r for r, i in enumerate(best, 1) if i in labels]
-        recalls.append(len(hits) / len(labels))
-        ranks.append(1 / hits[0] if hits else 0.0)
-    return sum(recalls) / len(recalls), sum(ranks) / len(ranks), len(shown) / len(scores[0])
+        gains = sum(1 / math.log2(r + 1) for r in hits)
+        precisions = [sum(other <= r for other in hits) / r for r in hits]
+        of_user = {
+            "recall": len(hits) / len(labels),
+            "ndcg": gains / sum(1 / math.log2(r + 1) for r in range(1, min(k, len(labels)) + 1)),
+            "mrr": 1 / hits[0] if hits else 0.0,
+            "map": sum(precisions) / len(labels),
+            "novelty": sum(novelty[i] for i in best) / k,
+        }
+        values.append(of_user)
+    means = {name: sum(row[name] for row in values) / len(values) for name in values[0]}
+    found = {f"{name}_at_{k}": value for name, value in means.items()}
+    return found | {f"coverage_at_{k}": len(shown) / len(scores[0])}
+
+
+def ref_novelty(lists, num_items):
+    """-log2 of the share of the users, lists of items, who have had an item; one at least."""
+    had = [max(1, sum(i in items for items in lists)) for i in range(num_items)]
+    return [-math.log2(count / len(lists)) for count in had]
 
 
 def ref_class_buckets(counts):

@@ -4,6 +4,7 @@ import ast
 import builtins
 import functools
 import importlib.util
+import json
 import math
 import random
 import re
@@ -93,7 +94,7 @@ def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
 def test_every_program_of_a_page_is_run():
     """The tests below have the others."""
     others = {page.stem for page in PAGES if "```python" in page.read_text()} - set(PROGRAMS)
-    assert others == {"distributed", "own_data"}
+    assert others == {"distributed", "own_data", "serving"}
 
 
 def run(folder, program, *options, **environment):
@@ -173,6 +174,51 @@ def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     assert len(set(names["best"])) == 10 and taken in names["best"]
     summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
     assert all(f"    {line}\n" in text for line in summary)
+
+
+@pytest.mark.thorough
+def test_from_a_file_to_a_service(tmp_path, monkeypatch):
+    """The programs of the page on this backend; the server without Keras; what both answer."""
+    monkeypatch.chdir(tmp_path)
+    texts = [(ROOT / "docs" / name).read_text() for name in ("own_data.md", "serving.md")]
+    other = "On TensorFlow" if keras.backend.backend() == "jax" else "On JAX"
+    texts[1] = re.sub(rf"^## {other}\n.*?^(?=## )", "", texts[1], flags=re.S | re.M)
+    programs = [
+        program for text in texts for program in re.findall(r"```python\n(.*?)```", text, re.S)
+    ]
+    assert len(programs) == 2 + 5
+    names = {}
+    random.seed(0)
+    for program in programs:
+        exec(compile(program.replace("fit(", "fit(verbose=0, x="), "serving.md", "exec"), names)
+    assert names["scores"]["users"] == 300 and names["scores"]["recall_at_10"] > 0.5
+    items, row = names["data"].items, np.array([names["row"]])
+    expected = names["service"].predict(row, verbose=0)
+    np.testing.assert_array_equal(np.asarray(names["answer"]["ids"]), expected["ids"])
+    assert not np.isin(row, expected["ids"]).any() and items.index("p10") in expected["ids"][0, :3]
+    file = ROOT / "docs" / "examples" / "server.py"
+    check = f"""
+import http.client, json, runpy, sys, threading
+server = runpy.run_path({str(file)!r})
+recommend = server["recommender"]("service", json.load(open("items.json")))
+http_server = server["server"](0, recommend)
+threading.Thread(target=http_server.serve_forever, daemon=True).start()
+def ask(body):
+    connection = http.client.HTTPConnection("127.0.0.1", http_server.server_port)
+    connection.request("POST", "/", json.dumps(body))
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+assert ask({{"no": 1}})[0] == ask([1])[0] == 400
+status, answer = ask({{"history": ["p7", "p8", "nothing", "p9"]}})
+assert status == 200 and not {{"keras", "softbench"}} & set(sys.modules)
+print(answer.decode())
+"""
+    shown = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    answer = json.loads(shown.stdout)
+    assert [row["item"] for row in answer] == [items[i] for i in expected["ids"][0]]
+    scores = [row["score"] for row in answer]
+    np.testing.assert_allclose(scores, expected["scores"][0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.thorough

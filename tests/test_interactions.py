@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from softbench import datasets
-from softbench.datasets import histories
+from softbench.datasets import histories, prepared
 from softbench.datasets.lines import DataFileError
 
 HISTORIES = "u a b c d\n\nv b a\nw c b a b e\n"
@@ -42,6 +42,60 @@ def test_prepared_histories_are_the_same(beauty, tmp_path):
     assert again.users == beauty.users == ["u", "v", "w"]
     for split in datasets.SPLITS:
         assert named(again, split) == named(beauty, split)
+
+
+def by_time(tmp_path, text, **options):
+    (tmp_path / "events.csv").write_text(text)
+    options = {"min_count": 1, "min_length": 0, "split": "time", **options}
+    return datasets.load("interactions", data_dir=tmp_path / "events.csv", **options)
+
+
+TIMES = "user,item,time\nu,a,1\nu,b,2\nv,a,2\nv,c,3\nu,a,4\nv,b,4\nu,c,5\nv,b,5\nw,c,5\nw,b,5\n"
+
+
+def test_split_by_time(tmp_path):
+    """Rows of one time are in one split; what a user has had before is left out of the later ones.
+
+    Of ten rows the last fifth, and before it three tenths: the test begins at 5, with all four rows
+    of that time, validation at 4. In validation u has had a before, and in the test v b.
+    """
+    shares = {"valid_fraction": 0.3, "test_fraction": 0.2}
+    data = by_time(tmp_path, TIMES, **shares)
+    assert named(data, "train") == ["ab", "ac", ""]
+    assert named(data, "valid") == ["", "b", ""]
+    assert named(data, "test") == ["c", "", "cb"]
+    assert data.counts.tolist() == [2, 1, 1] and data.items == ["a", "b", "c"]
+    queries = datasets.Queries(data, "test", 1, lambda users: users)
+    assert queries.users.tolist() == [0]  # w has no history
+    options = {"min_count": 1, "min_length": 0, "split": "time", **shares}
+    manifest = datasets.prepare(
+        "interactions", tmp_path / "events.csv", tmp_path / "out", **options
+    )
+    assert prepared.summary(manifest)[1:] == [
+        "dropped: 2 later events of items that the user has had before",
+        "columns: user = user, item = item, time = time (numbers); CSV with commas",
+        "split: 4 train, 1 valid, 3 test; by time: the last 0.2 of the events are the test, "
+        "0.3 before them for validation",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"split": "random"}, r"`split` must be one of: last, time\. Received: 'random'"),
+        ({"test_fraction": 0.0}, r"`test_fraction` must be more than 0.*Received: 0\.1, 0\.0"),
+        ({"valid_fraction": 0.5, "test_fraction": 0.5}, r"`valid_fraction` and .* Received: 0\.5"),
+        ({"valid_fraction": 0.7, "test_fraction": 0.2}, "every split.*10 rows at 4 times"),
+    ],
+)
+def test_splits_by_time_that_are_none(tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        by_time(tmp_path, TIMES.replace("u,a,1", "u,a,2"), **options)
+
+
+def test_a_split_by_time_needs_times(tmp_path):
+    with pytest.raises(ValueError, match=r"`split`: events\.csv must have a column of times"):
+        by_time(tmp_path, "user,item\nu,a\nu,b\nv,a\n")
 
 
 def test_interactions_hold_out_a_part(tmp_path):

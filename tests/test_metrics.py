@@ -1,5 +1,8 @@
 """Metrics against NumPy float64 (tests/reference.py) and hand arithmetic."""
 
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -152,6 +155,55 @@ def test_metrics_serialise(metric):
     assert type(again) is type(metric) and again.get_config() == metric.get_config()
 
 
+def test_rankings_equal_rectools():
+    """RecTools' metrics of the same rankings, by tests/rectools_figures.py."""
+    saved = json.loads((Path(__file__).parent / "data" / "rectools.json").read_text())
+    n, items = saved["num_items"], saved["train_items"]
+    result = metrics.ranking(
+        np.array(saved["top_ids"]),
+        np.array(saved["labels"]),
+        n,
+        saved["ks"],
+        seen=np.array(saved["seen"]),
+        groups=np.array(saved["groups"]),
+        counts=np.bincount(items, minlength=n),
+        novelty=metrics.item_novelty(saved["train_users"], items, n),
+    )
+    figures = saved["figures"].items()
+    expected = {f"{name}{of}": value for of, row in figures for name, value in row.items()}
+    users = {name for name in result if name.startswith("users")}
+    assert len(users) == 6 and len(expected) == 3 * (7 + 2 * 6 + 3 * 5)
+    assert {name: result[name] for name in result.keys() - users} == pytest.approx(expected)
+
+
+RANKED, WANTED = np.array([[3, 0, 1], [2, 4, 0]]), np.array([[0, -1], [4, 1]])
+
+
+def test_rankings_by_hand():
+    """Ranks 2 of one label, 2 of two; the second user's 0 and 2 are seen, so 4 moves up."""
+    seen = np.array([[-1, -1, -1], [0, 2, 2]])
+    result = metrics.ranking(RANKED, WANTED, 5, (1, 2))
+    assert result["map_at_2"] == (1 / 2 + 1 / 4) / 2 and result["recall_at_2"] == 0.75
+    with pytest.raises(ValueError, match=r"`top_ids` must have 2 .* Received: 1 in row 1"):
+        metrics.ranking(RANKED, WANTED, 5, (1, 2), seen=seen)
+    seen = np.append(seen, [[-1], [3]], axis=1)
+    with pytest.raises(ValueError, match=r"`top_ids` must have 2 .* Received: 1 in row 1"):
+        metrics.ranking(RANKED, WANTED, 5, (1, 2), seen=seen)
+    ended = np.array([[3, 0, 1], [2, 4, -1]])  # no more than these are recommended
+    result = metrics.ranking(ended, WANTED, 5, (1, 2), seen=seen, groups=np.array([7, 8]))
+    assert result["map_at_2"] == result["map_at_2_of_7"] == result["map_at_2_of_8"] == 1 / 2
+    assert result["coverage_at_1"] == 0.4 and result["users"] == 2
+    # Of 5 items 4 are seen: one is all that can be ranked.
+    seen[1] = [0, 2, 3, 1]
+    assert metrics.ranking(RANKED, WANTED, 5, (1, 2), seen=seen)["recall_at_2"] == 0.75
+
+
+def test_novelty_by_hand():
+    """Of four users one, two and four have had the items, one of them twice; nobody the last."""
+    users, items = [9, 9, 5, 5, 5, 6, 7, 9, 9], [0, 0, 1, 2, 2, 2, 2, 1, 2]
+    assert metrics.item_novelty(users, items, 4).tolist() == [2.0, 1.0, 0.0, 2.0]
+
+
 LABELS = sp.csr_matrix(TRUTH)
 BAD = [
     *(("k", lambda k=k: metrics.PrecisionAtK(k)) for k in (0, -1, 1.5, True)),
@@ -159,6 +211,21 @@ BAD = [
     ("top_ids", lambda: totals(TOP[:, :2], LABELS, (3,))),
     ("top_ids", lambda: totals(TOP + 12, LABELS, (3,))),
     ("inverse_propensity", lambda: totals(TOP, LABELS, inverse=np.ones(3))),
+    ("ks", lambda: metrics.ranking(RANKED, WANTED, 5, (6,))),
+    ("ks", lambda: metrics.ranking(RANKED, WANTED, 5, (0,))),
+    ("top_ids", lambda: metrics.ranking(RANKED, WANTED, 5, (4,))),
+    ("top_ids", lambda: metrics.ranking(RANKED, WANTED, 3, (1,))),
+    ("top_ids", lambda: metrics.ranking(RANKED * 1.0, WANTED, 5, (1,))),
+    ("top_ids", lambda: metrics.ranking(RANKED // 2, WANTED, 5, (1,))),
+    ("top_ids", lambda: metrics.ranking(RANKED[0], WANTED, 5, (1,))),
+    ("top_ids", lambda: metrics.ranking(np.array([[1, -1, 2]] * 2), WANTED, 5, (1,))),
+    ("labels", lambda: metrics.ranking(RANKED, WANTED + 1, 5, (1,))),
+    ("labels", lambda: metrics.ranking(RANKED, WANTED[:1], 5, (1,))),
+    ("labels", lambda: metrics.ranking(RANKED, WANTED * 0 - 1, 5, (1,))),
+    ("seen", lambda: metrics.ranking(RANKED, WANTED, 5, (1,), seen=WANTED[0])),
+    ("groups", lambda: metrics.ranking(RANKED, WANTED, 5, (1,), groups=["a"])),
+    ("counts", lambda: metrics.ranking(RANKED, WANTED, 5, (1,), counts=np.ones(4))),
+    ("novelty", lambda: metrics.ranking(RANKED, WANTED, 5, (1,), novelty=np.ones(6))),
     (
         "y_pred",
         lambda: metrics.PrecisionAtK(3).update_state(np.zeros(2, "int32"), np.zeros((2, 2), int)),

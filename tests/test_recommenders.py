@@ -1,10 +1,11 @@
 """SASRec, rankings of unseen items and recommenders in the benchmark, against NumPy float64."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import reference
-import scipy.sparse as sp
 from conftest import compiled, rejects, to_numpy
 from keras import ops
 
@@ -16,26 +17,30 @@ RNG = np.random.default_rng(11)
 N, D, B = 13, 4, 6
 
 
-def test_recommendation_totals_equal_brute_force():
+def test_batches_add_up():
     n, rows = 30, 50
     truth, scores = RNG.random((rows, n)) < 0.06, RNG.normal(size=(rows, n))
     truth[3] = False
     seen = (RNG.random((rows, n)) < 0.3) & ~truth
-    counts = np.sort(RNG.integers(1, 90, n))[::-1]
+    novelty = RNG.normal(size=n)
     top = np.argsort(-np.where(seen, -np.inf, scores), axis=1, kind="stable")[:, :10]
-    totals = metrics.RecommendationTotals((1, 10), counts)
+    totals = metrics.RecommendationTotals((1, 10), n, novelty=novelty)
     for start in range(0, rows, 20):
-        part = slice(start, start + 20)
-        totals.update(top[part], sp.csr_matrix(truth[part].astype("float32")))
+        chunk = slice(start, start + 20)
+        kept = truth[chunk].any(axis=1)  # coverage and novelty are of all rankings
+        totals.update(top[chunk][kept], padded(truth[chunk][kept]))
     found = totals.result()
-    kept = truth.any(axis=1)
-    masked = np.where(seen, -np.inf, scores)[kept]
     for k in (1, 10):
-        expected = reference.ref_recommendation(scores, truth, seen, k)
-        names = [f"{name}_at_{k}" for name in ("recall", "mrr", "coverage", "ndcg")]
-        ndcg = reference.ref_ndcg_at_k(masked, truth[kept], k)
-        assert [found[name] for name in names] == pytest.approx([*expected, ndcg], rel=1e-9)
-    assert {"recall_at_10_head", "recall_at_10_torso", "recall_at_10_tail"} <= found.keys()
+        expected = reference.ref_recommendation(scores, truth, seen, novelty, k)
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    assert found["users"] == truth.any(axis=1).sum()
+
+
+def padded(truth):
+    """Labels (N, R), in no order and one of them twice, of truth (N, n)."""
+    rows = [[*np.flatnonzero(row)[::-1], *np.flatnonzero(row)[:1]] for row in truth]
+    width = max(map(len, rows))
+    return np.array([row + [-1] * (width - len(row)) for row in rows])
 
 
 @pytest.mark.parametrize("chunk", [5, N])
@@ -155,12 +160,22 @@ def test_evaluation_equals_brute_force(model, monkeypatch):
     confidence = np.exp(log_p[np.arange(len(users)), best])
     error = reference.ref_calibration_error(confidence, (best == labels).astype(float), 15)
     assert found["ece"] == pytest.approx(error, rel=1e-3)
+    # By buckets and groups too: a label each, so the parts add up.
+    for names in (("head", "torso", "tail"), ("of_few", "of_some", "of_many")):
+        kept = [name for name in names if f"users_{name}" in found]
+        assert sum(found[f"users_{name}"] for name in kept) == found["users"] == len(users)
+        total = sum(found[f"users_{name}"] * found[f"map_at_10_{name}"] for name in kept)
+        assert total / len(users) == pytest.approx(found["map_at_10"])
+    train = [data.train.items[a:b] for a, b in itertools.pairwise(data.train.ends)]
+    few = np.quantile([len(items) for items in train], 1 / 3, method="higher")
+    assert found["users_of_few"] == sum(len(train[user]) <= few for user in users)
+    assert "users_of_few" not in problem.evaluate(None, "valid")
+    novelty = reference.ref_novelty(train, 40)
     popular = np.tile(np.log(data.counts + 1.0) - 1e-9 * np.arange(40), (len(users), 1))
     for k in (1, 10, 20):
-        names = [f"{name}_at_{k}" for name in ("recall", "mrr", "coverage")]
         for own, given in ((found, scores), (frequent, popular)):
-            expected = reference.ref_recommendation(given, truth, seen, k)
-            assert [own[name] for name in names] == pytest.approx(expected, rel=1e-6)
+            expected = reference.ref_recommendation(given, truth, seen, novelty, k)
+            assert {name: own[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     hidden, labels = problem.probe(model.encoder)
     assert hidden.shape == (len(labels), 8) and len(labels) == 16
 
@@ -194,7 +209,7 @@ def test_a_tied_table_has_no_row_optimizer():
 
 def test_users_of_the_curve_are_some_of_all(monkeypatch):
     asked = []
-    monkeypatch.setattr(recommenders, "evaluate", lambda _, queries, __: asked.append(queries))
+    monkeypatch.setattr(recommenders, "evaluate", lambda _, queries, *__: asked.append(queries))
     problem = loaded({**SASREC, "valid_users": 5, "test_users": 0})
     assert len(problem.probe()[1]) == 5
     limited = loaded({**SASREC, "test_users": 7})

@@ -239,6 +239,7 @@ def test_errors():
     rejects("head", Index, hierarchical)
     rejects("head", Index, FullSoftmax(N))
     rejects("head", TopK, FullSoftmax(N))
+    rejects("k", TopK, head, N + 1)
     rejects("num_cells", Index, head, 0)
     rejects("absolute", Index, built(on_table(FullSoftmax, N, absolute=True)))
     conditional = built(HEADS["negative conditional"](), width=NOISE.shape[0])
@@ -261,6 +262,27 @@ def test_top_k_layer():
     np.testing.assert_array_equal(
         exact["ids"], reference.top_k(numpy_scores(head, queries(10)), 3)[1]
     )
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_top_k_without_what_is_seen(approximate):
+    """Also ids that are seen twice, padding, and where fewer than k are left."""
+    head = built(FullSoftmax(N))
+    hidden = np.random.default_rng(0).normal(size=(4, D)).astype("float32")
+    scores = numpy_scores(head, hidden)
+    seen = np.full((4, N), -1, "int32")
+    seen[1, :3] = seen[1, 3:6] = np.argsort(-scores[1])[:3]
+    seen[2, : N - 1] = np.delete(np.arange(N), 3)
+    seen[3] = np.arange(N)
+    layer = TopK(head, 2, Index(head, 4) if approximate else False, num_candidates=N)
+    x, ids = keras.Input((D,)), keras.Input((N,), dtype="int32")
+    result = keras.Model([x, ids], layer(x, seen=ids)).predict([hidden, seen], verbose=0)
+    for row, (own, left_out) in enumerate(zip(scores, seen, strict=True)):
+        own[left_out[left_out >= 0]] = -np.inf
+        best = reference.top_k(own[None], 2)[1][0]
+        expected = np.where(np.isfinite(own[best]), best, -1)
+        np.testing.assert_array_equal(result["ids"][row], expected)
+        np.testing.assert_allclose(result["scores"][row], own[best], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.thorough

@@ -18,6 +18,7 @@ from softbench.datasets.roles import ITEM, TIME, USER, read_columns
 from softbench.datasets.store import Splits
 from softbench.datasets.tables import read_lists
 
+SPLITS_BY = ("last", "time")
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
 
 
@@ -27,6 +28,9 @@ def write_histories(
     *,
     min_count: int = 2,
     min_length: int = LEAST,
+    split: str = "last",
+    valid_fraction: float = 0.1,
+    test_fraction: float = 0.1,
     layout: str = "auto",
     columns: str = "",
     date_format: str = "",
@@ -36,20 +40,24 @@ def write_histories(
 
     Rows that repeat user, item and time are left out. Then items seen less often than `min_count`
     and users with fewer than `min_length` items are, again and again until none is left to leave
-    out. The rest is split by `leave_one_out`. Item ids go by decreasing frequency in training, ties
-    alphabetically; users are in the order of the file.
+    out. The rest is split by `leave_one_out` or `by_time`. Item ids go by decreasing frequency in
+    training, ties alphabetically; users are in the order of the file.
 
     Args:
         store: see `softbench.datasets.store`.
         files: {"all"}.
         min_count: of an item.
         min_length: of a user, 3 or more; 0 keeps all users.
+        split: "last", each user's last item is the test and the one before it for validation; or
+            "time", the last `test_fraction` of all rows are the test and the `valid_fraction`
+            before these are for validation.
+        valid_fraction, test_fraction: of `by_time`.
         layout, columns, date_format, missing: of `read_columns`.
 
     Returns:
         {"num_classes", "num_users", "rows": {split: interactions}, "columns": how they were
-        understood, "dropped": {"rare_items", "short_users"}: interactions that were left out,
-        "repairs"}.
+        understood, "dropped": {"rare_items", "short_users", "had_before"}: interactions that were
+        left out, "repairs"}.
 
     Raises:
         DataFileError: naming file and row.
@@ -58,6 +66,8 @@ def write_histories(
     import pandas as pd
 
     check_positive(min_count=min_count)
+    if split not in SPLITS_BY:
+        raise ValueError(f"`split` must be one of: {', '.join(SPLITS_BY)}. Received: {split!r}")
     if min_length and min_length < LEAST:
         raise ValueError(
             f"0 keeps all users; else `min_length` must be {LEAST} or more. Received: {min_length}"
@@ -73,11 +83,21 @@ def write_histories(
             f"Received: min_count={min_count}, min_length={min_length}, {len(kept)} interactions "
             f"({understood})"
         )
+    if split == "time" and "time" not in rows:
+        raise ValueError(
+            f"`split`: {path.name} must have a column of times to be split by 'time'. "
+            f"Received: {understood}"
+        )
     times = rows["time"].to_numpy() if "time" in rows else np.zeros(len(rows))
     order = np.flatnonzero(kept)
     order = order[np.lexsort((times[order], users[order]))]  # stable: ties stay as they are
     kept_users, sizes = np.unique(users[order], return_counts=True)
-    splits = leave_one_out(ItemLists(items[order], np.append(0, np.cumsum(sizes))))
+    lists = ItemLists(items[order], np.append(0, np.cumsum(sizes)))
+    if split == "last":
+        splits = leave_one_out(lists)
+    else:
+        splits = by_time(lists, times[order], valid_fraction, test_fraction)
+        dropped["had_before"] = len(order) - sum(len(part.items) for part in splits)
     facts = _write(store, user_names[kept_users], item_names, splits, repairs)
     return facts | {"columns": understood, "dropped": dropped}
 
@@ -181,6 +201,44 @@ def leave_one_out(lists: ItemLists) -> list[ItemLists]:
     last = lists.ends[1:][lists.sizes() >= LEAST] - 1
     split_ids[last - 1], split_ids[last] = 1, 2
     return _divided(lists, split_ids)
+
+
+def by_time(
+    lists: ItemLists, times: np.ndarray, valid_fraction: float, test_fraction: float
+) -> list[ItemLists]:
+    """The lists of each split: all rows before a moment, those before another one, and the rest.
+
+    No time is in two splits: each begins with the first row of its share and those of the same
+    time, so the shares are the least. What a user has had in an earlier split, or before in the
+    same one, is left out of validation and test: it is not recommended again.
+
+    Args:
+        lists: all rows, of N items.
+        times: (N,), of the rows.
+        valid_fraction, test_fraction: shares of the rows, more than 0.
+
+    Raises:
+        ValueError: if the fractions, or the times, leave no row for a split.
+    """
+    if not (min(valid_fraction, test_fraction) > 0 and valid_fraction + test_fraction < 1):
+        raise ValueError(
+            "`valid_fraction` and `test_fraction` must be more than 0, and less than 1 together. "
+            f"Received: {valid_fraction}, {test_fraction}"
+        )
+    size = len(times)
+    valid, test = (max(1, round(size * share)) for share in (valid_fraction, test_fraction))
+    starts = np.sort(times)[[max(0, size - test - valid), size - test]]
+    split_ids = np.searchsorted(starts, times, side="right").astype(np.int8)
+    if len(np.unique(split_ids)) < len(SPLITS):
+        raise ValueError(
+            "`split` by 'time' must leave rows for every split: the times must differ more. "
+            f"Received: {size:,} rows at {len(np.unique(times)):,} times"
+        )
+    users = np.repeat(np.arange(len(lists.ends) - 1), lists.sizes())
+    pairs = users * (int(lists.items.max()) + 1) + lists.items
+    is_first = np.zeros(size, bool)
+    is_first[np.unique(pairs, return_index=True)[1]] = True
+    return _divided(lists, np.where(is_first | (split_ids == 0), split_ids, -1))
 
 
 def _divided(lists: ItemLists, split_ids: np.ndarray) -> list[ItemLists]:

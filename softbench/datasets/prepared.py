@@ -28,12 +28,15 @@ _WHY = {
     "duplicates": "duplicates of other rows",
     "rare_items": "events of items seen less than {min_count} times",
     "short_users": "events of users with less than {min_length}",
+    "had_before": "later events of items that the user has had before",
     "crlf_lines": "carriage returns",
     "missing_final_newline": "last line without an end",
 }
-# How a kind of data is split, in the words of its options.
+# How a kind of data is split, in the words of its options; of histories by `split`.
 _HOW = {
-    "histories": "; the last event of each user is the test, the one before it for validation",
+    "histories last": "; the last event of each user is the test, the one before it for validation",
+    "histories time": "; by time: the last {test_fraction} of the events are the test, "
+    "{valid_fraction} before them for validation",
     "interaction_shards": "; by row groups in the order of the files",
     "xmc_shards": "; by row groups in the order of the files",
 }
@@ -99,13 +102,14 @@ def summary(manifest: Mapping) -> list[str]:
         if count
     ]
     columns = facts.get("columns", "none, all of each line is read")
-    how = _HOW[manifest["kind"]].format_map(options) if manifest["kind"] in _HOW else ""
+    kind = manifest["kind"]
+    how = _HOW.get(f"{kind} {options['split']}" if "split" in options else kind, "")
     counts = ", ".join(f"{rows[split]:,} {split}" for split in SPLITS)
     return [
         f"holds: {holds}",
         f"dropped: {'; '.join(reasons) or 'nothing'}",
         f"columns: {columns if isinstance(columns, str) else ', '.join(columns)}",
-        f"split: {counts}{how}",
+        f"split: {counts}{how.format_map(options)}",
     ]
 
 

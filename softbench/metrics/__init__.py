@@ -1,7 +1,7 @@
-"""Metrics for many classes: perplexity, calibration, precision@k and its propensity-scored form.
+"""Metrics for many classes: perplexity, calibration, precision@k, and those of recommenders.
 
-Two forms: `RankingTotals` on NumPy arrays and csr truth (exact, float64, what the benchmark
-reports), and `keras.metrics.Metric` classes.
+Two forms: on NumPy arrays, exact in float64, what the benchmark reports (`ranking` of users' ranked
+items; `RankingTotals` of csr truth), and `keras.metrics.Metric` classes.
 """
 
 from softbench.metrics.at_k import (
@@ -12,7 +12,7 @@ from softbench.metrics.at_k import (
 from softbench.metrics.calibration import expected_calibration_error
 from softbench.metrics.likelihood import Perplexity, ScorePerplexity
 from softbench.metrics.precision import PrecisionAtK
-from softbench.metrics.recommendation import RecommendationTotals
+from softbench.metrics.recommendation import RecommendationTotals, item_novelty, ranking
 
 __all__ = [
     "Perplexity",
@@ -23,4 +23,6 @@ __all__ = [
     "class_buckets",
     "expected_calibration_error",
     "inverse_propensities",
+    "item_novelty",
+    "ranking",
 ]

@@ -65,7 +65,7 @@ def inverse_propensities(
     return 1.0 + scale * (np.asarray(counts, np.float64) + b) ** -a
 
 
-def _ndcg(is_hit: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
+def ndcg(is_hit: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
     """nDCG@k of each row `(N,)`, from `hits` and the number of labels of each row `(N,)`."""
     discount = 1.0 / np.log2(np.arange(2, k + 2))
     ideal = np.append(0.0, np.cumsum(discount))[np.minimum(sizes, k)]
@@ -114,19 +114,69 @@ def class_buckets(counts: np.ndarray) -> np.ndarray:
     return buckets
 
 
+class LikelihoodTotals:
+    """Log-likelihood and calibration, added up by batches.
+
+    The likelihood of an example is the mean over its labels, as training draws one uniformly; `nll`
+    is the mean over the examples with labels, and `nll_<bucket>` over all labels of a bucket of
+    `class_buckets`. `ece` is the `expected_calibration_error` of the first class, over the examples
+    with labels: where these are several, it is right to the share 1 / their number if it is among
+    them. Memory grows by two numbers a row if confidences are given, and else not.
+
+    Args:
+        counts: `(n,)` training labels of each class; None leaves the buckets out.
+    """
+
+    def __init__(self, counts: np.ndarray | None) -> None:
+        self._buckets = None if counts is None else class_buckets(counts)
+        self._labelled, self._nll = 0, 0.0
+        self._of_bucket = np.zeros((2, len(BUCKETS)))  # nll, labels
+        self._confidence: list[np.ndarray] = []  # of each batch
+        self._correct: list[np.ndarray] = []
+
+    def update(
+        self,
+        labels: sp.csr_matrix,
+        is_right: np.ndarray,
+        nll: np.ndarray | None,
+        confidence: np.ndarray | None,
+    ) -> None:
+        """Adds a batch: whether the first class (N,) is a label; else as `RankingTotals.update`."""
+        sizes = np.diff(labels.indptr)
+        if confidence is not None:
+            kept = sizes > 0
+            self._confidence.append(np.asarray(confidence)[kept])
+            self._correct.append(is_right[kept] / sizes[kept])
+        if nll is not None:
+            nll = np.asarray(nll, np.float64)
+            self._labelled += int((sizes > 0).sum())
+            self._nll += float((nll / np.repeat(sizes, sizes)).sum())
+            if self._buckets is not None:
+                bucket = self._buckets[labels.indices]
+                sums = (np.bincount(bucket, w, len(BUCKETS)) for w in (nll, np.ones(len(nll))))
+                self._of_bucket += list(sums)
+
+    def result(self) -> dict[str, float]:
+        """The metrics of all batches; those of a bucket without labels are left out."""
+        scores: dict[str, float] = {}
+        if self._labelled:
+            nll = self._nll / self._labelled
+            scores |= {"nll": nll, "perplexity": float(np.exp(nll))}
+        if any(map(len, self._confidence)):
+            pair = np.concatenate(self._confidence), np.concatenate(self._correct)
+            scores["ece"] = expected_calibration_error(*pair)
+        of_bucket = zip(BUCKETS, *self._of_bucket, strict=True)
+        return scores | {f"nll_{name}": float(nll / n) for name, nll, n in of_bucket if n}
+
+
 class RankingTotals:
     """Precision@k, nDCG@k, their propensity-scored form, and log-likelihood, added up by batches.
 
     Precision@k is the number of labels among the first k ids over k; nDCG@k the sum over ranks
     r <= k that hold a label of 1 / log2(r + 1), over the largest possible; both are means over
     examples, 0 of one without labels. `ps_precision_at_k` weights every hit by 1 / p_l.
-
-    Memory grows by two numbers a row if confidences are given, and else not. The likelihood of an
-    example is the mean over its labels, as training draws one uniformly; `nll` is the mean over the
-    examples with labels. By bucket of the class (`head`, `torso`, `tail`): `nll_<bucket>`, the mean
-    over all labels of the bucket, and `recall_at_k_<bucket>`, the share of them that are among the
-    first k. `ece` is the `expected_calibration_error` of the first class, over the examples with
-    labels: where these are several, it is right to the share 1 / their number if it is among them.
+    `recall_at_k_<bucket>` is the share of all labels of a bucket of `class_buckets` (`head`,
+    `torso`, `tail`) that are among the first k. `LikelihoodTotals` has the likelihood.
 
     Args:
         ks: depths.
@@ -144,13 +194,11 @@ class RankingTotals:
         weight = None if inverse_propensity is None else np.asarray(inverse_propensity, float)
         self.inverse_propensity = weight
         self.buckets = None if counts is None else class_buckets(counts)
-        self._rows = self._labelled = 0
-        self._nll = 0.0
+        self._likelihood = LikelihoodTotals(counts)
+        self._rows = 0
         # At each depth: precision, nDCG, weighted hits, the most of them that was possible.
         self._sums = np.zeros((4, len(self.ks)))
-        self._of_bucket = np.zeros((2 + len(self.ks), len(BUCKETS)))  # labels, nll, hits by depth
-        self._confidence: list[np.ndarray] = []  # of each batch
-        self._correct: list[np.ndarray] = []
+        self._of_bucket = np.zeros((1 + len(self.ks), len(BUCKETS)))  # labels, hits by depth
 
     def update(
         self,
@@ -169,60 +217,31 @@ class RankingTotals:
             confidence: `(N,)`, the probability of the first of the ranked ids; None leaves the
                 calibration out.
         """
+        top_ids, sizes = np.asarray(top_ids), np.diff(labels.indptr)
         is_hit = hits(top_ids, labels, self.ks)
         self._rows += labels.shape[0]
-        sizes = np.diff(labels.indptr)
-        if confidence is not None:
-            kept = sizes > 0
-            self._confidence.append(np.asarray(confidence)[kept])
-            self._correct.append(is_hit[kept, 0] / sizes[kept])
+        self._likelihood.update(labels, is_hit[:, 0], nll, confidence)
         self._sums[0] += [is_hit[:, :k].sum() / k for k in self.ks]
-        self._sums[1] += [_ndcg(is_hit, sizes, k).sum() for k in self.ks]
+        self._sums[1] += [ndcg(is_hit, sizes, k).sum() for k in self.ks]
         weight = self.inverse_propensity
         if weight is not None:
             self._sums[2:] += _propensity_gains(is_hit, top_ids, labels, weight, self.ks)
-        if nll is not None:
-            self._labelled += int((sizes > 0).sum())
-            nll = np.asarray(nll, np.float64)
-            self._nll += float((nll / np.repeat(sizes, sizes)).sum())
         if self.buckets is not None:
-            buckets = self.buckets[top_ids], self.buckets[labels.indices]
-            self._update_buckets(is_hit, *buckets, nll)
-
-    def _update_buckets(
-        self,
-        is_hit: np.ndarray,
-        of_ranked: np.ndarray,
-        of_labels: np.ndarray,
-        nll: np.ndarray | None,
-    ) -> None:
-        size = len(BUCKETS)
-        self._of_bucket[0] += np.bincount(of_labels, minlength=size)
-        if nll is not None:
-            self._of_bucket[1] += np.bincount(of_labels, nll, size)
-        for i, k in enumerate(self.ks):
-            ranked = of_ranked[:, :k][is_hit[:, :k]]
-            self._of_bucket[2 + i] += np.bincount(ranked, minlength=size)
+            ids = labels.indices, *(top_ids[:, :k][is_hit[:, :k]] for k in self.ks)
+            of_bucket = [np.bincount(self.buckets[i], minlength=len(BUCKETS)) for i in ids]
+            self._of_bucket += of_bucket
 
     def result(self) -> dict[str, float]:
         """The metrics of all batches; those of a bucket without labels are left out."""
         rows = max(self._rows, 1)
-        scores: dict[str, float] = {}
-        if self._labelled:
-            nll = self._nll / self._labelled
-            scores |= {"nll": nll, "perplexity": float(np.exp(nll))}
-        if any(map(len, self._confidence)):
-            pair = np.concatenate(self._confidence), np.concatenate(self._correct)
-            scores["ece"] = expected_calibration_error(*pair)
-        for k, (precision, ndcg, gain, best) in zip(self.ks, self._sums.T, strict=True):
+        scores = self._likelihood.result()
+        for k, (precision, total, gain, best) in zip(self.ks, self._sums.T, strict=True):
             scores[f"precision_at_{k}"] = float(precision / rows)
-            scores[f"ndcg_at_{k}"] = float(ndcg / rows)
+            scores[f"ndcg_at_{k}"] = float(total / rows)
             if self.inverse_propensity is not None:
                 scores[f"ps_precision_at_{k}"] = float(gain / best) if best > 0 else 0.0
-        for name, (count, nll, *ranked) in zip(BUCKETS, self._of_bucket.T, strict=True):
+        for name, (count, *ranked) in zip(BUCKETS, self._of_bucket.T, strict=True):
             if count:
-                if self._labelled:
-                    scores[f"nll_{name}"] = float(nll / count)
                 for k, value in zip(self.ks, ranked, strict=True):
                     scores[f"recall_at_{k}_{name}"] = float(value / count)
         return scores

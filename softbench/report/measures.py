@@ -10,6 +10,10 @@ from typing import NamedTuple
 _CUTS = (1, 3, 5)
 _RANKS = (1, 5, 10, 20)  # of recommenders
 _BINS = ("head", "torso", "tail")  # thirds of the labels by class frequency
+# Of recommenders, for all users and by what is behind the name.
+_OF_USERS = {"recall": "recall", "ndcg": "nDCG", "mrr": "MRR", "map": "MAP"}
+_SLICES = {f"_{name}": name for name in _BINS}
+_SLICES |= {f"_of_{size}": f"users with {size} items" for size in ("few", "some", "many")}
 _QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
 
 
@@ -81,11 +85,14 @@ MEASURES: dict[str, Measure] = {
     **{f"recall_at_{k}": Measure(f"recall@{k}", drawn=False) for k in _RANKS},
     **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=k == 10) for k in (10, 20)},
     **{f"mrr_at_{k}": Measure(f"MRR@{k}", drawn=False) for k in _RANKS},
+    **{f"map_at_{k}": Measure(f"MAP@{k}", drawn=False) for k in _RANKS},
     **{f"coverage_at_{k}": Measure(f"coverage@{k}", drawn=False) for k in _RANKS},
+    **{f"novelty_at_{k}": Measure(f"novelty@{k}, bits", None, drawn=False) for k in _RANKS},
     **{
-        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False)
-        for k in (10, 20)
-        for b in _BINS
+        f"{name}_at_{k}{behind}": Measure(f"{label}@{k}, {words}", drawn=False)
+        for name, label in _OF_USERS.items()
+        for k in _RANKS
+        for behind, words in _SLICES.items()
     },
     **{f"nll_{b}": Measure(f"nll, {b}", lower=True, drawn=False) for b in _BINS},
     "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),

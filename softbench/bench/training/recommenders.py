@@ -8,18 +8,19 @@ from typing import Any
 
 import keras
 import numpy as np
-import scipy.sparse as sp
 from keras import ops
 
 from softbench import datasets, metrics, models, partition
 from softbench.bench.training import build, own_model
 from softbench.common import Tensor
 from softbench.heads import TiedEmbedding
+from softbench.metrics.recommendation import without_seen
 from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets
 
 TOP_K = (1, 5, 10, 20)
 USERS = 256  # scored at a time
+USER_GROUPS = ("few", "some", "many")  # interactions in training
 _SASREC = ("dim", "length", "num_blocks", "num_heads", "dropout", "hidden_units")  # of the config
 
 
@@ -47,6 +48,13 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
         limit = model.get(f"{split}_users") or None
         return datasets.Queries(data, split, USERS, inputs(split), limit)
 
+    novelty, sizes = _novelty(data), data.train.sizes()
+
+    def score(trained: keras.Model | None, split: str) -> dict[str, float]:
+        """Of the test by buckets of items and groups of users too."""
+        by_group = sizes if split == "test" else None
+        return evaluate(trained, queries(split), data.counts, novelty, by_group)
+
     def probe(other: keras.Model | None = None) -> tuple[np.ndarray, np.ndarray]:
         x, _, labels, mask = queries("valid")[0]
         encoder = other or fields["encoder"]
@@ -56,7 +64,7 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
     return fields | {
         "num_classes": data.num_classes,
         "counts": data.counts,
-        "evaluate": lambda trained, split: evaluate(trained, queries(split), data.counts),
+        "evaluate": score,
         "probe": probe,
     }
 
@@ -163,18 +171,19 @@ def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
     nll = np.log(counts.sum() + n) - np.log(counts + 1)
 
     def answer(x: Any, seen: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-        first = n * np.arange(len(seen))[:, None]
-        candidates = order[: k + seen.shape[1]]
-        left_out = np.isin(first + candidates, (first + seen)[seen >= 0])
-        columns = np.argsort(left_out, axis=1, kind="stable")[:, :k]
-        best = candidates[columns]
+        candidates = np.tile(order[: k + seen.shape[1]], (len(seen), 1))
+        best = without_seen(candidates, seen)[:, :k]
         return best, nll[np.maximum(labels, 0)], -nll[best[:, 0]]
 
     return answer
 
 
 def evaluate(
-    model: keras.Model | None, queries: datasets.Queries, counts: np.ndarray
+    model: keras.Model | None,
+    queries: datasets.Queries,
+    counts: np.ndarray,
+    novelty: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Returns the results of `metrics.RecommendationTotals`; one batch is held at a time.
 
@@ -182,17 +191,40 @@ def evaluate(
         model: a `Classifier`, or None for `most_frequent`.
         queries: of a split.
         counts: (n,) training interactions of each item.
+        novelty: (n,), or None.
+        sizes: (U,) training interactions of each user; None leaves out the metrics of buckets of
+            items and of groups of users. The groups are the users with few, some and many
+            interactions, up to the first and the second third of those in the order of their sizes.
     """
     n = len(counts)
     ks = tuple(k for k in TOP_K if k <= n)
-    totals = metrics.RecommendationTotals(ks, counts)
+    totals = metrics.RecommendationTotals(ks, n, None if sizes is None else counts, novelty)
+    group_of = None if sizes is None else _by_size(sizes)
     answer = most_frequent(counts, max(ks)) if model is None else _answers(model, queries, max(ks))
+    start = 0
     for x, seen, labels, mask in queries:
-        ids, nll, best = answer(x, seen, labels)
-        labels = np.where(mask[:, None] > 0, labels, -1)
-        ends = np.append(0, np.cumsum((labels >= 0).sum(axis=1)))
-        items = labels[labels >= 0]
-        truth = sp.csr_matrix((np.ones(len(items), np.float32), items, ends), (len(labels), n))
-        confidence = np.exp(np.minimum(np.asarray(best, np.float64), 0.0))
-        totals.update(ids, truth, np.asarray(nll, np.float64)[labels >= 0], confidence)
+        kept = mask > 0
+        users = queries.users[start : start + int(kept.sum())]
+        start += len(users)
+        ids, nll, best = (np.asarray(array)[kept] for array in answer(x, seen, labels))
+        if seen.shape[1] + max(ks) > n:  # the last ones may be items that were left out
+            ids = without_seen(ids, seen[kept])
+        confidence = np.exp(np.minimum(best.astype(np.float64), 0.0))
+        groups = None if group_of is None else group_of[users]
+        totals.update(ids, labels[kept], nll.astype(np.float64), confidence, groups=groups)
     return totals.result()
+
+
+def _by_size(sizes: np.ndarray) -> np.ndarray:
+    """The group of each user (U,): equal sizes are in one group."""
+    bounds = np.quantile(sizes[sizes > 0], (1 / 3, 2 / 3), method="higher")
+    return np.array(USER_GROUPS)[np.searchsorted(bounds, sizes)]
+
+
+def _novelty(data: datasets.InteractionData) -> np.ndarray | None:
+    """Of each item (n,); None of streamed data, of which not all users are in memory."""
+    if data.stream is not None:
+        return None
+    sizes = data.train.sizes()
+    users = np.repeat(np.arange(len(sizes)), sizes)
+    return metrics.item_novelty(users, data.train.items, data.num_classes)

@@ -45,7 +45,7 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
     chance = {split: problem.evaluate(None, split) for split in ("valid", "test")}
-    best_lib.check(config, chance["test"])
+    best_lib.check(config, chance["valid"])
     result["most_frequent"] = _by_split(chance)
     if problem.oracle is not None:
         result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
