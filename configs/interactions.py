@@ -25,8 +25,9 @@ A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]`
 All rows train the same encoder, SASRec of the last `length` items, which reads its items from the
 table of the head, for ten epochs: the recommended row, `codebook`; the two strongest of the others
 on Amazon Beauty (results/sequences), `unigram` without replacement and `mixed`; and `full`. Others:
-`--config.methods=uniform,in_batch,nce_ranking,rff`. For more than some 50,000 items, `unigram_rows`
-and `in_batch_rows` update the touched rows of the class table alone; they need
+`--config.methods=uniform,in_batch,nce_ranking,rff`, and three losses that rank on the draws of
+`codebook`: `bsl,psl,sl_at_k`, whose perplexity says nothing. For more than some 50,000 items,
+`unigram_rows` and `in_batch_rows` update the touched rows of the class table alone; they need
 `--config.model.tied=False`. Large catalogues: also `--config.model.test_users=10000`, the number of
 users asked at the end (0: all), beside `valid_users` after each epoch.
 """
@@ -39,6 +40,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     comparison,
+    ranked,
     ranking_columns,
 )
 
@@ -53,6 +55,8 @@ def get_config():
         "valid_users": 1024,
         "test_users": 0,
     }
+    table = comparison(NORMALISED_FREQUENCIES, "at most 512")
+    table |= {name: ranked(name, table["codebook"]) for name in ("bsl", "psl", "sl_at_k")}
     return experiment(
         "interactions",
         title="Interactions of your own",
@@ -73,7 +77,7 @@ def get_config():
         model=model,
         optimizer={"name": "adam", "learning_rate": 3e-3},
         methods="codebook,unigram,mixed,full",
-        method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
+        method_table=table,
         epochs=10,
         timing=FIRST_RUN,
         columns=(

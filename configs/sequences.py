@@ -15,6 +15,8 @@ has all of them, and `popularity_1024` the number in its name.
 
     softbench --config=configs/sequences.py:equal_time --data_dir=... --backend=jax
 
+`--config.methods=bsl,psl,sl_at_k`: losses that rank, on the draws of `codebook`.
+
 The published numbers beside ours: SASRec with binary cross-entropy and one negative, and with
 sampled softmax of 256 (arXiv 2508.06450); SCE (Mezentsev et al. 2024), which has two blocks.
 
@@ -31,6 +33,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
+    ranked,
     ranking_columns,
     row,
     sampled,
@@ -40,6 +43,7 @@ from softbench.bench.methods import (
 MODEL = {**SASREC, "dropout": 0.2, "tied": True, "batch_size": 16, "valid_users": 1024}
 M = 256
 SHARED = {"share_draws": True}
+RANKING = ("bsl", "psl", "sl_at_k")  # not run unless they are named
 EQUAL_TIME = "full,popularity,popularity_1024,mixed,codebook,top_and_tail"
 COLUMNS = (*ranking_columns(10), "epochs", "step_ms", "head_ms", "memory_mb")
 
@@ -56,7 +60,7 @@ def method_table():
     head, counts = NORMALISED_FREQUENCIES, {"counts": "train + 1"}  # some items are in no history
     both = {"first": sampler("in_batch", counts="train"), "second": sampler("uniform", **SHARED)}
     mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
-    return {
+    table = {
         "full": full(**head),
         "uniform": sampled("uniform", M, head, **SHARED),
         "popularity": sampled("unigram", M, head, power=0.75, unique=True, **counts, **SHARED),
@@ -74,6 +78,7 @@ def method_table():
         "bce_1": logistic(1, 0.0),
         "sce": row("BucketedSoftmax", num_buckets=56, bucket_examples=56, bucket_classes=M, **head),
     }
+    return table | {name: ranked(name, table["codebook"]) for name in RANKING}
 
 
 def equal_time():
@@ -103,6 +108,7 @@ def get_config(part=None):
         "model": MODEL,
         "optimizer": {"name": "adam", "learning_rate": 3e-3},
         "method_table": method_table(),
+        "methods": ",".join(name for name in method_table() if name not in RANKING),
         "epochs": 20,
         "cell_timeout_s": 2 * 3600.0,
         "curves_against": "seconds" if part else "step",

@@ -5,6 +5,7 @@ A new objective gets an entry here: what is called with the true logits (B,), th
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,21 @@ OBJECTIVES = {
     "augment_reduce": Objective(
         lambda *a: losses.augment_reduce(*a, 0.0 * a[0] + np.log(ETA)),
         of_counts(reference.augment_reduce, ETA),
+    ),
+    "bsl": Objective(lambda *a: losses.bsl(*a, 1.2), of_counts(reference.bsl, 1.2)),
+    # No sigma(d) is 0 at the logits of the tests: these have no gradient there.
+    **{
+        f"psl {name}": Objective(
+            partial(losses.psl, tau=tau, activation=name),
+            of_counts(reference.psl, tau, name),
+            of_differences=True,
+        )
+        for name, tau in {"tanh": 0.1, "atan": 0.02, "relu": 0.02}.items()
+    },
+    "sl_at_k": Objective(
+        lambda *a: losses.sl_at_k(*a, 20, 3.0),
+        of_counts(reference.sl_at_k, 20, 3.0),
+        of_differences=True,
     ),
     "hinge": Objective(
         losses.hinge, lambda t, s, tn, n: reference.hinge(t, s), of_differences=True

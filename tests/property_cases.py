@@ -48,9 +48,12 @@ EXACT = {
     "hierarchical": lambda n, **o: HierarchicalSoftmax(n, **o),
     "adaptive": lambda n, **o: AdaptiveSoftmax(n, [1, 3], div_value=1.0, **o),
 }
+AT_ONE = {"class_name": "sl_at_k", "config": {"k": 1}}
 SAMPLED = {
     "sampled": lambda *a, **o: on_table(SampledSoftmax, *a, **o),
     "sampled corrected": lambda *a, **o: on_table(SampledSoftmax, *a, correct_true_logit=True, **o),
+    "psl": lambda *a, **o: on_table(SampledSoftmax, *a, objective="psl", **o),
+    "sl at k": lambda *a, **o: on_table(SampledSoftmax, *a, objective=AT_ONE, **o),
     "binary": lambda *a, **o: on_table(NoiseContrastive, *a, objective="binary", **o),
     "binary free": lambda *a, **o: on_table(
         NoiseContrastive, *a, objective="binary", learn_log_partition=True, **o

@@ -255,6 +255,40 @@ def augment_reduce(true, sampled, sampled_count, eta):
     return np.log(eta) - 1 + (1 + odds.sum(-1)) / eta
 
 
+def bsl(true, sampled, sampled_count, ratio):
+    """-o_y / r + log(exp(o_y) + sum_j exp(o_j) / E[count_j])."""
+    weight = np.where(np.isneginf(sampled), 0.0, np.exp(sampled) / sampled_count)
+    return -true / ratio + np.log(np.exp(true) + weight.sum(-1))
+
+
+SIGMAS = {
+    "tanh": lambda d: np.tanh(d) + 1,
+    "atan": lambda d: np.arctan(d) + 1,
+    "relu": lambda d: np.maximum(d + 1, 0.0),
+}
+
+
+def psl(true, sampled, sampled_count, tau, activation):
+    """log(1 + sum_j sigma(tau (o_j - o_y))^(1 / tau) / E[count_j]); nothing below sigma = 0."""
+    masked = np.isneginf(sampled)
+    d = tau * (np.where(masked, 0.0, sampled) - true[:, None])
+    sigma = np.maximum(SIGMAS[activation](d), 0.0) ** (1 / tau)
+    return np.log(1 + np.where(masked, 0.0, sigma / sampled_count).sum(-1))
+
+
+def sl_at_k(true, sampled, sampled_count, k, weight_temperature):
+    """sigmoid((o_y - o_K) / w) times the softmax loss; o_K by counting classes, score by score."""
+    counts = np.broadcast_to(sampled_count, sampled.shape)
+    threshold = []
+    for own, row, count in zip(true, sampled, counts, strict=True):
+        logits = np.append(row[~np.isneginf(row)], own)
+        weight = np.append(1 / count[~np.isneginf(row)], 1.0)
+        enough = [t for t in logits if weight[logits >= t].sum() >= k]
+        threshold.append(max(enough, default=logits.min()))
+    weight = sigmoid((true - np.array(threshold)) / weight_temperature)
+    return weight * sampled_softmax(true, sampled, None, sampled_count)
+
+
 def hinge(true, sampled, margin=1.0):
     """max(0, margin - (o_y - max_j o_j))."""
     return np.maximum(0.0, margin - (true - sampled.max(-1)))

@@ -31,7 +31,8 @@ DEFAULTS = {
     | {"ignore_index": None, "multi_label": None, "max_valid": None},
     "SampledSoftmax": TABLE
     | DRAWN
-    | {"sampler": None, "correct_true_logit": False, "label_smoothing": 0.0},
+    | {"sampler": None, "objective": "softmax"}
+    | {"correct_true_logit": False, "label_smoothing": 0.0},
     "NoiseContrastive": DRAWN
     | {"sampler": "unigram", "objective": "binary", "remove_accidental_hits": False}
     | {"learn_log_partition": False, "regularization": 0.0, "regularization_samples": None},
@@ -91,7 +92,7 @@ def test_defaults(name):
 OF_TABLE = ["table", "use_bias", "normalize", "temperature", "row_optimizer"]
 OF_ALL = ["remove_accidental_hits", "ignore_index", "multi_label", "max_valid", "seed"]
 OF_OBJECTIVE = {
-    "SampledSoftmax": ["correct_true_logit", "label_smoothing"],
+    "SampledSoftmax": ["objective", "correct_true_logit", "label_smoothing"],
     "NoiseContrastive": [
         "objective",
         "learn_log_partition",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from conftest import gradients, to_numpy
+from conftest import gradients, rejects, to_numpy
 from keras import ops
 from loss_cases import OBJECTIVES
 
@@ -189,6 +189,133 @@ def test_gradients_are_finite_and_zero_where_masked(batch, name, masked):
         np.testing.assert_array_equal(to_sampled, expected)
     else:
         assert np.all(to_sampled[~off] != 0)
+
+
+# Losses of recommenders.
+
+
+@pytest.fixture
+def others(rng):
+    """Logits of the labels (B,), and of all other classes once (B, n - 1)."""
+    return rng.normal(0, 1, B).astype("float32"), rng.normal(0, 1, (B, M)).astype("float32")
+
+
+def softmax_loss(true, sampled):
+    return losses.sampled_softmax(true, sampled, None, np.zeros(M, "float32"))
+
+
+def test_bsl_of_one_temperature_is_the_softmax_loss(others):
+    found = losses.bsl(*others, None, np.zeros(M, "float32"), ratio=1.0)
+    np.testing.assert_allclose(to_numpy(found), to_numpy(softmax_loss(*others)), rtol=1e-6)
+
+
+def test_bsl_has_its_minimum_at_the_inverse_of_the_ratio():
+    """p(y) = 1 / r: exp(o_y) = (n - 1) / (r - 1) where the others' logits are 0."""
+    true, sampled = f32([np.log(M / 0.25)], np.zeros((1, M)))
+    (to_true,) = gradients(
+        lambda t: losses.bsl(t, sampled, None, f32(np.zeros(M))[0], 1.25), [true]
+    )
+    np.testing.assert_allclose(to_true, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "atan", "relu"])
+@pytest.mark.parametrize("tau", [0.05, 1.0, 30.0])
+def test_psl_is_the_softmax_loss_to_first_order(activation, tau):
+    """Equal logits: value log n, and the same gradients, whatever tau."""
+    arrays = f32(np.full(1, 0.3), np.full((1, M), 0.3))
+
+    def psl(true, sampled):
+        return losses.psl(true, sampled, None, np.zeros(M, "float32"), tau, activation)
+
+    np.testing.assert_allclose(to_numpy(psl(*arrays)), [np.log(M + 1)], rtol=1e-5)
+    for found, expected in zip(
+        gradients(psl, arrays), gradients(softmax_loss, arrays), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "atan", "relu"])
+def test_limits_of_psl(others, activation):
+    """tau -> 0 at given logits: the softmax loss. Large tau at given scores: log n, as that is."""
+    counts = np.zeros(M, "float32")
+    found = to_numpy(losses.psl(*others, None, counts, 1e-3, activation))
+    np.testing.assert_allclose(found, to_numpy(softmax_loss(*others)), rtol=2e-2)
+    tau = 1e4
+    logits = [x / np.float32(2 * tau) for x in others]  # scores in (-2, 2), their gaps above -1
+    gaps = logits[1] - logits[0][:, None]
+    logits[1] = logits[0][:, None] + np.clip(gaps, -0.9 / tau, 0.9 / tau)
+    for loss in (losses.psl(*logits, None, counts, tau, activation), softmax_loss(*logits)):
+        np.testing.assert_allclose(to_numpy(loss), np.log(M + 1), rtol=1e-3)
+
+
+@pytest.mark.parametrize("activation", ["atan", "relu"])
+def test_psl_takes_nothing_of_classes_far_below(activation):
+    """sigma(d) is 0 from d = -1, or -tan 1, on: the loss is log 1, and nothing has a gradient."""
+    arrays = f32([2.0, 1e4], [[0.0, -1.0], [-1e4, 0.0]])
+
+    def psl(true, sampled):
+        return losses.psl(true, sampled, None, np.zeros(2, "float32"), 1.0, activation)
+
+    np.testing.assert_array_equal(to_numpy(psl(*arrays)), 0.0)
+    for found in gradients(psl, arrays):
+        np.testing.assert_array_equal(found, 0.0)
+
+
+def test_sl_at_k_of_all_classes_is_the_softmax_loss(others):
+    """K = n: beta is the lowest score, and the weight 1 up to the sigmoid's tail."""
+    true, sampled = others
+    counts = np.zeros(M, "float32")
+    gap = true - np.minimum(true, sampled.min(-1))
+    found = to_numpy(losses.sl_at_k(true, sampled, None, counts, M + 1, 1e-2))
+    expected = to_numpy(softmax_loss(true, sampled)) * reference.sigmoid(gap / 1e-2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert np.isclose(found, to_numpy(softmax_loss(true, sampled))).sum() >= B - 1
+
+
+def test_the_kth_score_of_weighted_draws():
+    """Scores 5, 4, 3, 2 of draws for 1, 6, 0.5 and 8 classes, and the label's 1: by counting."""
+    true, sampled = f32([1.0], [[3.0, 5.0, 2.0, 4.0]])
+    (counts,) = f32(-np.log([0.5, 1.0, 8.0, 6.0]))
+    softmax = to_numpy(losses.sampled_softmax(true, sampled, None, counts))
+    for k, threshold in ((1, 5), (2, 4), (6, 4), (8, 2), (15, 2), (16, 1), (1000, 1)):
+        found = to_numpy(losses.sl_at_k(true, sampled, None, counts, k, 1.0)) / softmax
+        np.testing.assert_allclose(found, reference.sigmoid(1.0 - threshold), rtol=1e-5)
+
+
+def test_no_gradient_through_the_kth_score():
+    """That of the K-th draw is the softmax loss's, times the weight."""
+    arrays = f32([1.0], [[3.0, 2.0]])
+    zeros = np.zeros(2, "float32")
+    _, found = gradients(lambda t, s: losses.sl_at_k(t, s, None, zeros, 1, 2.0), arrays)
+    p = np.exp([3.0, 2.0]) / np.exp([1.0, 3.0, 2.0]).sum()
+    np.testing.assert_allclose(found[0], reference.sigmoid(-1.0) * p, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["psl tanh", "psl atan", "psl relu"])
+def test_the_sum_of_psl_is_estimated_without_bias(name, rng):
+    """exp(loss) - 1, over all draws of one class with probability q, is the sum over classes."""
+    n, q = 5, np.array([0.1, 0.2, 0.3, 0.15, 0.25])
+    logits = rng.normal(0, 1, n)
+    true = np.zeros(n)
+    one = f32(true, logits[:, None], np.log(q)[:, None])
+    loss = to_numpy(OBJECTIVES[name].loss(one[0], one[1], None, one[2])).astype(float)
+    every = f32(true[:1], logits[None], np.zeros(n))
+    total = to_numpy(OBJECTIVES[name].loss(every[0], every[1], None, every[2])).astype(float)
+    np.testing.assert_allclose(q @ np.expm1(loss), np.expm1(total)[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("argument", "loss", "parameters"),
+    [
+        ("ratio", losses.bsl, {"ratio": 0.0}),
+        ("tau", losses.psl, {"tau": -1.0}),
+        ("activation", losses.psl, {"tau": 1.0, "activation": "exp"}),
+        ("k", losses.sl_at_k, {"k": 0}),
+        ("weight_temperature", losses.sl_at_k, {"weight_temperature": 0}),
+    ],
+)
+def test_bad_parameters(others, argument, loss, parameters):
+    rejects(argument, loss, *others, None, np.zeros(M, "float32"), **parameters)
 
 
 @pytest.mark.parametrize("name", ["sampled_softmax corrected", "nce_ranking", "nce_binary"])

@@ -76,6 +76,22 @@ def sampled(
     return row("SampledSoftmax", **draws, **(kwargs or {}))
 
 
+def ranked(objective: str, method: Mapping, **parameters: object) -> dict:
+    """A `SampledSoftmax` row with a loss that ranks instead of the softmax loss.
+
+    Args:
+        objective: "psl" or "sl_at_k", or "bsl", whose scores get no bias.
+        method: the row.
+        **parameters: of the objective.
+    """
+    loss = sampler(objective, **parameters) if parameters else objective
+    kwargs = {**method["kwargs"], "objective": loss}
+    if objective == "bsl":
+        kwargs = {**kwargs, "use_bias": False}
+        kwargs.pop("bias_initializer", None)
+    return {**method, "kwargs": kwargs}
+
+
 def normalised(name: str, num_sampled: int = 100, absolute: bool = False, **config: object) -> dict:
     """A `SampledSoftmax` row of Rawat et al., on normalised vectors; arguments as `sampled`."""
     return sampled(name, num_sampled, {**NORMALISED, "absolute": absolute}, **config)

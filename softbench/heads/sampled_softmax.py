@@ -6,6 +6,7 @@ import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
+from softbench.heads import objectives
 from softbench.heads.positives import check_smoothing
 from softbench.heads.sampled import SampledHead
 from softbench.samplers import Sampler, Samples
@@ -19,6 +20,10 @@ class SampledSoftmax(SampledHead):
     loss = -o_t + log(exp(o_t) + sum_j exp(o_j - log E[count_j])) over m draws from the sampler.
     With a per-example sampler the draws exclude the label. Prediction needs no correction.
 
+    Recommenders have losses of the same draws that rank instead, see `softbench.losses.bsl`, `psl`
+    and `sl_at_k`. Scores trained with them are good for `top_k`; their softmax, and so the exact
+    likelihood and the perplexity, is not calibrated.
+
     Args:
         units: n, the number of classes; None with `table`.
         sampler: name, config dict, or `Sampler`. None is "rff" with `normalize=True` (for a
@@ -30,6 +35,11 @@ class SampledSoftmax(SampledHead):
         normalize: whether vectors and rows are divided by their l2 norms.
         temperature: what inner products are divided by; the paper's tau is 1 / temperature.
         row_optimizer: `RowSGD`, `RowAdagrad` or `RowAdam` to update touched rows only, or None.
+        objective: "softmax", "bsl", "psl" or "sl_at_k"; or {"class_name": "psl", "config":
+            {"activation": "relu"}} with further arguments of that function in `softbench.losses`.
+            The `tau` of "psl" is half the temperature of the table unless it is given: the paper
+            halves cosines. "bsl" needs `normalize=True` and `use_bias=False`, or a table with a
+            `logit_soft_cap`.
         correct_true_logit: True subtracts log E[count] from the true logit too, and draws from all
             n classes: the convention of `tf.nn.sampled_softmax_loss`.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i) over all
@@ -42,8 +52,10 @@ class SampledSoftmax(SampledHead):
 
     Raises:
         ValueError: if `num_sampled` < 1, the sampler is unknown, or `label_smoothing` is not in
-            [0, 1), or not 0 where the label may be among the draws or with `multi_label`; if
-            `units` or an option of the table is given with `table`.
+            [0, 1), or not 0 where the label may be among the draws or with `multi_label`; if the
+            objective or a parameter of it is unknown, or it is not "softmax" with
+            `correct_true_logit` or `label_smoothing`; if `units` or an option of the table is given
+            with `table`.
 
     Example:
         >>> head = softbench.SampledSoftmax(1000, sampler="log_uniform", num_sampled=50)
@@ -66,6 +78,7 @@ class SampledSoftmax(SampledHead):
         normalize: bool = False,
         temperature: float = 1.0,
         row_optimizer: Any = None,
+        objective: str | dict = "softmax",
         correct_true_logit: bool = False,
         label_smoothing: float = 0.0,
         remove_accidental_hits: bool = True,
@@ -81,6 +94,12 @@ class SampledSoftmax(SampledHead):
                 "`label_smoothing` must be 0 with correct_true_logit=True or "
                 "remove_accidental_hits=False: its estimate is from draws of other classes. "
                 f"Received: label_smoothing={label_smoothing}"
+            )
+        if objective != "softmax" and (correct_true_logit or label_smoothing):
+            raise ValueError(
+                "`objective` must be 'softmax' with `correct_true_logit` or `label_smoothing`. "
+                f"Received: objective={objective!r}, correct_true_logit={correct_true_logit}, "
+                f"label_smoothing={label_smoothing}"
             )
         if sampler is None:
             normalized = normalize or getattr(table, "normalize", False)
@@ -101,6 +120,8 @@ class SampledSoftmax(SampledHead):
             seed=seed,
             **kwargs,
         )
+        self.objective_given = objective
+        self.compared = objectives.get(objective, self.table)
         self.correct_true_logit = correct_true_logit
         self.exclude_labels = not correct_true_logit
         self.needs_counts = correct_true_logit
@@ -110,8 +131,11 @@ class SampledSoftmax(SampledHead):
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
         arguments = (true_logit, sampled[0], true_count, draw.log_expected_count)
-        loss = losses.sampled_softmax(*arguments)
+        loss = self.compared(*arguments)
         if not self.label_smoothing:
             return loss
         gap = true_logit - losses.mean_logit(*arguments, num_classes=self.units)
         return loss + self.label_smoothing * gap
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "objective": self.objective_given}

@@ -15,6 +15,7 @@ from softbench.losses.binary import (
     negative_sampling,
 )
 from softbench.losses.corrections import LARGEST_LOG_WEIGHT, correct, masked_draws, sum_unmasked
+from softbench.losses.ranking import bsl, psl, sl_at_k
 from softbench.losses.softmax import (
     augment_reduce,
     hinge,
@@ -27,6 +28,7 @@ from softbench.losses.softmax import (
 __all__ = [
     "LARGEST_LOG_WEIGHT",
     "augment_reduce",
+    "bsl",
     "correct",
     "gbce",
     "gbce_beta",
@@ -38,6 +40,8 @@ __all__ = [
     "nce_ranking",
     "negative_sampling",
     "one_vs_each",
+    "psl",
     "sampled_softmax",
+    "sl_at_k",
     "sum_unmasked",
 ]

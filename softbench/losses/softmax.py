@@ -36,13 +36,13 @@ def sampled_softmax(
     """
     sampled = correct(sampled_logits, sampled_log_expected_count)
     if true_log_expected_count is None:
-        return _cross_entropy(true_logit, sampled)
+        return cross_entropy(true_logit, sampled)
     never = ops.equal(true_log_expected_count, -float("inf"))
     count = ops.where(never, 0.0, true_log_expected_count)
-    return ops.where(never, 0.0, _cross_entropy(true_logit - count, sampled))
+    return ops.where(never, 0.0, cross_entropy(true_logit - count, sampled))
 
 
-def _cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
+def cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
     """-log softmax (B,) of the true class among itself (B,) and the others (B, m)."""
     logits = ops.concatenate([ops.expand_dims(true, -1), sampled], axis=-1)
     return -ops.log_softmax(logits, axis=-1)[:, 0]

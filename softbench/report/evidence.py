@@ -20,7 +20,10 @@ _MEASURES = {"nats": ("valid_nll", 1.0), "precision_at_1": ("valid_precision_at_
 def kind(method: Mapping) -> str:
     """Returns what methods have in common whatever their sizes: "SampledSoftmax unigram"."""
     arguments = method.get("kwargs", {})
-    objective = f" {arguments['objective']}" if "objective" in arguments else ""
+    objective = arguments.get("objective", "")
+    if isinstance(objective, Mapping):
+        objective = objective["class_name"]
+    objective = f" {objective}" if objective else ""
     sampler = records_lib.sampler_name(method)
     return f"{method['head']}{objective}" + (f" {sampler}" if sampler else "")
 
