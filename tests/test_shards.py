@@ -81,11 +81,6 @@ def test_it_goes_on_at_any_step(rows, ahead):
             assert np.array_equal(resumed[index], expected[index])
 
 
-def test_counts_are_those_of_the_files(rows):
-    assert shards.count(rows, "item").tolist() == [32] * 6 + [31]
-    assert shards.count(rows, "user").tolist() == [1] * 223
-
-
 def test_sparse_rows_draw_one_of_their_labels(tmp_path):
     """Row r has features r, r + 1, ... of values 0.5 r, and labels 3 r and 3 r + 2."""
     number = range(sum(SIZES))
@@ -122,9 +117,8 @@ def test_sparse_rows_draw_one_of_their_labels(tmp_path):
 def test_wrong_ids_are_an_error(tmp_path, items, error):
     path = write(tmp_path, {"user": [0, 1, 2], "item": items}, (3,))
     rows = shards.row_groups(path, ("user", "item"))
-    for read in (lambda: shards.count(rows, "item"), lambda: shards.InteractionShards(rows, 2)[0]):
-        with pytest.raises(ValueError, match=error):
-            read()
+    with pytest.raises(ValueError, match=error):
+        shards.InteractionShards(rows, 2)[0]
     with pytest.raises(ValueError, match=r"0.parquet must have the columns user, x.* no x"):
         shards.row_groups(tmp_path, ("user", "x"))
     with pytest.raises(FileNotFoundError, match="no such file"):

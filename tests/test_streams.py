@@ -52,21 +52,6 @@ def test_triple_batches(triples):
     np.testing.assert_array_equal(mask, [1, 1, 0])
 
 
-def test_masked_batches_visit_every_row_once(triples):
-    for epoch in range(3):
-        batches = datasets.TripleBatches(triples, "train", 3, partial="mask")
-        batches.set_epoch(epoch)
-        items = list(batches)
-        assert [mask.tolist() for *_, mask in items] == [[1, 1, 1], [1, 0, 0]]
-        rows = [np.stack([*x, y], axis=1)[mask > 0] for x, y, mask in items]
-        assert sorted(map(tuple, np.concatenate(rows))) == sorted(map(tuple, triples.train))
-    data = small_xmc()
-    (*_, last) = datasets.BagBatches(data, "train", 64, partial="mask")
-    (_, weights), _, mask = last
-    assert mask.sum() == 200 - 3 * 64
-    assert (weights[mask == 0] == 0).all() and (weights[mask == 1] != 0).any(axis=1).all()
-
-
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_a_run_continues_at_an_epoch_boundary(triples, prefetch):
     def make():
@@ -169,8 +154,6 @@ def test_batches_of_the_prepared_folder_do_not_depend_on_the_backend(tmp_path):
 
 
 def test_bad_arguments(triples):
-    with pytest.raises(ValueError, match=r"`partial` must be fill or mask. Received: 'x'"):
-        datasets.TripleBatches(triples, partial="x")
     with pytest.raises(ValueError, match=r"`split`.*Received: 'dev'"):
         datasets.TripleBatches(triples, "dev")
     with pytest.raises(ValueError, match=r"`batch_size`.*Received: batch_size=0"):

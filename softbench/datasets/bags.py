@@ -61,12 +61,12 @@ def _largest(
 class BagBatches(ShuffledBatches):
     """Batches of sparse rows as padded (ids, weights) of one fixed shape.
 
-    Training (`split="train"` unless `training=False`): item i is `((ids, weights), labels)`, ids
+    Training (`split="train"`): item i is `((ids, weights), labels)`, ids
     int32 `(B, L)`, weights float32 `(B, L)`, labels int32 `(B,)`. One target per visit is drawn
     uniformly from the labels of the row. With `max_labels` R, labels are int32 `(B, R)` padded with
     -1 (fewer columns where no row has R): all of a row, or R of them drawn uniformly at each visit.
     Rows are shuffled and targets redrawn every epoch, see `ShuffledBatches`. Rows with no label or
-    no feature are left out (`num_without_label`, `num_without_feature`).
+    no feature are left out.
 
     Evaluation: item i is `((ids, weights), labels, mask)`: all rows in order, labels a csr
     `(B, n)`, mask float32 `(B,)`; the last batch is filled up with empty rows of mask 0. Rows
@@ -78,11 +78,11 @@ class BagBatches(ShuffledBatches):
     Args:
         data: a `MultiLabelData`; features that are an array are passed through.
         max_features: L; None takes the longest row of all three splits, so that they share one
-            shape. Longer rows keep their largest weights; `num_dropped_features` counts the rest.
+            shape. Longer rows keep their largest weights.
         seed: of the order and of the targets.
         dense: x is a float32 array `(B, v)` instead of `(ids, weights)`.
         max_labels: R, or None for one target per visit.
-        split, batch_size, training, partial: of `ShuffledBatches`.
+        split, batch_size: of `ShuffledBatches`.
     """
 
     def __init__(
@@ -93,8 +93,6 @@ class BagBatches(ShuffledBatches):
         *,
         max_features: int | None = None,
         seed: int = 0,
-        training: bool | None = None,
-        partial: str = "fill",
         dense: bool = False,
         max_labels: int | None = None,
     ) -> None:
@@ -110,14 +108,9 @@ class BagBatches(ShuffledBatches):
             check_positive(max_labels=max_labels)
             max_labels = min(max_labels, int(np.diff(self._labels.indptr).max(initial=1)))
         self.max_labels = max_labels
-        sizes = _sizes(self._features)
-        self.num_dropped_features = 0 if dense else int(np.maximum(sizes - max_features, 0).sum())
-        no_label, no_feature = np.diff(self._labels.indptr) == 0, sizes == 0
-        self.num_without_label = int(no_label.sum())
-        self.num_without_feature = int(no_feature.sum())
-        training = split == "train" if training is None else training
-        rows = np.flatnonzero(~((no_label | no_feature) & training))
-        super().__init__(rows, split, batch_size, seed, training, partial)
+        lacks = (np.diff(self._labels.indptr) == 0) | (_sizes(self._features) == 0)
+        rows = np.flatnonzero(~lacks | (split != "train"))
+        super().__init__(rows, split, batch_size, seed)
 
     def _new_epoch(self, generator: np.random.Generator) -> None:
         if self.max_labels is not None:
@@ -159,9 +152,7 @@ class BagBatches(ShuffledBatches):
         if self.training:
             several = self.max_labels is not None
             targets = self._label_sets(rows, index) if several else self._targets[self._span(index)]
-            if not self.masked:
-                return inputs, targets
-            return inputs, self._padded(targets), self._mask(len(rows))
+            return inputs, targets
         labels = self._labels[rows]
         labels.resize(self.batch_size, labels.shape[1])
         return inputs, labels, self._mask(len(rows))

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from softbench.datasets import (
     corpus,
-    interaction_shards,
     interactions,
     ptb,
     states,
+    streamed,
     triples,
     xmc,
-    xmc_shards,
 )
 from softbench.datasets.base import SPLITS
 from softbench.datasets.own_files import ABOUT, own_files
@@ -53,16 +52,14 @@ class Entry(NamedTuple):
 
 KINDS = {
     "multi_label": Kind(xmc.write_xmc, xmc.load_xmc),
-    "xmc_shards": Kind(xmc_shards.write_xmc_shards, xmc_shards.load_xmc_shards),
+    "xmc_shards": Kind(streamed.write_xmc_shards, streamed.load_xmc_shards),
     "triples": Kind(triples.write_triples, triples.load_triples),
     "corpus": Kind(corpus.write_corpus, corpus.load_corpus),
     "ptb": Kind(ptb.write_ptb, corpus.load_corpus),
     "histories": Kind(interactions.write_histories, interactions.load_interactions),
     "interactions": Kind(interactions.write_interactions, interactions.load_interactions),
     "states": Kind(states.write_states, states.load_states),
-    "interaction_shards": Kind(
-        interaction_shards.write_interaction_shards, interaction_shards.load_interaction_shards
-    ),
+    "interaction_shards": Kind(streamed.write_interaction_shards, streamed.load_interaction_shards),
 }
 
 

@@ -86,7 +86,7 @@ class PackedHistories(ShuffledBatches):
         from_end = column + length - np.repeat(sizes, sizes)
         inputs = grid(items[source], np.int32), grid(from_end, np.int32, length - 1)
         self._grids = (*inputs, grid(items[source + 1], np.int32), grid(1.0, np.float32))
-        super().__init__(rows, "train", batch_size, seed, True, "mask")
+        super().__init__(rows, "train", batch_size, seed, masked=True)
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]
@@ -99,26 +99,18 @@ class InteractionBatches(ShuffledBatches):
 
     Args:
         data: an `InteractionData`.
-        batch_size, seed, partial: of `ShuffledBatches`.
+        batch_size, seed: of `ShuffledBatches`.
     """
 
-    def __init__(
-        self,
-        data: InteractionData,
-        batch_size: int = 1024,
-        *,
-        seed: int = 0,
-        partial: str = "fill",
-    ) -> None:
+    def __init__(self, data: InteractionData, batch_size: int = 1024, *, seed: int = 0) -> None:
         sizes = data.train.sizes()
         self._users = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self._items = data.train.items
-        super().__init__(np.arange(len(self._users)), "train", batch_size, seed, True, partial)
+        super().__init__(np.arange(len(self._users)), "train", batch_size, seed)
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]
-        item = self._padded(self._users[rows]), self._padded(self._items[rows])
-        return (*item, self._mask(len(rows))) if self.masked else item
+        return self._users[rows], self._items[rows]
 
 
 class Queries(Batches):

@@ -25,8 +25,8 @@ class CarriedBatches(Batches):
     As Zaremba et al. (2014): the stream is cut into `batch_size` contiguous rows of
     `len(tokens) // batch_size` tokens, and batch i holds columns `[i T, (i + 1) T)` of them, so a
     model that carries its state sees each row as one long text. There are
-    `(len(tokens) // batch_size - 1) // num_steps` batches; what does not fill one is dropped
-    (`num_dropped` predicted tokens; see `EvaluationBatches`, which drops none).
+    `(len(tokens) // batch_size - 1) // num_steps` batches; what does not fill one is dropped (but
+    see `EvaluationBatches`).
 
     Args:
         tokens: `(N,)` integer stream.
@@ -50,7 +50,6 @@ class CarriedBatches(Batches):
                 "`tokens` must hold at least batch_size * (num_steps + 1) = "
                 f"{batch_size * (num_steps + 1)} tokens. Received: {len(tokens)} tokens"
             )
-        self.num_dropped = len(tokens) - 1 - self._length * batch_size * num_steps
         self._rows = tokens[: row * batch_size].reshape(batch_size, row)
 
     def _batch(self, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -85,19 +85,6 @@ def _paths(path: str | Path | Sequence[str | Path]) -> list[Path]:
     return [Path(name) for name in path]
 
 
-def count(rows: RowGroups, column: str) -> np.ndarray:
-    """Occurrences int64 `(n,)` of every id in a column; n is the largest plus 1.
-
-    One pass over the column, a row group at a time.
-    """
-    totals = np.zeros(0, np.int64)
-    for group in range(len(rows.groups)):
-        counts = np.bincount(ids(rows.read(group, [column]), column)[0], minlength=len(totals))
-        counts[: len(totals)] += totals
-        totals = counts
-    return totals
-
-
 class ShardBatches(EpochBatches):
     """Training batches of rows in Parquet files, of which a window at a time is in memory.
 

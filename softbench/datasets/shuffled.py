@@ -14,8 +14,6 @@ from softbench.common import check_positive
 from softbench.datasets.base import Batches
 from softbench.datasets.draws import random_generator
 
-PARTIAL = ("fill", "mask")
-
 
 class EpochBatches(Batches):
     """Batches that differ from epoch to epoch; iterating goes to the next epoch by itself."""
@@ -40,34 +38,24 @@ class ShuffledBatches(EpochBatches):
 
     The order of an epoch, and what a subclass draws with `_new_epoch`, depend on `(seed, epoch)`
     only: `set_epoch(e)` continues a run at the start of epoch e. The last batch of a training
-    epoch is filled up with rows from the start of the same epoch's order (`partial="fill"`), or
-    with empty rows of weight 0 ("mask"), in which case items have a third component, weights
-    float32 `(B,)`. Evaluation always masks.
+    epoch is filled up with rows from the start of the same epoch's order; that of an evaluation, or
+    where batches are `masked`, with empty rows. Items of an evaluation have a mask float32 `(B,)`.
 
     Args:
         rows: numbers of the rows of the split that the batches hold.
-        split: "train", "valid" or "test".
+        split: "train", or "valid" or "test" of an evaluation.
         batch_size: B.
         seed: of the order.
-        training: None means `split == "train"`.
-        partial: "fill" or "mask", how the last training batch is filled up.
+        masked: whether training has empty rows too.
     """
 
     def __init__(
-        self,
-        rows: np.ndarray,
-        split: str,
-        batch_size: int,
-        seed: int,
-        training: bool | None,
-        partial: str,
+        self, rows: np.ndarray, split: str, batch_size: int, seed: int, masked: bool = False
     ) -> None:
-        if partial not in PARTIAL:
-            raise ValueError(f"`partial` must be fill or mask. Received: {partial!r}")
         check_positive(batch_size=batch_size)
         self.batch_size, self.seed = batch_size, seed
-        self.training = split == "train" if training is None else training
-        self.masked = not self.training or partial == "mask"
+        self.training = split == "train"
+        self.masked = masked or not self.training
         self._rows = rows
         self.num_rows, self.num_numbers = len(rows), int(rows.max(initial=-1)) + 1
         if self.num_rows == 0:

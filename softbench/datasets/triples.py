@@ -106,22 +106,15 @@ class TripleBatches(ShuffledBatches):
 
     Args:
         data: a `TripleData`.
-        split, batch_size, seed, training, partial: of `ShuffledBatches`.
+        split, batch_size, seed: of `ShuffledBatches`.
     """
 
     def __init__(
-        self,
-        data: TripleData,
-        split: str = "train",
-        batch_size: int = 256,
-        *,
-        seed: int = 0,
-        training: bool | None = None,
-        partial: str = "fill",
+        self, data: TripleData, split: str = "train", batch_size: int = 256, *, seed: int = 0
     ) -> None:
         self._triples = data.split(split)
         rows = np.arange(len(self._triples))
-        super().__init__(rows, split, batch_size, seed, training, partial)
+        super().__init__(rows, split, batch_size, seed)
 
     def _batch(self, index: int) -> tuple:
         triples = self._triples[self._order[self._span(index)]]

@@ -35,7 +35,7 @@ class ArrayBatches(ShuffledBatches):
     def __init__(self, x: Any, y: np.ndarray, batch_size: int, seed: int, training: bool) -> None:
         self._x, self._y = keras.tree.map_structure(np.asarray, x), y
         split = "train" if training else "valid"
-        super().__init__(np.arange(len(y)), split, batch_size, seed, training, "fill")
+        super().__init__(np.arange(len(y)), split, batch_size, seed)
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]

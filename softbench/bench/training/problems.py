@@ -183,7 +183,7 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
         config,
         encoder,
         train,
-        lambda split: datasets.BagBatches(data, split, batch, training=False, **options),
+        lambda split: datasets.BagBatches(data, split, batch, **options),
         tree=side_inputs.bag_inputs(data, dense) if data.stream is None else None,
         inverse_propensity=inverse_propensity,
         single=single,
@@ -221,7 +221,7 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
         config,
         encoder,
         datasets.TripleBatches(data, "train", batch, seed=config["seed"]),
-        lambda split: datasets.TripleBatches(data, split, batch, training=False),
+        lambda split: datasets.TripleBatches(data, split, batch),
         tree=side_inputs.triple_inputs(data),
     )
 
