@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import math
+import os
 import random
 import re
 import subprocess
@@ -16,12 +17,10 @@ import numpy as np
 import pytest
 from conftest import thorough_but
 from shipped import CONFIGS, ROOT
-from small_runs import ENVIRON
 
 import softbench
 from softbench.datasets import prepared
 
-EXAMPLES = ROOT / "docs" / "examples"
 PAGES = sorted((ROOT / "docs").glob("**/*.md"))
 ALL = sorted([*ROOT.glob("*.md"), *PAGES])
 PUBLIC = re.compile(r"`(?:softbench\.)?([A-Z]\w+)[(`]")
@@ -97,22 +96,17 @@ def test_every_program_of_a_page_is_run():
     assert others == {"distributed", "own_data", "serving"}
 
 
-def run(folder, program, *options, **environment):
-    """What a program prints that runs in a folder."""
-    command = [sys.executable, program, *options]
-    environment = {**ENVIRON, **environment}
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr[-2000:]
-    return found.stdout
-
-
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="layouts are JAX's")
 def test_the_program_for_several_devices_runs(tmp_path):
     text = (ROOT / "docs" / "distributed.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
     assert "n = 10_000_000" in program
     (tmp_path / "program.py").write_text(program.replace("n = 10_000_000", "n = 10_000"))
-    run(tmp_path, "program.py", XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    command = [sys.executable, tmp_path / "program.py"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
 
 
 def test_the_sampler_that_is_added_draws_what_it_says():
@@ -130,7 +124,7 @@ def test_the_sampler_that_is_added_draws_what_it_says():
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text()
     others = [page for page in PAGES if page.name != "README.md"]
-    others += EXAMPLES.glob("*.py")
+    others += (ROOT / "docs" / "examples").glob("*.py")
     for page in others:
         assert f"({page.relative_to(ROOT / 'docs')})" in index
 
@@ -174,6 +168,20 @@ def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
     assert len(set(names["best"])) == 10 and taken in names["best"]
     summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
     assert all(f"    {line}\n" in text for line in summary)
+
+
+def run(folder, name, *options):
+    """What an example prints."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "examples" / name), *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 @pytest.mark.thorough
@@ -227,16 +235,14 @@ def test_the_language_model(tmp_path):
     words = [f"w{i}" for i in np.random.default_rng(0).permutation(30)]
     (tmp_path / "text.txt").write_text(" ".join(words * 60))
     options = ["--text=text.txt", "--steps=5", "--units=16", "--draws=10", "--epochs=6"]
-    assert (
-        float(run(tmp_path, EXAMPLES / "language_model.py", *options).split("perplexity")[-1]) < 28
-    )
+    assert float(run(tmp_path, "language_model.py", *options).split("perplexity")[-1]) < 28
 
 
 @pytest.mark.thorough
 def test_the_recommender(tmp_path):
     """Twice as good as chance, by the index too (which here has all items), and after loading."""
     options = ["--items=100", "--users=300", "--units=16", "--epochs=40", "--out=model"]
-    shown = run(tmp_path, EXAMPLES / "recommender.py", *options)
+    shown = run(tmp_path, "recommender.py", *options)
     exact, *others = map(float, re.findall(r"(?:exact|approximate|loaded) ([\d.]+)", shown))
     assert exact > 0.2 and others == [exact, exact]
     served = tmp_path / "model" / "serving" / "1" / "saved_model.pb"

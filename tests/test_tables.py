@@ -46,7 +46,6 @@ def parquet(frame):
     return lambda path: frame.to_parquet(path)
 
 
-BY_LINE = FRAME.sort_values("timestamp", kind="stable")
 FORMS = {
     "header": (text(HEAD, *LINES), {}),
     "no header": (text(*LINES), {}),
