@@ -36,7 +36,7 @@ def thirds(counts):
 
 
 def figures(reco, interactions, train):
-    found = {}
+    values = {}
     for k in DEPTHS:
         of_labels = {
             "precision": Precision(k),
@@ -46,10 +46,10 @@ def figures(reco, interactions, train):
             "map": MAP(k),
         }
         for name, metric in of_labels.items():
-            found[f"{name}_at_{k}"] = metric.calc(reco, interactions)
+            values[f"{name}_at_{k}"] = metric.calc(reco, interactions)
         if train is not None:
-            found[f"novelty_at_{k}"] = MeanInvUserFreq(k).calc(reco, train)
-    return {name: float(value) for name, value in found.items()}
+            values[f"novelty_at_{k}"] = MeanInvUserFreq(k).calc(reco, train)
+    return {name: float(value) for name, value in values.items()}
 
 
 def main():
@@ -72,16 +72,16 @@ def main():
     reco = pd.DataFrame(rows, columns=[Columns.User, Columns.Item, Columns.Rank])
     pairs = [(user, item) for user in range(USERS) for item in labels[user]]
     test = pd.DataFrame(pairs, columns=[Columns.User, Columns.Item])
-    found = {"": figures(reco, test, train)}
+    values = {"": figures(reco, test, train)}
     for k in DEPTHS:
         coverage = CatalogCoverage(k, normalize=True).calc(reco, range(N))
-        found[""][f"coverage_at_{k}"] = float(coverage)
+        values[""][f"coverage_at_{k}"] = float(coverage)
     for group in ("new", "old"):
         kept = [frame[groups[frame[Columns.User]] == group] for frame in (reco, test)]
-        found[f"_of_{group}"] = figures(*kept, train)
+        values[f"_of_{group}"] = figures(*kept, train)
     bucket = test[Columns.Item].map(thirds(counts))
     for name in BUCKETS:
-        found[f"_{name}"] = figures(reco, test[bucket == name], None)
+        values[f"_{name}"] = figures(reco, test[bucket == name], None)
     content = {
         "rectools": metadata.version("rectools"),
         "num_items": N,
@@ -92,7 +92,7 @@ def main():
         "groups": groups.tolist(),
         "train_users": train[Columns.User].tolist(),
         "train_items": train[Columns.Item].tolist(),
-        "figures": found,
+        "figures": values,
     }
     path = Path(__file__).parent / "data" / "rectools.json"
     path.write_text(json.dumps(content) + "\n")

@@ -3,7 +3,8 @@
     python docs/examples/server.py --service=service --items=items.json --port=8000
     curl -d '{"history": ["p7", "p8", "p9"]}' localhost:8000
 
-It needs TensorFlow for a SavedModel, or JAX for a program of `jax.export`; no Keras, no softbench.
+It needs TensorFlow for a SavedModel, or JAX and flatbuffers for a program of `jax.export`; and not
+softbench.
 """
 
 import argparse

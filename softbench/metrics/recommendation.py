@@ -248,12 +248,12 @@ class RecommendationTotals:
         rank = 1.0 + is_hit.argmax(axis=1)
         self._users[name] += len(sizes)
         for column, k in enumerate(self.ks):
-            found = count[:, k - 1]
+            ranked = count[:, k - 1]
             values = (
-                found / k,
-                found / sizes,
+                ranked / k,
+                ranked / sizes,
                 ndcg(is_hit, sizes, k),
-                (found > 0) / rank,
+                (ranked > 0) / rank,
                 precision[:, k - 1] / sizes,
             )
             self._sums[name][:, column] += [value.sum() for value in values]
