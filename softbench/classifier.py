@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -20,6 +21,20 @@ class LabelledBatch(NamedTuple):
     inputs: Any
     labels: Any
     sample_weight: Any
+
+
+_NEGATIVES = ("negatives", "negatives_log_count")
+
+
+def split_inputs(x: Any) -> tuple[Any, dict[str, Any]]:
+    """What the encoder takes of `x`, and the negatives that the head does, by name.
+
+    Of a dict with `negatives` the encoder takes the rest, without `negatives_log_count`.
+    """
+    if not isinstance(x, Mapping) or "negatives" not in x:
+        return x, {}
+    rest = {name: value for name, value in x.items() if name not in _NEGATIVES}
+    return rest, {name: x[name] for name in _NEGATIVES if name in x}
 
 
 class MaskOf(keras.layers.Layer):
@@ -47,6 +62,10 @@ class Classifier(keras.Model):
         top_k: which precisions `evaluate` computes; () for none.
         inputs_to_sampler: pass x, one array (..., v), to the head as `sampler_inputs`: the features
             that its sampler was fitted to.
+
+    If x is a dict with `negatives` (..., k), integers padded with -1, the head takes these in
+    training, with `negatives_log_count` if x has it, and the encoder takes the other entries, as a
+    dict. `FullSoftmax`, which compares with all classes, needs none and leaves them out.
 
     Callbacks that watch `val_perplexity` or a `val_precision_at_k` know which way is better.
     `class_weight` is for one label an example; other labels take `sample_weight` of their shape.
@@ -80,6 +99,7 @@ class Classifier(keras.Model):
             encoder.trainable = head.trainable = False
 
     def build(self, input_shape: Any) -> None:
+        input_shape = split_inputs(input_shape)[0]
         if not self.encoder.built:
             self.encoder.build(input_shape)
         if not self.head.built:
@@ -89,12 +109,16 @@ class Classifier(keras.Model):
             self.head.build(shape["hidden"] if isinstance(shape, dict) else shape)
 
     def _encode(self, x: Any, training: bool | None) -> dict[str, Any]:
-        """What the head is called with, by name."""
+        """What the head is called with, by name; what it takes in training alone, only then."""
+        x, given = split_inputs(x)
         outputs = self.encoder(x, training=training)
         outputs = dict(outputs) if isinstance(outputs, dict) else {"hidden": outputs}
         if self.inputs_to_sampler:
             outputs["sampler_inputs"] = x
-        return outputs
+        outputs |= given
+        left_out = [] if training else ["example_ids", *_NEGATIVES]
+        left_out += _NEGATIVES if self.head.has_all_classes else ()
+        return {name: value for name, value in outputs.items() if name not in left_out}
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Scores (..., n) of inputs, or the outputs of a training or test step on a batch."""
@@ -109,7 +133,6 @@ class Classifier(keras.Model):
         counted = self.head.targets(encoded["hidden"], labels, weight, mask).weight
         outputs = {"losses": losses, "weight": counted}
         if self.top_k:
-            encoded.pop("example_ids", None)  # of training alone
             outputs["top_ids"] = self.head.top_k(**encoded, k=max(self.top_k))[1]
         return outputs
 
@@ -153,6 +176,7 @@ class Classifier(keras.Model):
         """As `keras.Model.fit`; labels and weights in arrays are checked before the first step."""
         check_optimizer(self)
         self._check_labels(y, kwargs.get("sample_weight"))
+        self._check_negatives(x, kwargs.get("sample_weight"))
         if kwargs.get("class_weight") is not None:
             self._check_class_weight(y)
         self._tell_directions(kwargs.get("callbacks"))
@@ -189,6 +213,11 @@ class Classifier(keras.Model):
             check_weights(sample_weight)
         if hasattr(labels, "dtype") and hasattr(labels, "shape"):
             self.head.check_label_values(labels, sample_weight)
+
+    def _check_negatives(self, x: Any, sample_weight: Any) -> None:
+        negatives = split_inputs(x)[1].get("negatives")
+        if self.head.takes_negatives and hasattr(negatives, "dtype"):
+            self.head.check_negatives(negatives, sample_weight)
 
     def train_step(self, *args: Any) -> Any:
         check_optimizer(self)

@@ -13,7 +13,7 @@ from scipy import stats
 from softbench.bench import timing
 from softbench.bench.methods import LOG_FREQUENCIES, comparison
 from softbench.bench.training import build, checks, given
-from softbench.classifier import Classifier
+from softbench.classifier import Classifier, split_inputs
 from softbench.heads import Head
 
 TOP_K = (1, 3, 5)
@@ -46,7 +46,8 @@ def compare(
     Args:
         encoder_fn: () -> a new Keras model or layer, x -> hidden (N, d).
         data: (training data, validation data), each `(x, y)` of arrays, y integers (N,) and x an
-            array or a tuple, list or dict of them; or something that yields batches `(x, y)` and
+            array or a tuple, list or dict of them, of which `negatives` are for the heads (see
+            `softbench.Classifier`); or something that yields batches `(x, y)` and
             can be gone through again, such as a `tf.data.Dataset`: in the order in which it gives
             them (to shuffle anew in each pass would be another order for each method). Batches of
             another size than the first are left out of training.
@@ -165,7 +166,8 @@ def _run(
 def _encoder(encoder_fn: Callable[[], Any], x: Any, start: list[np.ndarray]) -> Any:
     """A new encoder, with the weights that the first one of its seed began with."""
     encoder = encoder_fn()
-    encoder(keras.tree.map_structure(keras.ops.convert_to_tensor, x), training=False)
+    x = keras.tree.map_structure(keras.ops.convert_to_tensor, split_inputs(x)[0])
+    encoder(x, training=False)
     if start:
         encoder.set_weights(start)
     else:

@@ -109,6 +109,13 @@ def _looked_up(targets: Targets, checked: bool) -> Targets:
     return targets._replace(labels=from_present(targets.labels, targets.counts))
 
 
+def also_valid(targets: Targets, valid: Tensor) -> Targets:
+    """The targets, of which only those count that are `valid` (B,) too."""
+    if targets.valid is not None:
+        valid = ops.logical_and(targets.valid, valid)
+    return _looked_up(targets._replace(valid=valid), False)
+
+
 def check_ids(name: str, ids: Tensor, hidden: Tensor, several: bool = False) -> None:
     """Raise a ValueError unless ids are integers, one (or `several`) for each vector of hidden."""
     check_integers(name, ids)

@@ -159,6 +159,7 @@ STATES = {
     "rows": lambda: sampled("uniform", row_optimizer=RowAdam(0.1)),
     "nodes": lambda: HierarchicalSoftmax(N, row_optimizer=RowSGD(0.1)),
     "in_batch": lambda: sampled("in_batch"),
+    "memory": lambda: sampled(spec("in_batch", counts=COUNTS, memory=3)),
     "examples": lambda: AugmentReduce(N, "uniform", 5, num_examples=N),
     "counted": lambda: sampled(spec("in_batch", counts=COUNTS)),
     "ordinary": lambda: sampled("uniform"),

@@ -47,7 +47,7 @@ CASES = {
     "log_uniform": STATIC,
     "unigram": STATIC,
     "exp": {"per_example": {}, "shared": {"share_draws": True}},
-    "in_batch": {"counts": {}, "streaming": {}},
+    "in_batch": {"counts": {}, "streaming": {}, "memory": {"memory": 5}},
     # Draws of several shapes, and sums of counts that are not one: tests/test_top_and_tail.py.
     "top_and_tail": {
         "groups": {"num_top": 3, "share_draws": 2},

@@ -53,7 +53,7 @@ DEFAULTS = {
     "log_uniform": STATIC,
     "unigram": STATIC | {"power": 1.0},
     "exp": {"share_draws": False, "seed": None},
-    "in_batch": {"counts": None, "smoothing": 1.0},
+    "in_batch": {"counts": None, "smoothing": 1.0, "memory": 0},
     "mixed": {"weight": 0.5, "num_sampled": None},
     "quadratic": KERNEL | {"alpha": 100.0},
     "rff": RANDOM,

@@ -27,6 +27,7 @@ SAMPLERS = {
     "uniform": "uniform",
     "codebook": spec("codebook", **BOOK),
     "in_batch": "in_batch",
+    "memory": spec("in_batch", memory=5),
     "kernel": spec("rff", **RFF),
     "mixed": spec("mixed", first="in_batch", second=spec("codebook", **BOOK, share_draws=True)),
     "redraw": spec("rff", **RFF, redraw=True),

@@ -188,8 +188,8 @@ def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels
     drawn = sampler.sample(table, case.hidden, case.num_sampled, labels)
     ids, counts = to_numpy(drawn.ids), to_numpy(drawn.log_expected_count)
     size = case.num_sampled
-    if case.sampler == "in_batch-counts":
-        size = min(size, batch)
+    if case.sampler.startswith("in_batch"):
+        size = min(size, batch) + sampler.memory
     elif case.sampler == "mixed-in_batch_shared":
         first, second = sampler.sizes(size)
         size = first + min(second, batch)

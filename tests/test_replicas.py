@@ -64,7 +64,7 @@ def test_replicas_keep_one_state_of_a_sampler(mirrored):
 def test_replicas_that_would_not_share_a_state_raise_before_the_first_step(mirrored):
     found = dict(mirrored["refused"])
     named = {"rows": "row_optimizer", "nodes": "row_optimizer", "in_batch": "counts"}
-    named["examples"] = "example_ids"
+    named |= {"examples": "example_ids", "memory": "memory"}
     for name, argument in named.items():
         message, unchanged = found.pop(name)
         assert f"`{argument}`" in message and "Received: 2 replicas" in message and unchanged

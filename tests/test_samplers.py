@@ -469,6 +469,7 @@ BAD = [
     ("unique=True", lambda: make_sampler("uniform", unique=True, share_draws=False)),
     ("share_draws", lambda: make_sampler("in_batch", share_draws=False)),
     ("smoothing", lambda: make_sampler("in_batch", smoothing=0)),
+    *(("memory", lambda m=m: make_sampler("in_batch", memory=m)) for m in (-1, 2.5, None, "9")),
 ]
 
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench.heads.negatives import Negatives
 from softbench.heads.sampled import SampledHead
 from softbench.labels import check_values, safe_ids
 from softbench.ops import SCATTER_UNDER_JIT, gather_rows, is_concrete, scatter_add, scatter_update
@@ -111,15 +112,19 @@ class AugmentReduce(SampledHead):
         training: bool | None = None,
         hidden_mask: Tensor | None = None,
         labels_mask: Tensor | None = None,
+        negatives: Tensor | None = None,
+        negatives_log_count: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
         if labels is None:
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
+        arguments = negatives, negatives_log_count
+        targets, given = self._given(hidden, targets, training, *arguments)
         if training:
             side["example_ids"] = self._flat_ids(example_ids, hidden, sample_weight)
-        return self.compare(hidden, targets, training, **side)
+        return self.compare(hidden, targets, training, **side, **given)
 
     def _flat_ids(
         self, example_ids: Tensor | None, hidden: Tensor, sample_weight: Tensor | None
@@ -144,6 +149,7 @@ class AugmentReduce(SampledHead):
         hidden: Tensor,
         targets: Targets,
         features: Tensor | None = None,
+        negatives: Negatives | None = None,
         example_ids: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.training_loss`, of the examples `example_ids` (B,)."""
@@ -154,7 +160,7 @@ class AugmentReduce(SampledHead):
             targets = targets._replace(valid=valid)
             targets = targets._replace(labels=from_present(targets.labels, targets.counts))
         side = {"ids": ids, "counts": targets.present()}
-        result = super().training_loss(hidden, targets, features, **side)
+        result = super().training_loss(hidden, targets, features, negatives, **side)
         return ops.where(in_range, result, float("nan"))
 
     def _losses_and_state(self, hidden, targets, draws, true_rows, sets, ids, counts):

@@ -3,7 +3,7 @@
 Shape letters: B batch, P labels of an example, R rows of draws, m samples.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -12,6 +12,21 @@ from softbench.common import Tensor
 from softbench.groups import has_row_each, of_every_example, of_examples
 from softbench.samplers import Samples
 from softbench.targets import from_present
+
+
+class Compared(NamedTuple):
+    """What a set of draws has for each example, its components side by side.
+
+    Attributes:
+        ids: int32 (B, m), or (1, m) of a single component that the batch shares.
+        log_expected_count, true_log_expected_count: as of `Samples`.
+        num_drawn: m without the negatives that the head was called with.
+    """
+
+    ids: Tensor
+    log_expected_count: Tensor
+    true_log_expected_count: Tensor | None
+    num_drawn: int | Tensor
 
 
 def in_order(arrays: Any, order: Tensor) -> Any:
@@ -24,12 +39,13 @@ def side_by_side(arrays: list[Tensor]) -> Tensor:
     return arrays[0] if len(arrays) == 1 else ops.concatenate(arrays, axis=-1)
 
 
-def joined(parts: list[Samples], hidden: Tensor) -> Samples:
-    """The components of a set as one, (B, m), or (1, m) of a single one that the batch shares."""
+def joined(parts: list[Samples], hidden: Tensor, num_given: int = 0) -> Compared:
+    """The components of a set as one; `num_given` of its columns are no draws."""
     spread = of_examples if len(parts) == 1 else of_every_example
     ids = side_by_side([spread(part.ids, hidden) for part in parts])
     count = side_by_side([spread(part.log_expected_count, hidden) for part in parts])
-    return Samples(ids, count, parts[0].true_log_expected_count)
+    num_drawn = ops.shape(ids)[-1] - num_given
+    return Compared(ids, count, parts[0].true_log_expected_count, num_drawn)
 
 
 def with_flat_count(part: Samples) -> Samples:

@@ -47,6 +47,7 @@ class FullSoftmax(TableHead):
         [1.3863, 1.3863]
     """
 
+    has_all_classes = True
     arguments = ("class_chunk", "regularization", "label_smoothing")
     takes_several_labels = True
 

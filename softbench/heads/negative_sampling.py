@@ -8,8 +8,9 @@ from keras import ops
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number
+from softbench.heads.components import Compared
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Proposal, Sampler, Samples
+from softbench.samplers import Proposal, Sampler
 from softbench.table import Table
 
 OBJECTIVES = ("mean", "gbce")
@@ -112,13 +113,14 @@ class NegativeSampling(SampledHead):
                 f"Received: {type(self.sampler).__name__}"
             )
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         draw = draws[0]
         counts = draw.true_log_expected_count, draw.log_expected_count
         if self.objective_name == "gbce":
             beta = losses.gbce_beta(self.units, self.num_sampled, self.t)
             return losses.gbce(true_logit, sampled[0], *counts, beta)
-        return losses.negative_sampling(true_logit, sampled[0], *counts, self.regularization)
+        arguments = true_logit, sampled[0], *counts
+        return losses.negative_sampling(*arguments, self.regularization, draw.num_drawn)
 
     def prediction_scores(
         self,

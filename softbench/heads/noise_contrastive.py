@@ -7,8 +7,9 @@ from keras import ops
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number, check_positive
+from softbench.heads.components import Compared
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Sampler, Samples
+from softbench.samplers import Sampler
 from softbench.table import Table
 
 OBJECTIVES = ("binary", "ranking")
@@ -122,7 +123,7 @@ class NoiseContrastive(SampledHead):
         gamma = ops.convert_to_tensor(self.log_partition, dtype="float32")
         return true_logit - gamma, [sampled[0] - gamma, *sampled[1:]]
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         noise = draws[0]
         counts = noise.true_log_expected_count, noise.log_expected_count
         function = losses.nce_ranking if self.objective_name == "ranking" else losses.nce_binary

@@ -4,8 +4,8 @@ import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
+from softbench.heads.components import Compared
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Samples
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -24,5 +24,5 @@ class OneVsEach(SampledHead):
         ValueError: if `num_sampled` < 1 or the sampler is unknown.
     """
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         return losses.one_vs_each(true_logit, sampled[0], None, draws[0].log_expected_count)

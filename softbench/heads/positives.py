@@ -9,8 +9,8 @@ from typing import Any
 from keras import ops
 
 from softbench.common import Tensor, check_number
+from softbench.heads.components import Compared
 from softbench.ops import share_backward
-from softbench.samplers import Samples
 
 REDUCTIONS = (None, "mean", "sum")
 
@@ -39,7 +39,7 @@ def check_smoothing(label_smoothing: float, multi_label: Any) -> None:
 
 
 def each(
-    objective: Callable, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]
+    objective: Callable, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]
 ) -> Tensor:
     """The loss (B, P) of every label against the draws of its example.
 
@@ -54,10 +54,11 @@ def each(
     def own(x: Tensor) -> Tensor:
         return x if x.shape[0] == 1 else ops.repeat(x, size, axis=0)
 
-    def of_label(draw: Samples) -> Samples:
+    def of_label(draw: Compared) -> Compared:
         true = draw.true_log_expected_count
         true = None if true is None else ops.reshape(true, (-1,))
-        return Samples(draw.ids, own(draw.log_expected_count), true)
+        count = own(draw.log_expected_count)
+        return draw._replace(log_expected_count=count, true_log_expected_count=true)
 
     spread = [of_label(draw) for draw in draws]
     function = share_backward(lambda true, *others: objective(true, list(others), spread))

@@ -4,19 +4,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from softbench import samplers
 from softbench.common import Tensor, check_positive
 from softbench.heads import components, inputs, positives, retrieval
+from softbench.heads import negatives as own_negatives
+from softbench.heads.components import Compared
+from softbench.heads.negatives import Negatives
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
+from softbench.labels import check_values
 from softbench.ops import share_backward
 from softbench.samplers import Sampler, Samples
 from softbench.state import Arguments
 from softbench.table import Table
 from softbench.targets import (
+    PADDING,
     Targets,
+    from_present,
     one_label,
     reduced,
     spread_present,
@@ -38,6 +45,17 @@ class SampledHead(TableHead):
     the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it flattened,
     as `features` (B, v).
 
+    It also takes `negatives` (..., k), integers padded with -1: classes that each example is
+    compared with in training beside its draws, hard negatives say. They are a certain component, as
+    the certain classes of `top_and_tail` are: with a log E[count] of 0 each counts once, and a draw
+    that is one of them does not count for that example. So a sum over all classes that the draws
+    estimate without bias is so still, however the negatives were chosen, as long as the sampler can
+    draw all the others. `negatives_log_count` (..., k), finite, replaces these 0: smaller makes
+    them count for more. A class given twice counts once, as in its first slot; one that is a label
+    of its example is an accidental hit. Ids out of range are treated as labels out of range are.
+    What prediction corrects for (`NegativeSampling`), estimates of Z for a regulariser, and the
+    exact likelihood know nothing of them.
+
     Args:
         sampler: name, config dict, or `Sampler`.
         num_sampled: m, the draws that an example is compared with.
@@ -48,6 +66,7 @@ class SampledHead(TableHead):
     exclude_labels = True
     needs_counts = False  # whether the objective uses the labels' own expected counts
     takes_several_labels = True
+    takes_negatives = True
     arguments: Arguments = ("num_sampled", "remove_accidental_hits", "seed")
 
     def __init__(
@@ -110,6 +129,21 @@ class SampledHead(TableHead):
                     f"Received: {name}={value!r}"
                 )
 
+    def __call__(self, hidden: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """As `Head.__call__`; negatives in an array or a list are checked as labels are."""
+        if isinstance(kwargs.get("negatives"), np.ndarray | list | tuple):
+            kwargs["negatives"] = np.asarray(kwargs["negatives"])
+            weight = kwargs.get("sample_weight", args[0] if args else None)
+            self.check_negatives(kwargs["negatives"], weight)
+        return super().__call__(hidden, labels, *args, **kwargs)
+
+    def check_negatives(self, ids: Any, sample_weight: Any = None) -> None:
+        """Raise a ValueError unless negatives (..., k) are -1, or in [0, n), where seen.
+
+        Those of examples of weight 0 (...) may be anything.
+        """
+        check_values("negatives", ids, self.units, sample_weight, first=PADDING)
+
     def call(
         self,
         hidden: Tensor,
@@ -119,13 +153,36 @@ class SampledHead(TableHead):
         training: bool | None = None,
         hidden_mask: Tensor | None = None,
         labels_mask: Tensor | None = None,
+        negatives: Tensor | None = None,
+        negatives_log_count: Tensor | None = None,
     ) -> Tensor:
-        """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input."""
+        """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input.
+
+        `negatives` (..., k) padded with -1 join the draws in training, see the class.
+        """
         side = self._features(hidden, sampler_inputs)
         if labels is None:
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
-        return self.compare(hidden, targets, training, **side)
+        arguments = negatives, negatives_log_count
+        targets, given = self._given(hidden, targets, training, *arguments)
+        return self.compare(hidden, targets, training, **side, **given)
+
+    def _given(
+        self, hidden: Tensor, targets: Targets, training: bool | None, ids: Any, log_count: Any
+    ) -> tuple[Targets, dict[str, Any]]:
+        """The targets, and the side input `negatives`, in training and where there are any."""
+        own_negatives.check_shapes(ids, log_count, hidden)
+        if ids is None or not training:
+            return targets, {}
+        if self.table.tie is not None:
+            raise ValueError(
+                "`negatives` must be left out for a head with a `row_optimizer` and a "
+                "`TiedEmbedding`; with `row_optimizer=None` they may be given. "
+                f"Received shape: {tuple(ids.shape)}"
+            )
+        given, targets = own_negatives.flat(ids, log_count, hidden, targets, self.units)
+        return targets, {"negatives": given}
 
     def top_k(
         self,
@@ -154,10 +211,16 @@ class SampledHead(TableHead):
     ) -> keras.KerasTensor:
         if kwargs.get("sampler_inputs") is not None:
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
+        given = kwargs.get("negatives"), kwargs.get("negatives_log_count")
+        own_negatives.check_shapes(*given, hidden)
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def draw(
-        self, features: Tensor, single: Targets, targets: Targets | None = None
+        self,
+        features: Tensor,
+        single: Targets,
+        targets: Targets | None = None,
+        negatives: Negatives | None = None,
     ) -> list[list[Samples]]:
         """The sets of classes that this step's objective compares the label with.
 
@@ -167,6 +230,7 @@ class SampledHead(TableHead):
             features: (B, v), the sampler's input.
             single: one label for each example.
             targets: all labels, where examples have several.
+            negatives: what joins the first set, which competes with the label.
         """
         exclude = true = None
         if self.exclude_labels and self.sampler.excludes_labels:
@@ -179,11 +243,14 @@ class SampledHead(TableHead):
         if true is not None and targets is None:
             sets = [[components.with_flat_count(part) for part in parts] for parts in sets]
         weight = single.counts
-        if weight is None:
-            return sets
-        return [[components.of_present(part, features, weight) for part in parts] for parts in sets]
+        if weight is not None:
+            sets = [[components.of_present(x, features, weight) for x in parts] for parts in sets]
+        if negatives is not None:
+            labels = single.labels if targets is None else targets.labels
+            sets[0] = own_negatives.beside(sets[0], negatives, labels)
+        return sets
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         """Loss (B,) from the true logit (B,) and, for each draw, the logits (B, m).
 
         A function of these logits alone: what else is learned goes into `shift`.
@@ -195,22 +262,37 @@ class SampledHead(TableHead):
         return true_logit, sampled
 
     def training_loss(
-        self, hidden: Tensor, targets: Targets, features: Tensor | None = None, **side: Tensor
+        self,
+        hidden: Tensor,
+        targets: Targets,
+        features: Tensor | None = None,
+        negatives: Negatives | None = None,
+        **side: Tensor,
     ) -> Tensor:
-        """As `Head.training_loss`; `features` (B, v) is the sampler's input instead of hidden."""
+        """As `Head.training_loss`.
+
+        `features` (B, v) is the sampler's input instead of hidden, `negatives` join its draws.
+        """
+        if negatives is not None:
+            negatives = Negatives(*(from_present(x, targets.counts) for x in negatives))
         features = hidden if features is None else without_absent_nan(features, targets.counts)
         features = ops.stop_gradient(features)
         order = self.sampler.arrange(features)
         if order is not None:
-            arrays = hidden, targets, features, side
-            hidden, targets, features, side = components.in_order(arrays, order)
+            arrays = hidden, targets, features, negatives, side
+            hidden, targets, features, negatives, side = components.in_order(arrays, order)
         several = targets.label_weight is not None
         single = one_label(targets, self.seed_generator) if several else targets
-        if self.table.trainable and self.sampler.trainable:
+        learns = self.table.trainable and self.sampler.trainable
+        if learns:
             self.sampler.observe(self.table, single)
-        drawn = self.draw(features, single, targets if several else None)
+        drawn = self.draw(features, single, targets if several else None, negatives)
+        if learns:
+            self.sampler.remember(single)
         ids = [targets.labels, *(part.ids for parts in drawn for part in parts)]
-        draws = [components.joined(parts, hidden) for parts in drawn]
+        num_given = 0 if negatives is None else negatives.ids.shape[-1]
+        draws = [components.joined(drawn[0], hidden, num_given)]
+        draws += [components.joined(parts, hidden) for parts in drawn[1:]]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:
             rest = iter(rows[1:])
@@ -225,7 +307,7 @@ class SampledHead(TableHead):
         self,
         hidden: Tensor,
         targets: Targets,
-        draws: list[Samples],
+        draws: list[Compared],
         true_rows: list[Tensor],
         sets: list[list[list[Tensor]]],
     ) -> tuple[Tensor, Any]:
@@ -265,7 +347,7 @@ class SampledHead(TableHead):
         ]
         return self.shift(true_logit, sampled)
 
-    def _masked(self, sampled: Sequence[Tensor], draws: list[Samples], targets: Targets) -> list:
+    def _masked(self, sampled: Sequence[Tensor], draws: list[Compared], targets: Targets) -> list:
         """The sampled logits, with -inf where the first set, which competes with the label, is it.
 
         Other sets estimate sums over all classes.

@@ -6,8 +6,9 @@ import keras
 
 from softbench import losses
 from softbench.common import PACKAGE, Tensor, check_number
+from softbench.heads.components import Compared
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Sampler, Samples
+from softbench.samplers import Sampler
 from softbench.table import Table
 
 
@@ -68,6 +69,6 @@ class SampledHinge(SampledHead):
         check_number(0, exclusive=True, margin=margin)
         self.margin = margin
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         counts = draws[0].log_expected_count
         return losses.hinge(true_logit, sampled[0], None, counts, self.margin)

@@ -7,9 +7,10 @@ import keras
 from softbench import losses
 from softbench.common import PACKAGE, Tensor
 from softbench.heads import objectives
+from softbench.heads.components import Compared
 from softbench.heads.positives import check_smoothing
 from softbench.heads.sampled import SampledHead
-from softbench.samplers import Sampler, Samples
+from softbench.samplers import Sampler
 from softbench.table import Table
 
 
@@ -127,7 +128,7 @@ class SampledSoftmax(SampledHead):
         self.needs_counts = correct_true_logit
         self.label_smoothing = label_smoothing
 
-    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Samples]) -> Tensor:
+    def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
         draw = draws[0]
         true_count = draw.true_log_expected_count if self.correct_true_logit else None
         arguments = (true_logit, sampled[0], true_count, draw.log_expected_count)

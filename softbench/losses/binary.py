@@ -55,6 +55,7 @@ def negative_sampling(
     true_log_expected_count: Tensor,
     sampled_log_expected_count: Tensor,
     regularization: float = 0.0,
+    num_drawn: int | Tensor | None = None,
 ) -> Tensor:
     """Negative sampling with m draws, regularised towards softmax scores of 0.
 
@@ -73,11 +74,14 @@ def negative_sampling(
             regulariser leaves the true class out. Not used when lambda is 0.
         sampled_log_expected_count: (B, m) or (m,).
         regularization: lambda.
+        num_drawn: m, where not all that is compared with are draws: the others, of E[count] 1 say,
+            are weighted as draws are, by 1/m. None: the number of sampled logits.
 
     Returns:
         (B,).
     """
-    size = ops.cast(ops.shape(sampled_logits)[-1], "float32")
+    size = ops.shape(sampled_logits)[-1] if num_drawn is None else num_drawn
+    size = ops.cast(size, "float32")
     masked = masked_draws(sampled_logits, sampled_log_expected_count)
     negatives = sum_unmasked(ops.softplus, sampled_logits, masked)
     loss = ops.softplus(-true_logit) + negatives / size

@@ -110,6 +110,12 @@ class Sampler(SavedGenerators, keras.layers.Layer):
         `targets` has the step's labels and weights: an example of weight 0 is not there.
         """
 
+    def remember(self, targets: Targets) -> None:
+        """Called after the draws of each training step that calls `observe`, with its `targets`.
+
+        For what the draws of later steps are made of, and this step's must not be.
+        """
+
     def sample(
         self,
         table: Any,

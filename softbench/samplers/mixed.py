@@ -235,6 +235,11 @@ class Mixed(Sampler):
             if component.trainable:
                 component.observe(table, targets)
 
+    def remember(self, targets: Targets) -> None:
+        for component in self.components:
+            if component.trainable:
+                component.remember(targets)
+
     @property
     def tracks_rows(self) -> bool:
         return any(component.tracks_rows for component in self.components)

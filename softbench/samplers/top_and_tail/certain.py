@@ -63,6 +63,10 @@ class CertainClasses(Sampler):
         assign_when(due, [self.odds], lambda: [self._odds()])
         self.steps.assign(step + 1)
 
+    def remember(self, targets: Targets) -> None:
+        if self.tail.trainable:
+            self.tail.remember(targets)
+
     def _ratio(self, ids: Tensor) -> Tensor:
         """Var(count) / E[count]^2 of the tail for classes of any shape.
 
