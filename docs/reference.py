@@ -27,6 +27,7 @@ HEADS = {
 SAMPLERS = dict(sorted(samplers.REGISTRY.items()))
 ROWS = {name: getattr(softbench, name) for name in ("RowSGD", "RowAdagrad", "RowAdam")}
 TABLE = {"ClassTable": softbench.ClassTable}
+TOWER = {"ItemTower": softbench.ItemTower}
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # An entry of "Args:": a name, or several, and a text whose further lines are indented more.
 _ENTRY = re.compile(r"^    (?P<names>[\w*, ]+): (?P<text>.*(?:\n {5,}\S.*)*)", re.M)
@@ -105,6 +106,7 @@ TABLES = {
     "samplers": lambda: name_table(SAMPLERS),
     "arguments of samplers": lambda: argument_tables(SAMPLERS, Sampler),
     "arguments of ClassTable": lambda: argument_tables(TABLE, softbench.ClassTable),
+    "arguments of ItemTower": lambda: argument_tables(TOWER, softbench.ItemTower),
     "row optimizers": lambda: name_table(ROWS),
     "arguments of row optimizers": lambda: argument_tables(ROWS, RowOptimizer),
 }

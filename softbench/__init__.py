@@ -23,6 +23,7 @@ _HOME = {
     "EmbeddingTable": "softbench.embedding_table",
     "FullSoftmax": "softbench.heads",
     "HierarchicalSoftmax": "softbench.heads",
+    "ItemTower": "softbench.item_tower",
     "NegativeSampling": "softbench.heads",
     "NoiseContrastive": "softbench.heads",
     "OneVsEach": "softbench.heads",

@@ -177,7 +177,10 @@ class ClassTable(SavedGenerators, Table):
     def rows(self, ids: Tensor) -> Tensor:
         return gather_rows(self.kernel, ids)
 
-    def all_rows(self) -> list[Tensor]:
+    def biases(self, ids: Tensor) -> Tensor:
+        return gather_rows(self.bias, ids)
+
+    def all_rows(self, training: bool = False) -> list[Tensor]:
         return [read(v) for v in self.class_variables]
 
     def check_replicas(self) -> None:

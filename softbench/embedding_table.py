@@ -110,7 +110,7 @@ class EmbeddingTable(Table):
             return [ops.moveaxis(columns, 0, -1)]
         return [ops.take(self.all_rows()[0], ids, axis=0)]
 
-    def all_rows(self) -> list[Tensor]:
+    def all_rows(self, training: bool = False) -> list[Tensor]:
         if self._is_plain:
             return [read(self.embedding.embeddings)]
         if self._is_reversed:

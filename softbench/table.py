@@ -26,7 +26,8 @@ class Table(keras.layers.Layer):
     |---|---|
     | `units`, `width` | n and d |
     | `use_bias`, `normalize`, `temperature`, `absolute`, `logit_soft_cap` | how scores are made |
-    | `gather(ids)`, `rows(ids)` | rows of ids, and their biases |
+    | `gather(ids)`, `rows(ids)`, `biases(ids)` | rows of ids, and their biases |
+    | `training_rows(id_sets)` | the same, of all ids of a training step |
     | `all_rows()`, `class_variables` | for a pass over all classes |
     | `scores`, `logits`, `paired_logits`, `normalized` | scores |
     | `class_losses`, `log_partition` | losses over all classes, streamed |
@@ -92,9 +93,16 @@ class Table(keras.layers.Layer):
         """Rows (N, d), and biases (N,) where the table has them, as they are stored."""
         raise NotImplementedError
 
-    def all_rows(self) -> list[Tensor]:
-        """As `gather`, of all classes; within `by_shards` of those of one device."""
+    def all_rows(self, training: bool = False) -> list[Tensor]:
+        """As `gather`, of all classes; within `by_shards` of those of one device.
+
+        `training` says that they are for the loss of a training step.
+        """
         raise NotImplementedError
+
+    def training_rows(self, id_sets: list[Tensor]) -> list[list[Tensor]]:
+        """`gather` of each set of the ids that the loss of a training step compares."""
+        return [self.gather(ids) for ids in id_sets]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of `ids`, of shape ids.shape + (d,), as they are stored.
@@ -102,6 +110,10 @@ class Table(keras.layers.Layer):
         With a `row_optimizer` no gradient gets from them to the table: see `TiedEmbedding`.
         """
         return self.gather(ids)[0]
+
+    def biases(self, ids: Tensor) -> Tensor:
+        """Biases of `ids`, of their shape, where the table has them."""
+        return self.gather(ids)[1]
 
     def check_replicas(self) -> None:
         """Raise a ValueError before a training step whose updates replicas would not share."""
@@ -118,6 +130,10 @@ class Table(keras.layers.Layer):
 
     def update_rows(self) -> None:
         """Make what update waits for the gradient of a `TiedEmbedding`."""
+
+    def option_hint(self, name: str) -> str:
+        """Why a head on the table does not take this option of a table."""
+        return f"which has it: `table=softbench.ClassTable(..., {name}=...)`"
 
     def add_tracker(self, sampler: Any) -> None:
         """Let a sampler be told of each update of rows, by its `rows_changed`."""
@@ -261,7 +277,7 @@ class Table(keras.layers.Layer):
 
         def losses(outer: Callable, labels: Tensor, weight: Any, keep: bool, *inputs: Any) -> Any:
             hidden, *extra = inputs
-            rows, *biases = self.all_rows()
+            rows, *biases = self.all_rows(training=True)
             rows = l2_normalize(rows) if self.normalize else rows
             bias = biases[0] if biases else None
             tile = streaming.tile(hidden.shape[0], rows.shape[0], class_chunk, keep)

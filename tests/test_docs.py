@@ -26,7 +26,7 @@ ALL = sorted([*ROOT.glob("*.md"), *PAGES])
 PUBLIC = re.compile(r"`(?:softbench\.)?([A-Z]\w+)[(`]")
 FILES = re.compile(r"`((?:softbench|tests|configs|docs|results)/[\w./]+)`")
 ADDED = {"softbench/samplers/inverse_square.py"}  # by the example of CONTRIBUTING
-PROGRAMS = ("heads", "samplers", "options", "language_models", "benchmark")
+PROGRAMS = ("heads", "samplers", "options", "item_towers", "language_models", "benchmark")
 
 
 def name(page):

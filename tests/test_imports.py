@@ -27,6 +27,7 @@ ROOMS = (
     ("table",),
     ("tie",),
     ("class_table", "embedding_table"),
+    ("item_tower",),
     ("samplers",),
     ("heads", "diagnostics", "models"),
     ("classifier", "serving"),

@@ -106,7 +106,7 @@ class FullSoftmax(TableHead):
         )
         if self.label_smoothing:
             # true - mean score; the rest of the label's loss is in the one of all classes.
-            rows = self.table.gather(labels)
+            rows = self.table.training_rows([labels])[0]
             true = self.table.paired_logits(hidden[:, None], *rows)[:, 0]
             loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
         return loss
@@ -137,7 +137,7 @@ class FullSoftmax(TableHead):
 
     def _mean_score(self, hidden: Tensor) -> Tensor:
         """The mean (B,) of the scores of all classes, from the mean of their rows."""
-        rows, *biases = self.table.all_rows()
+        rows, *biases = self.table.all_rows(training=True)
         row = ops.mean(self.table.normalized(rows), axis=0)
         mean = ops.matmul(self.table.normalized(hidden), row[:, None])[:, 0]
         mean = mean / self.table.temperature

@@ -34,7 +34,7 @@ def row_losses(
         What `function` returns.
     """
     table.check_replicas()
-    rows = [table.gather(ids) for ids in id_sets]
+    rows = table.training_rows(id_sets)
     if table.row_optimizer is None:
         return function(rows)
     # Of bfloat16 rows the gradients would be bfloat16 too.

@@ -24,9 +24,9 @@ class TableHead(Head):
 
     Args:
         units: n, the number of classes; None with `table`, which has it.
-        table: None, or a `ClassTable` that the head takes instead of making one, or an embedding
-            layer, see `EmbeddingTable`. Its dtype and its seed are the table's; to freeze the head
-            freezes it, for all that share it.
+        table: None, or a `ClassTable` that the head takes instead of making one, or an `ItemTower`,
+            or an embedding layer, see `EmbeddingTable`. Its dtype and its seed are the table's; to
+            freeze the head freezes it, for all that share it.
         use_bias, normalize, temperature, row_optimizer: of the `ClassTable` that the head makes.
         seed: of the table that the head makes.
         **kwargs: of `Head`.
@@ -176,7 +176,8 @@ def check_table(units: int | None, table: Any, options: dict, others: dict) -> N
         return
     if not isinstance(table, Table):
         raise ValueError(
-            "`table` must be None, a `softbench.ClassTable` or a `keras.layers.Embedding`. "
+            "`table` must be None, a `softbench.ClassTable`, a `softbench.ItemTower` or a "
+            "`keras.layers.Embedding`. "
             f"Received: table={type(table).__name__}"
         )
     if units not in (None, table.units):
@@ -186,8 +187,8 @@ def check_table(units: int | None, table: Any, options: dict, others: dict) -> N
     for name, value in options.items():
         if value is not _DEFAULTS[name] and value != _DEFAULTS[name]:
             raise ValueError(
-                f"`{name}` must be left out with `table`, which has it: "
-                f"`table=softbench.ClassTable(..., {name}=...)`. Received: {name}={value!r}"
+                f"`{name}` must be left out with `table`, {table.option_hint(name)}. "
+                f"Received: {name}={value!r}"
             )
 
 

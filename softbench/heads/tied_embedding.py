@@ -126,7 +126,7 @@ class TiedEmbedding(layers.Layer):
         check_integers("ids", ids)
         ids, table = ops.cast(ids, "int32"), self.table
         if not self.by_rows:
-            rows = table.rows(ids)
+            rows = table.training_rows([ids])[0][0] if training else table.rows(ids)
         elif table.tie.built:
             training = bool(training) and self.trainable and table.trainable
             if training:

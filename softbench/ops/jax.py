@@ -195,6 +195,48 @@ def sum_duplicates(
     return distinct, [jax.ops.segment_sum(v, first, size) for v in values]
 
 
+def on_distinct(
+    function: Callable, ids: Tensor, num_rows: int, variables: Sequence[keras.Variable] | None
+) -> Tensor:
+    """Rows (N, ...) of ids (N,), of which `function(ids (U,))` computes those of the distinct ones.
+
+    Shapes are fixed: it computes N / 2 rows if no more ids are distinct, and N otherwise; those
+    beyond the distinct ones are of the same ids, in turn.
+
+    Args:
+        variables: what `function` assigns to; None: N rows are computed in any case.
+    """
+    size = ids.shape[0]
+    if num_rows <= size:
+        return jnp.take(function(jnp.arange(num_rows, dtype=ids.dtype)), ids, axis=0, mode="clip")
+    order = jnp.argsort(ids)
+    ordered = ids[order]
+    rank = jnp.cumsum(jnp.diff(ordered, prepend=-1) > 0) - 1  # among the distinct ids
+    distinct = jnp.zeros_like(ids).at[rank].set(ordered)
+    count = rank[-1] + 1
+    distinct = distinct[jnp.arange(size) % count]
+    position = jnp.zeros_like(rank).at[order].set(rank)
+
+    def rows_of(ids: Tensor) -> Tensor:
+        return jnp.take(function(ids), position, axis=0, mode="clip")
+
+    if variables is None or size < 2:
+        return rows_of(distinct)
+    half = distinct[: size // 2]
+    arguments = (lambda: rows_of(half), lambda: rows_of(distinct), variables)
+    return cond(count <= size // 2, *arguments)
+
+
+def recomputed_map(function: Callable, values: Sequence[Tensor], starts: Tensor) -> Tensor:
+    """`function(values, start)` of each of `starts` (S,), one after another: (S, ...).
+
+    Its gradient, by `values`, computes each of them again: nothing that is inside is kept.
+    """
+    # No common computations to be kept apart: each is in its own iteration of the loop.
+    body = jax.checkpoint(functools.partial(function, values), prevent_cse=False)
+    return jax.lax.map(body, starts)
+
+
 def apply_adagrad(
     variable: keras.Variable,
     accumulator: keras.Variable,

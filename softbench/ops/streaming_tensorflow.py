@@ -99,7 +99,7 @@ def class_losses(
     """
     keep = rows > 0 and rows == hidden.shape[0]
     arguments = (outer, form, kernel, bias, min(classes, kernel.shape[0]), keep, dtype)
-    if weight is None or _is_under_xla():
+    if weight is None or is_under_xla():
         return _losses(*arguments, hidden, labels, extra)
     present = tf.where(tf.not_equal(weight, 0))[:, 0]
     chosen = tf.nest.map_structure(lambda x: tf.gather(x, present), (hidden, labels, extra))
@@ -123,7 +123,7 @@ def _losses(
     def losses(hidden: Tensor, kernel: Tensor, *biases: Tensor) -> tuple[Tensor, Callable]:
         bias = tf.cast(biases[0], tf.float32) if biases else None
         rounded = tf.cast(tf.cast(hidden, dtype), tf.float32)
-        is_half = dtype == "bfloat16" and _is_under_xla()
+        is_half = dtype == "bfloat16" and is_under_xla()
         multiplied = tf.bfloat16 if is_half else tf.float32
         problem = _Problem(multiplied, form, rounded, kernel, bias, labels, classes)
         if keep:
@@ -183,7 +183,7 @@ def _gradients(
     problem: _Problem, log_rest: Tensor, by_rest: Tensor, by_true: Tensor
 ) -> list[Tensor]:
     """Gradients of hidden, kernel and, if there is one, bias."""
-    in_place = not _is_under_xla()
+    in_place = not is_under_xla()
 
     def empty(like: Tensor) -> Tensor:
         if in_place:  # not zeros, which may be one constant of all steps
@@ -236,7 +236,7 @@ def _gradients(
     return [to_hidden, *(add(x, ids, block) for x, block in zip(tables, blocks, strict=True))]
 
 
-def _is_under_xla() -> bool:
+def is_under_xla() -> bool:
     """Whether what is traced now will be compiled by XLA, which has no updates in place."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:

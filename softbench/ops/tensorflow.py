@@ -24,6 +24,7 @@ from softbench.ops.products_tensorflow import matmul_float32 as matmul_float32
 from softbench.ops.products_tensorflow import matmul_transposed as matmul_transposed
 from softbench.ops.search_tensorflow import number_at_most as number_at_most
 from softbench.ops.streaming_tensorflow import class_losses as class_losses
+from softbench.ops.streaming_tensorflow import is_under_xla
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
 SCATTER_UNDER_JIT = False
@@ -157,6 +158,54 @@ def sum_duplicates(
     distinct, position = tf.unique(ids)
     count = tf.size(distinct)
     return distinct, [tf.math.unsorted_segment_sum(v, position, count) for v in values]
+
+
+def on_distinct(
+    function: Callable, ids: Tensor, num_rows: int, variables: Sequence[keras.Variable] | None
+) -> Tensor:
+    """Rows (N, ...) of ids (N,), of which `function(ids (U,))` computes those of the distinct ones.
+
+    Under XLA, where shapes are fixed, it computes a row for each of the N. `variables` are of JAX.
+    """
+    if is_under_xla():
+        return function(ids)
+    distinct, position = tf.unique(ids)
+
+    @tf.custom_gradient
+    def spread(rows: Tensor) -> tuple[Tensor, Callable]:
+        count = tf.shape(rows)[0]
+        add_up = lambda g: tf.math.unsorted_segment_sum(g, position, count)  # noqa: E731
+        return tf.gather(rows, position), add_up
+
+    return spread(function(distinct))
+
+
+def recomputed_map(function: Callable, values: Sequence[Tensor], starts: Tensor) -> Tensor:
+    """`function(values, start)` of each of `starts` (S,), one after another: (S, ...).
+
+    Its gradient, by `values`, computes each of them again: nothing that is inside is kept.
+    """
+    options: dict[str, Any] = {"parallel_iterations": 1}
+
+    @tf.custom_gradient
+    def mapped(*values: Tensor) -> tuple[Tensor, Callable]:
+        def add(totals: list[Tensor], each: tuple[Tensor, Tensor]) -> list[Tensor]:
+            start, upstream = each
+            with tf.GradientTape() as tape:
+                tape.watch(values)
+                result = function(values, start)
+            found = tape.gradient(result, values, upstream, unconnected_gradients="zero")
+            return [a + tf.convert_to_tensor(b) for a, b in zip(totals, found, strict=True)]
+
+        def gradient(upstream: Tensor) -> list[Tensor]:
+            zeros = [tf.zeros_like(value) for value in values]
+            return tf.foldl(add, (starts, upstream), zeros, **options) if zeros else []
+
+        signature = tf.TensorSpec(None, values[0].dtype if values else tf.float32)
+        body = lambda start: function(values, start)  # noqa: E731
+        return tf.map_fn(body, starts, fn_output_signature=signature, **options), gradient
+
+    return mapped(*values)
 
 
 def apply_adagrad(

@@ -55,7 +55,7 @@ class ClassWeights(keras.layers.Layer):
             ids = ops.arange(self.units, dtype="int32")
         if not table.use_bias:
             return self.prior(ids)
-        bias = gather_rows(table.bias, ops.minimum(ids, self.units - 1))
+        bias = table.biases(ops.minimum(ids, self.units - 1))
         bias = ops.clip(ops.cast(bias, "float32"), -LARGEST_BIAS, LARGEST_BIAS)
         return self.prior(ids) * ops.exp(bias)
 
