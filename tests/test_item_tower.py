@@ -51,6 +51,15 @@ class CountRows(keras.layers.Layer):
         return x
 
 
+class SizesSeen(keras.layers.Layer):
+    """Keeps the numbers of rows that it is called with, where these are fixed."""
+
+    def call(self, x):
+        sizes = self.__dict__.setdefault("sizes", set())
+        sizes.update({x.shape[0]} if isinstance(x.shape[0], int) else ())
+        return x
+
+
 # ------------------------------------------------------------------------------ gradients
 
 
@@ -193,6 +202,24 @@ def test_more_draws_than_items():
     labels = np.arange(5, dtype="int32")
     computed = rows_of_a_step(spec("uniform", share_draws=True), 90, labels, units=11)
     assert computed == 11 if BACKEND == "jax" else 5 <= computed <= 11
+
+
+def test_no_more_than_a_chunk_is_held_of_the_inner_layers(monkeypatch):
+    """Of 40 items never more than 16 at once: scores, best items, an index, a codebook, a loss."""
+    monkeypatch.setattr(item_tower, "CHUNK", 16)
+    seen = SizesSeen()
+    tower = make_tower(model=keras.Sequential([keras.layers.Dense(HIDDEN), seen]))
+    assert tower.width == HIDDEN
+    head, hidden = softbench.FullSoftmax(table=tower), vectors(4, HIDDEN)
+    labels = np.arange(4, dtype="int32")
+    head(hidden)
+    head(hidden, labels)
+    head.top_k(hidden, 3)
+    softbench.serving.Index(head, num_cells=3)
+    functional(head, HIDDEN).train_on_batch([hidden, labels])
+    follows = softbench.SampledSoftmax(None, spec("codebook", share_draws=True), 4, table=tower)
+    functional(follows, HIDDEN).train_on_batch([hidden, labels])
+    assert max(vars(seen)["sizes"]) == 16
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="constants of a program are JAX's")
@@ -382,6 +409,8 @@ def test_scores_top_k_and_index_are_of_all_items(form, monkeypatch):
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
     best = np.argsort(-expected, axis=1)[:, :5]
     np.testing.assert_array_equal(to_numpy(head.top_k(hidden, 5)[1]), best)
+    fresh = softbench.FullSoftmax(table=head.table)  # never called
+    np.testing.assert_array_equal(to_numpy(fresh.top_k(hidden, 5)[1]), best)
     ready = softbench.FullSoftmax(table=head.table.precomputed())
     np.testing.assert_allclose(to_numpy(ready(hidden)), expected, rtol=1e-5, atol=1e-5)
     assert not ready.trainable_weights
