@@ -199,7 +199,7 @@ def evaluate(
     n = len(counts)
     ks = tuple(k for k in TOP_K if k <= n)
     totals = metrics.RecommendationTotals(ks, n, None if sizes is None else counts, novelty)
-    group_of = None if sizes is None else _by_size(sizes)
+    group_of = None if sizes is None else _groups(sizes)
     answer = most_frequent(counts, max(ks)) if model is None else _answers(model, queries, max(ks))
     start = 0
     for x, seen, labels, mask in queries:
@@ -210,15 +210,15 @@ def evaluate(
         if seen.shape[1] + max(ks) > n:  # the last ones may be items that were left out
             ids = without_seen(ids, seen[kept])
         confidence = np.exp(np.minimum(best.astype(np.float64), 0.0))
-        groups = None if group_of is None else group_of[users]
+        groups = None if group_of is None else group_of(users)
         totals.update(ids, labels[kept], nll.astype(np.float64), confidence, groups=groups)
     return totals.result()
 
 
-def _by_size(sizes: np.ndarray) -> np.ndarray:
-    """The group of each user (U,): equal sizes are in one group."""
+def _groups(sizes: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """users (B,) -> the group of each; users with equal `sizes` are in one group."""
     bounds = np.quantile(sizes[sizes > 0], (1 / 3, 2 / 3), method="higher")
-    return np.array(USER_GROUPS)[np.searchsorted(bounds, sizes)]
+    return lambda users: np.array(USER_GROUPS)[np.searchsorted(bounds, sizes[users])]
 
 
 def _novelty(data: datasets.InteractionData) -> np.ndarray | None:
