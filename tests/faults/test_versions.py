@@ -36,14 +36,7 @@ def resume(tmp_path, monkeypatch, capsys, *options, **fields):
 
 COMMIT = {"commit": "b" * 40, "dirty": True}
 OTHERS = {
-    "code": (
-        {"code": "b" * 12, "git": COMMIT},
-        f"code of {'b' * 12} (changed) (here {'a' * 12})",
-    ),
-    "code in a wheel": (
-        {"code": "b" * 12, "git": {"commit": None, "dirty": None}},
-        f"code of no commit (here {'a' * 12})",
-    ),
+    "code": ({"code": "b" * 12}, "code"),
     "library": ({"versions": {"keras": "3.14.0"}}, "keras 3.14.0 (here 3.15.1)"),
 }
 
@@ -63,13 +56,6 @@ def test_a_resume_says_nothing_where_nothing_is_mixed(tmp_path, monkeypatch, cap
     assert resume(tmp_path, monkeypatch, capsys, git=COMMIT) == ""
     only = ("--config.methods=full",)
     assert resume(tmp_path, monkeypatch, capsys, *only, code="b" * 12) == ""  # nothing runs
-
-
-def test_records_from_before_the_digest_are_told_by_their_commit(tmp_path):
-    records.write_json(tmp_path / "runs" / "a.json", make_record(cell="a", versions={}))
-    cells = [matrix.Cell("x", {"backend": BACKEND, "task": "kernel_mse", "dataset": {}}, 1.0)]
-    said = provenance.mixture(tmp_path, cells, None)
-    assert said.endswith(f"other versions: code of {'f' * 12} (here {'a' * 12})")
 
 
 def test_prepared_data_have_a_digest(tmp_path):

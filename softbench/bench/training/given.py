@@ -32,9 +32,8 @@ class Given(NamedTuple):
 class ArrayBatches(ShuffledBatches):
     """Batches (x, y), or (x, y, weight) in evaluation, of arrays of N rows."""
 
-    def __init__(self, x: Any, y: np.ndarray, batch_size: int, seed: int, training: bool) -> None:
+    def __init__(self, x: Any, y: np.ndarray, split: str, batch_size: int, seed: int = 0) -> None:
         self._x, self._y = keras.tree.map_structure(np.asarray, x), y
-        split = "train" if training else "valid"
         super().__init__(np.arange(len(y)), split, batch_size, seed)
 
     def _batch(self, index: int) -> tuple:
@@ -94,12 +93,12 @@ def read(data: tuple[Any, Any], batch_size: int, num_classes: int | None) -> Giv
 
     def batches(seed: int) -> Batches:
         if isinstance(train, tuple):
-            return ArrayBatches(train[0], labels, batch_size, seed, True)
+            return ArrayBatches(train[0], labels, "train", batch_size, seed)
         size = len(train_labels[0])
         return StreamBatches(train, size, sum(len(y) == size for y in train_labels), False)
 
     if isinstance(valid, tuple):
-        held_out = ArrayBatches(valid[0], valid_labels[0], batch_size, 0, False)
+        held_out = ArrayBatches(valid[0], valid_labels[0], "valid", batch_size)
     else:
         held_out = StreamBatches(valid, 0, len(valid_labels), True)
     return Given(batches, held_out, np.bincount(labels, minlength=n))

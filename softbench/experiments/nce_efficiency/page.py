@@ -1,6 +1,6 @@
 """Tables and plots of the task "nce_efficiency". Needs no Keras."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from softbench.report import frame
 from softbench.report.plots import panel
 from softbench.report.tables import Table, number, show
 
-_POWERS = {"sqrt": -0.5, "inverse": -1.0}  # of K
 _KEYS = ["method", "negatives", "seed"]
 
 
@@ -22,7 +21,7 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
             result.append(_ratios(nce.by_method(plan, frame.long(group, _ratio_rows))))
         else:
             rows = nce.by_method(plan, frame.long(group, _rows))
-            result += [_efficiency(group, rows), _slopes(rows)]
+            result.append(_efficiency(group, rows))
     return result
 
 
@@ -65,74 +64,9 @@ def _efficiency(group: list[dict], rows: pd.DataFrame) -> Table:
     )
 
 
-def _slopes(rows: pd.DataFrame) -> Table:
-    """Powers of K fitted to the gaps, exact and measured."""
-    sampled = rows[rows["negatives"].notna()]
-    data = pd.concat([_fits(group) for _, group in sampled.groupby("method", sort=False)])
-    groups = data.groupby("method", sort=False)
-    page = groups.first()
-    fitted = ["slope", *_POWERS]
-    page[fitted] = groups[fitted].agg(nce.spread).where(page["slope"].notna(), "-")
-    columns = {
-        "": "method",
-        "limit": "limit",
-        "exponent of K, exact": ("{:.3f}", "exponent"),
-        "measured": "slope",
-        "C of C/sqrt(K)": "sqrt",
-        "chi2 / dof": "sqrt_chi_square",
-        "C of C/K": "inverse",
-        "chi2 / dof ": "inverse_chi_square",
-    }
-    title = f"{rows['dataset'].iloc[0]}: the gap as a power of K"
-    return Table(title, show(page.reset_index(), columns), data)
-
-
-def _fits(group: pd.DataFrame) -> pd.DataFrame:
-    """A row for each seed of a method: the power of its gaps, and C of the two bounds."""
-    by_seed = group.pivot(index="seed", columns="negatives", values=["distance", "distance_error"])
-    first = group[group["seed"] == by_seed.index[0]]
-    exponent = powers(first["negatives"], first["exact"] - first["limit"])
-    fits = group[["method", "seed", "limit"]].drop_duplicates("seed").assign(exponent=exponent)
-    fits[["slope", "sqrt", "inverse"]] = np.nan
-    if group["efficient"].all():
-        distances, errors = (by_seed[key].to_numpy() for key in ("distance", "distance_error"))
-        sizes = by_seed["distance"].columns
-        fits["slope"] = powers(sizes, distances.T)
-        for name, power in _POWERS.items():
-            fits[name], fits[f"{name}_chi_square"] = scaled(sizes, distances, errors, power)
-    return fits
-
-
-def powers(sizes: Sequence[float], gaps: np.ndarray) -> np.ndarray:
-    """Returns the exponents of K: the least-squares slopes of log gap (K,) or (K, S) by log K."""
-    return np.polyfit(np.log(sizes), np.log(gaps), 1)[0]
-
-
 def pooled_error(errors: np.ndarray) -> np.ndarray:
     """Returns the standard errors (...) of means over seeds from those of each seed (S, ...)."""
     return np.linalg.norm(errors, axis=0) / len(errors)
-
-
-def scaled(
-    sizes: Sequence[float], gaps: np.ndarray, errors: np.ndarray, power: float
-) -> tuple[np.ndarray, float]:
-    """Fits C K^power to the gaps of S seeds, weighted by the inverse variances of the means.
-
-    Args:
-        sizes: the K.
-        gaps: (S, K).
-        errors: (S, K), the standard errors of the gaps.
-        power: of K.
-
-    Returns:
-        C (S,) of each seed, and chi square of the mean over the seeds, per degree of freedom:
-        about 1 where the power is right, much more where it is not.
-    """
-    basis = np.asarray(sizes, dtype=float) ** power
-    weights = pooled_error(errors) ** -2.0
-    constants = gaps @ (weights * basis) / (weights @ basis**2)
-    left = gaps.mean(axis=0) - constants.mean() * basis
-    return constants, float(weights @ left**2 / (len(basis) - 1))
 
 
 def _ratio_rows(record: Mapping) -> Iterator[dict]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from softbench.report import frame, measures
-from softbench.report.tables import Table, quantiles, table
+from softbench.report.tables import Table, in_order, quantiles, table
 
 _MIB = 2.0**20
 _COLUMNS = {
@@ -30,11 +30,10 @@ def tables(plan: Mapping, records: list[dict]) -> list[Table]:
     rows = frame.long(records, _rows)
     if rows.empty:  # all were skipped
         return []
-    order = {name: index for index, name in enumerate(plan["methods"])}
     for (dataset, dim, backend, device), group in rows.groupby(
         ["dataset", "dim", "backend", "device"], sort=False
     ):
-        group = group.assign(order=group["method"].map(order)).sort_values(["order", "devices"])
+        group = in_order(plan, group.sort_values("devices"))
         title = f"{dataset}, d = {dim}: {backend}, {device}"
         result.append(table(title, group, _COLUMNS)._replace(words=_WORDS))
     return result
