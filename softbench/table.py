@@ -11,7 +11,7 @@ from keras import ops
 from softbench import streaming
 from softbench.common import Tensor, check_number, check_positive
 from softbench.groups import group_size, has_row_each
-from softbench.ops import by_shards, class_losses, matmul_transposed, shards
+from softbench.ops import by_shards, matmul_transposed, shards
 
 DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
 
@@ -257,6 +257,8 @@ class Table(keras.layers.Layer):
         extra: tuple = (),
         weight: Tensor | None = None,
         class_chunk: int | None = None,
+        with_sum: bool = False,
+        expected: bool = True,
     ) -> Tensor:
         """`outer(log_rest, true, *extra)`, a loss (B,) over all classes, differentiable.
 
@@ -264,35 +266,48 @@ class Table(keras.layers.Layer):
 
         Args:
             outer: log of the sum of exp(score) over the classes that are none of an example's
-                labels (B,), the scores (B, P) of these, and `extra` -> (B,). Of arrays it uses
-                these alone, which may be of some of the examples.
+                labels (B,), the scores (B, P) of these, with `with_sum` the sum (B,) of the scores
+                of the other classes, and `extra` -> (B,). Of arrays it uses these alone, which may
+                be of some of the examples.
             hidden: (B, d).
             labels: int32 (B, P), distinct or not, P may be 0.
             extra: arrays (B, ...) that are not differentiated.
-            weight: (B,), what the losses will be multiplied by; those of weight 0 are not computed,
-                or are 0. None: all count.
+            weight: (B,), what the losses will be multiplied by; those of weight 0 are 0. None: all
+                count.
             class_chunk: as in `FullSoftmax`.
+            with_sum: see `outer`.
+            expected: whether the losses will be multiplied by `weight` and one factor. Anything
+                else is right too, and takes longer.
         """
         hidden = l2_normalize(hidden) if self.normalize else hidden
 
-        def losses(outer: Callable, labels: Tensor, weight: Any, keep: bool, *inputs: Any) -> Any:
+        def losses(outer: Callable, labels: Tensor, weight: Any, known: bool, *inputs: Any) -> Any:
             hidden, *extra = inputs
             rows, *biases = self.all_rows(training=True)
             rows = l2_normalize(rows) if self.normalize else rows
             bias = biases[0] if biases else None
-            tile = streaming.tile(hidden.shape[0], rows.shape[0], class_chunk, keep)
+            sizes = hidden.shape[0], rows.shape[0]
+            tile = streaming.tile(*sizes, class_chunk, known, self.absolute)
             arrays = hidden, rows, bias, labels, tuple(extra), weight
-            return class_losses(outer, self, *arrays, *tile, self.compute_dtype)
+            options = (tile, self.compute_dtype, with_sum)
+            return streaming.class_losses(outer, self, *arrays, *options)
 
         if self.num_shards == 1:
-            return losses(outer, labels, weight, not self.absolute, hidden, *extra)
+            return losses(outer, labels, weight, expected, hidden, *extra)
 
-        def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor) -> Tensor:
-            return losses(lambda log_rest, _: log_rest, labels - first, None, False, hidden)
+        def over_shards(outer: Callable, join: Callable) -> Tensor:
+            def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor) -> Tensor:
+                return losses(outer, labels - first, None, False, hidden)
 
-        join = partial(ops.logsumexp, axis=0)
-        log_rest = by_shards(part, join, self.class_variables, [], hidden, labels)
-        return outer(log_rest, self.paired_logits(hidden[:, None], *self.gather(labels)), *extra)
+            return by_shards(part, join, self.class_variables, [], hidden, labels)
+
+        inputs = [
+            over_shards(lambda log_rest, *_: log_rest, partial(ops.logsumexp, axis=0)),
+            self.paired_logits(hidden[:, None], *self.gather(labels)),
+        ]
+        if with_sum:
+            inputs.append(over_shards(lambda *inputs: inputs[2], partial(ops.sum, axis=0)))
+        return outer(*inputs, *extra)
 
     @property
     def num_shards(self) -> int:
@@ -302,7 +317,7 @@ class Table(keras.layers.Layer):
     def log_partition(self, hidden: Tensor) -> Tensor:
         """log sum_i exp(score_i) (B,) of hidden (B, d), differentiable and streamed."""
         none = ops.zeros((ops.shape(hidden)[0], 0), "int32")
-        return self.class_losses(lambda log_rest, _: log_rest, hidden, none)
+        return self.class_losses(lambda log_rest, _: log_rest, hidden, none, expected=False)
 
 
 class Users:

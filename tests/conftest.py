@@ -200,7 +200,7 @@ def head_gradients(head, hidden, labels):
     return gradient_function(mean_loss, head, variables)(hidden, labels)
 
 
-OF_TABLE = {"absolute", "kernel_initializer", "bias_initializer", "table_dtype"}
+OF_TABLE = {"absolute", "logit_soft_cap", "kernel_initializer", "bias_initializer", "table_dtype"}
 
 
 def on_table(cls, units, *arguments, **options):

@@ -163,7 +163,6 @@ def test_refusals():
     rejects("embedding", softbench.EmbeddingTable, keras.layers.Dense(3))
     rejects("logit_soft_cap", softbench.ClassTable, 3, logit_soft_cap=0.0)
     layer = keras.layers.ReversibleEmbedding(N, D, logit_soft_cap=1.0)
-    rejects("label_smoothing", softbench.FullSoftmax, table=layer, label_smoothing=0.1)
     head = softbench.FullSoftmax(table=layer)
     head(np.zeros((2, D), "float32"))
     rejects("logit_soft_cap", head.index_vectors)

@@ -426,7 +426,6 @@ def test_bad_arguments(argument, cls, arguments, options):
 
 def test_bad_tables():
     rejects("table", FullSoftmax, table=ClassTable(N, row_optimizer=RowAdagrad(0.1)))
-    rejects("label_smoothing", on_table, FullSoftmax, N, label_smoothing=0.1, absolute=True)
 
 
 HIDDEN = np.zeros((3, D), "float32")

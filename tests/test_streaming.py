@@ -6,6 +6,7 @@ import pytest
 import reference
 from conftest import BACKEND, gradient_function, head_gradients, on_table, thorough_but, to_numpy
 from keras import ops
+from small import assert_all_close
 from test_identities import (
     OPTIONS,
     B,
@@ -62,13 +63,22 @@ def test_class_chunks_change_nothing(batch, options, chunk):
     assert_same(head_gradients(head, *batch), expected_gradients(head, *batch, MEAN))
 
 
-@pytest.fixture(params=["tiles of 3 rows", "one tile", "no tiles"])
+# Scores that are kept, rows of them, examples of a tile whose scores are computed twice.
+TILES = {
+    "kept, 3 rows": (100, 3, 8),
+    "kept, one tile": (104, 8, 8),
+    "twice, 3 rows": (12, 3, 3),
+    "twice, one tile": (12, 8, 8),
+}
+
+
+@pytest.fixture(params=TILES)
 def tiled(request, monkeypatch):
-    """Blocks of 4 of the 13 classes, and tiles of 3 of the 8 examples, of all, or none."""
-    rows, kept = {"tiles": (3, 100), "one": (8, 104), "no": (8, 12)}[request.param.split()[0]]
-    sizes = streaming.Sizes(kept=kept, rows=rows, fewest=2, block=4)
-    monkeypatch.setattr(streaming, "CPU", sizes)
-    assert streaming.tile(B, N, None) == (0 if kept == 12 else rows, 4)
+    """Blocks of 4 of the 13 classes, and tiles of 3 of the 8 examples or of all."""
+    kept, rows, examples = TILES[request.param]
+    monkeypatch.setattr(streaming, "CPU", streaming.Sizes(kept, rows, 2, examples, 4, 4))
+    keep = "kept" in request.param
+    assert streaming.tile(B, N, None) == (rows, 4, keep, keep and rows < B)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -111,12 +121,10 @@ def test_large_scores_of_examples_that_do_not_count(batch, tiled, count, by_itse
 @pytest.mark.parametrize("size", [1, 256, 2**18, None])
 @pytest.mark.parametrize("n", [2, 10_000, 10**8])
 def test_scores_held_at_once_are_bounded(size, n, chunk):
-    rows, block = streaming.tile(size, n, chunk)
-    if size is None:
-        assert rows == 0 and block <= min(n, chunk or n)
-    else:
-        bound = max(2**25, size * 1024) if chunk is None else size * chunk
-        assert max(rows * n, size * block if rows == 0 else rows * block) <= bound
+    tile = streaming.tile(size, n, chunk)
+    held = tile.rows * (n if tile.keep else tile.classes)
+    examples = 1 if size is None else size
+    assert held <= (2**25 if chunk is None else max(examples * chunk, streaming.CPU.least))
 
 
 def test_class_chunks_work_eagerly(batch):
@@ -156,7 +164,7 @@ def measured(hidden, kernel, labels, dtype, chunks, xla, factor=None, call=(), *
     policy = "float32" if dtype == "float32" else f"mixed_{dtype}"
     units = len(kernel)
     options |= {"class_chunk": chunks and units // chunks, "use_bias": False, "dtype": policy}
-    head = FullSoftmax(units, **options)
+    head = on_table(FullSoftmax, units, **options)
     head.build((None, kernel.shape[1]))
     head.table.kernel.assign(kernel)
     factor = np.full(len(hidden), 1 / len(hidden)) if factor is None else factor
@@ -272,29 +280,39 @@ def losses_of_labels(scores, labels, smoothing):
 
 
 ONE = np.array([[3], [0], [255], [77], [3]], "int32")
+SEVERAL = np.array([[3, 7, -1], [0, -1, -1], [5, 2, 255], [-1, -1, -1], [4, 130, 10]], "int32")
 CASES = {  # labels, weights, options
     "weights": (ONE, np.array([1, 0, 0.5, 3, 0], "float32"), {}),
     "padding": (np.where([[0], [1], [0], [0], [1]], -1, ONE), None, {"ignore_index": -1}),
-    "several labels": (
-        np.array([[3, 7, -1], [0, -1, -1], [5, 2, 255], [-1, -1, -1], [4, 130, 10]], "int32"),
-        None,
-        {"multi_label": "mean"},
-    ),
+    "several labels": (SEVERAL, None, {"multi_label": "mean"}),
     "label smoothing": (ONE, None, {"label_smoothing": 0.2}),
+    "soft cap": (ONE, None, {"logit_soft_cap": 3.0}),
+    "soft cap, label smoothing": (ONE, None, {"logit_soft_cap": 3.0, "label_smoothing": 0.2}),
+    "soft cap, several labels": (SEVERAL, None, {"logit_soft_cap": 3.0, "multi_label": "mean"}),
+    "absolute, label smoothing": (ONE, None, {"absolute": True, "label_smoothing": 0.2}),
 }
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 @numbers(None, 16, 256, kept=[("float32", 16), ("bfloat16", None)])
+@pytest.mark.parametrize("by_itself", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_loss_may_have(case, dtype, chunks, compiler):
+def test_what_a_loss_may_have(case, by_itself, dtype, chunks, compiler, monkeypatch):
+    """In tiles of two of the five examples, which expect one factor of all losses."""
+    monkeypatch.setattr(streaming, "CPU", streaming.Sizes(512, 2, 1, 2, 64, 1))
     labels, weight, options = CASES[case]
     generator, d = np.random.default_rng(3), 16
     hidden = rounded(generator.normal(size=(5, d)), dtype)
     kernel = rounded(generator.normal(size=(256, d)), dtype)
-    factor = generator.uniform(0.5, 2.0, 5)  # not what tiles expect
+    factor = generator.uniform(0.5, 2.0, 5) if by_itself else np.full(5, 0.7)
     smoothing = options.get("label_smoothing", 0.0)
-    losses, slopes = losses_of_labels(hidden @ kernel.T, labels, smoothing)
+    scores, by_inner = hidden @ kernel.T, 1.0
+    if "absolute" in options:
+        scores, by_inner = np.abs(scores), np.sign(scores)
+    if cap := options.get("logit_soft_cap"):
+        scores = cap * np.tanh(scores / cap)
+        by_inner = 1 - (scores / cap) ** 2
+    losses, slopes = losses_of_labels(scores, labels, smoothing)
     call = () if weight is None else (weight,)
     several = "multi_label" in options
     loss, (to_hidden, to_kernel) = measured(
@@ -309,10 +327,38 @@ def test_what_a_loss_may_have(case, dtype, chunks, compiler):
         **options,
     )
     factor = factor if weight is None else factor * weight
-    slopes *= factor[:, None]
+    slopes *= by_inner * factor[:, None]
     np.testing.assert_allclose(loss, factor @ losses, rtol=1e-5)
     bound = HALF if dtype == "bfloat16" else EXACT
-    if dtype == "float16" and smoothing:  # that term's gradient is rounded to it
-        bound = 2.0**-11
     assert error_of(to_hidden, slopes @ kernel) < bound
     assert error_of(to_kernel, slopes.T @ hidden) < bound
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX has neither of these")
+def test_batches_of_any_size_and_two_gradients_of_one_pass(batch, tiled):
+    """Of one trace, and of one tape, in which nothing is written that another gradient needs."""
+    import tensorflow as tf
+
+    head = with_weights(FullSoftmax(N))
+    kernel = head.table.kernel.value
+    factors = [np.full(B, 0.25, "float32"), np.linspace(-1, 2, B).astype("float32")]
+    factors.append(factors[0])
+
+    def gradients(hidden, labels):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(hidden)
+            losses = head(hidden, labels, training=True)
+            size = tf.shape(hidden)[0]
+            sums = [tf.reduce_sum(losses * tf.constant(factor)[:size]) for factor in factors]
+        return [tape.gradient(x, (hidden, kernel)) for x in sums]
+
+    dynamic = [tf.TensorSpec((None, D)), tf.TensorSpec((None,), tf.int32)]
+    calls = [gradients, *(tf.function(gradients, dynamic, jit_compile=x) for x in (False, True))]
+    hidden, labels = batch
+    for call in calls:
+        for size in (3, B):
+            arrays = tf.constant(hidden[:size]), tf.constant(labels[:size])
+            for factor, found in zip(factors, call(*arrays), strict=True):
+                weights = factor[:size].astype(float)
+                expected = expected_gradients(head, hidden[:size], labels[:size], weights)[1]
+                assert_all_close(found, expected[:2], 1e-4, 1e-5)

@@ -153,7 +153,7 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 
 def test_adaptive_streams(monkeypatch):
     monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
-    sizes = streaming.Sizes(kept=20, rows=3, fewest=2, block=4)
+    sizes = streaming.Sizes(20, 3, 2, 3, 4, 4)
     monkeypatch.setattr(streaming, "CPU", sizes)
     options = {"div_value": 1.5, "counts": np.arange(23) + 1}
     assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], **options)), 23)

@@ -21,14 +21,13 @@ class FullSoftmax(TableHead):
         table, use_bias, normalize, temperature: as in `SampledSoftmax`; of a `table` that has no
             `row_optimizer`.
         class_chunk: None, or a number C that bounds the memory of a training step: beside the
-            table, its gradient and the hidden vectors it holds about B C float32 scores. None
-            takes what is fastest: at most 128 MiB of scores on a CPU, twice that on TensorFlow,
-            and 1 GiB on an accelerator.
+            table, its gradient and the hidden vectors it holds about B C float32 scores, or 1 MiB
+            of them on a CPU and 16 MiB on an accelerator where that is more. None takes what is
+            fastest: at most 128 MiB of scores on a CPU, and 1 GiB on an accelerator.
         regularization: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
             Ma & Collins 2018, section 5.2 ("reg-MLE"), estimate Z from samples; here it is exact.
         label_smoothing: epsilon of (1 - epsilon) loss(label) + epsilon mean_i loss(i), the mean
-            over all classes, as in Keras' cross-entropies; for the mean score a step passes over
-            the rows once more.
+            over all classes, as in Keras' cross-entropies.
         ignore_index, multi_label, max_valid: as in every head, see `softbench.heads.base.Head`.
             With `multi_label` a label's loss is -log(e^o_y / (e^o_y + sum of e^o_i over the
             classes that are none of the labels)), computed in float32.
@@ -36,8 +35,8 @@ class FullSoftmax(TableHead):
 
     Raises:
         ValueError: if `class_chunk` is not None or positive, `regularization` is negative, or
-            `label_smoothing` is not in [0, 1), or not 0 with `multi_label` or a table of `absolute`
-            scores; if the `table` has a `row_optimizer`.
+            `label_smoothing` is not in [0, 1), or not 0 with `multi_label`; if the `table` has a
+            `row_optimizer`.
 
     Example:
         >>> table = softbench.ClassTable(4, kernel_initializer="zeros")
@@ -87,11 +86,6 @@ class FullSoftmax(TableHead):
             check_positive(class_chunk=class_chunk)
         check_number(0, regularization=regularization)
         check_smoothing(label_smoothing, multi_label)
-        if label_smoothing and (self.table.absolute or self.table.logit_soft_cap):
-            raise ValueError(
-                "`label_smoothing` must be 0 with a table of absolute=True or a `logit_soft_cap`, "
-                f"whose mean score is not linear. Received: label_smoothing={label_smoothing}"
-            )
         self.class_chunk = class_chunk
         self.regularization = regularization
         self.label_smoothing = label_smoothing
@@ -103,15 +97,15 @@ class FullSoftmax(TableHead):
         several = label_weight is not None
         labels = labels if several else ops.expand_dims(labels, -1)
         extra = (label_weight, is_repeated(labels)) if several else ()
-        loss = self.table.class_losses(
-            self._loss, hidden, labels, extra, targets.weight, self.class_chunk
+        return self.table.class_losses(
+            self._loss if several or not self.label_smoothing else self._smoothed_loss,
+            hidden,
+            labels,
+            extra,
+            targets.weight,
+            self.class_chunk,
+            with_sum=self.label_smoothing > 0,
         )
-        if self.label_smoothing:
-            # true - mean score; the rest of the label's loss is in the one of all classes.
-            rows = self.table.training_rows([labels])[0]
-            true = self.table.paired_logits(hidden[:, None], *rows)[:, 0]
-            loss = loss + self.label_smoothing * (true - self._mean_score(hidden))
-        return loss
 
     def _loss(
         self,
@@ -137,10 +131,11 @@ class FullSoftmax(TableHead):
         log_z = ops.logsumexp(ops.concatenate([log_rest[:, None], true], axis=-1), axis=-1)
         return loss + self.regularization * log_z**2
 
-    def _mean_score(self, hidden: Tensor) -> Tensor:
-        """The mean (B,) of the scores of all classes, from the mean of their rows."""
-        rows, *biases = self.table.all_rows(training=True)
-        row = ops.mean(self.table.normalized(rows), axis=0)
-        mean = ops.matmul(self.table.normalized(hidden), row[:, None])[:, 0]
-        mean = mean / self.table.temperature
-        return mean + ops.mean(ops.cast(biases[0], "float32")) if biases else mean
+    def _smoothed_loss(self, log_rest: Tensor, true: Tensor, rest: Tensor) -> Tensor:
+        """The loss with `label_smoothing`, of the sum `rest` (B,) of the other classes' scores.
+
+        (1 - epsilon) loss(label) + epsilon mean_i loss(i) = loss(label) + epsilon (score of the
+        label - mean score).
+        """
+        mean = (rest + true[:, 0]) / self.units
+        return self._loss(log_rest, true) + self.label_smoothing * (true[:, 0] - mean)

@@ -24,7 +24,16 @@ from softbench.ops.products_jax import matmul_float32 as matmul_float32
 from softbench.ops.products_jax import matmul_transposed as matmul_transposed
 from softbench.ops.search_jax import bisect, padded_size
 from softbench.ops.search_jax import number_at_most as number_at_most
-from softbench.ops.streaming_jax import class_losses as class_losses
+from softbench.ops.streaming_jax import add_rows as add_rows
+from softbench.ops.streaming_jax import buffer as buffer
+from softbench.ops.streaming_jax import differentiable as differentiable
+from softbench.ops.streaming_jax import exclude as exclude
+from softbench.ops.streaming_jax import loop as loop
+from softbench.ops.streaming_jax import product as product
+from softbench.ops.streaming_jax import product_dtype as product_dtype
+from softbench.ops.streaming_jax import pulled as pulled
+from softbench.ops.streaming_jax import scaled as scaled
+from softbench.ops.streaming_jax import write as write
 
 SCATTER_UNDER_JIT = True
 READ_COPIES = False

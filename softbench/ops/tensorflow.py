@@ -23,8 +23,17 @@ from softbench.ops.products_tensorflow import matmul_by_parts as matmul_by_parts
 from softbench.ops.products_tensorflow import matmul_float32 as matmul_float32
 from softbench.ops.products_tensorflow import matmul_transposed as matmul_transposed
 from softbench.ops.search_tensorflow import number_at_most as number_at_most
-from softbench.ops.streaming_tensorflow import class_losses as class_losses
+from softbench.ops.streaming_tensorflow import add_rows as add_rows
+from softbench.ops.streaming_tensorflow import buffer as buffer
+from softbench.ops.streaming_tensorflow import differentiable as differentiable
+from softbench.ops.streaming_tensorflow import exclude as exclude
 from softbench.ops.streaming_tensorflow import is_under_xla
+from softbench.ops.streaming_tensorflow import loop as loop
+from softbench.ops.streaming_tensorflow import product as product
+from softbench.ops.streaming_tensorflow import product_dtype as product_dtype
+from softbench.ops.streaming_tensorflow import pulled as pulled
+from softbench.ops.streaming_tensorflow import scaled as scaled
+from softbench.ops.streaming_tensorflow import write as write
 
 # `fit` compiles with XLA by default, and there a scatter into a variable copies the variable.
 SCATTER_UNDER_JIT = False
