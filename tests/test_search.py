@@ -7,6 +7,7 @@ from softbench import __main__ as command
 from softbench.bench import app, cell, environment, learning_rates, matrix, records, runner, search
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
+from softbench.report import frame, pages
 
 RATES = [0.005, 0.02, 0.08]
 LINE = ["softbench", f"--config={config_path('quickstart')}", "--config.methods=full,unigram"]
@@ -72,6 +73,12 @@ def test_cells_run_with_the_best_rate_of_the_same_short_runs(ran, tmp_path, caps
         assert (tmp_path / "out" / "search" / "runs" / f"{row['cell']}.json").is_file()
     assert all(config["test"] is False for config in short)
     assert {of_schedule(config, "decay_steps") for config in short} == {7}
+    found = frame.read(tmp_path / "out")
+    footer = pages.Page({"out": found}, "out").footer()
+    assert "Best at the edge of its search: `full`." in footer
+    rows = found.runs[found.runs["method"] == "unigram"]
+    assert set(rows["chosen"]) == {"learning_rate=0.02"} and not rows["at_edge"].any()
+    assert rows["search"].iloc[0].startswith("learning_rate=0.005: 9; learning_rate=0.02: 5; ")
 
     count = len(found)
     assert command.main(line) == 0 and len(found) == count  # all of it is kept

@@ -77,7 +77,7 @@ def test_the_commands_name_it_and_go_on(finished, tmp_path, capsys):
     assert report_app.main(report) == 0
     assert capsys.readouterr().err.splitlines() == expected
     page = (out / "README.md").read_text()
-    assert f"* `runs/{bad.name}` is empty, cut or no JSON.\n" in page
+    assert f"* `runs/{bad.name}` is empty, cut or no JSON." in page
     assert page.count("| full") == 1
     assert report_app.main([*report, "--check"]) == 1
 
