@@ -1,14 +1,16 @@
 """Docstrings as they are read in Python: text, with code in backticks and in indented blocks.
 
 A Griffe extension for the reference pages. Markdown would take `<h, c>` for markup, and the stars
-and underscores of formulas for emphasis.
+and underscores of formulas for emphasis. Arguments that share one line of a docstring get a line
+each, so that each is shown with its type and default.
 """
 
 import re
 
 from griffe import Extension, Object
 
-_SPECIAL = re.compile(r"(`[^`]*`)|([<*_])")
+_SPECIAL = re.compile(r"(`[^`]*`)|([<*]|(?<!\w)_|_(?!\w))")
+_SEVERAL = re.compile(r"^    (?P<names>\w+(?:, \w+)+): (?P<text>.*(?:\n {5,}\S.*)*)", re.M)
 
 
 class PlainText(Extension):
@@ -16,8 +18,12 @@ class PlainText(Extension):
 
     def on_object(self, *, obj: Object, **_: object) -> None:
         if obj.docstring:
-            lines = obj.docstring.value.splitlines()
-            obj.docstring.value = "\n".join(map(_escaped, lines))
+            text = _SEVERAL.sub(_one_each, obj.docstring.value)
+            obj.docstring.value = "\n".join(map(_escaped, text.splitlines()))
+
+
+def _one_each(match: re.Match) -> str:
+    return "\n".join(f"    {name}: {match['text']}" for name in match["names"].split(", "))
 
 
 def _escaped(line: str) -> str:

@@ -21,7 +21,10 @@ from softbench.report import explorer, front
 
 ROOT = Path(__file__).parents[1]
 INDEX = "docs/README.md"
+RESULTS = "results/README.md"
 COMPARE = "results/compare.md"
+STYLE = "docs/site.css"
+FIRST = "sequences"  # the experiment that it shows first
 ASSETS = {"assets/vega.js": explorer.bundle, "assets/explorer.js": explorer.script}
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ROW = re.compile(r"^\| (?:\*\*(?P<section>.+?)\*\*|\[.+?\]\((?P<target>.+?)\)) \|", re.M)
@@ -44,8 +47,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The theme's files, and ours instead of those that MkDocs has seen in docs/."""
     site = Files([file for file in files if file.src_dir != config.docs_dir])
-    for path in sorted(_reachable()):
+    for path in [*sorted(_reachable()), STYLE]:
         site.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
         if path.endswith(".ipynb"):
             text = _notebook(ROOT / path)
@@ -60,7 +64,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri != COMPARE:
         return html
-    fragment = explorer.fragment(*explorer.runs_of(front.read_all(ROOT / "results")[0]))
+    pages = front.read_all(ROOT / "results")[0]
+    pages.sort(key=lambda page: page.name != FIRST)
+    fragment = explorer.fragment(*explorer.runs_of(pages))
     sources = [get_relative_url(path, page.url) for path in ASSETS]
     scripts = [f'<script src="{source}"></script>' for source in sources]
     return "\n".join([html, f"<style>{explorer.style()}</style>", fragment, *scripts])
@@ -87,10 +93,11 @@ def _reachable() -> set[str]:
     return seen
 
 
-def _results() -> list[str]:
-    pages = [path for path in _reachable() if re.fullmatch(r"results/(\w+/README|[A-Z]+)\.md", path)]
-    pages.sort(key=lambda path: (path != "results/README.md", path.count("/"), path))
-    return [pages[0], COMPARE, *pages[1:]]
+def _results() -> list:
+    paths = sorted(path for path in _reachable() if re.fullmatch(r"results/.*\.md", path))
+    experiments = [{Path(path).parts[1]: path} for path in paths if path.count("/") > 1]
+    others = [path for path in paths if path.count("/") == 1 and path != RESULTS]
+    return [RESULTS, COMPARE, *others, {"Experiments": experiments}]
 
 
 def _notebook(path: Path) -> str:
