@@ -37,7 +37,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             pages = sections.setdefault(row["section"], [])
         elif sections and row["target"].endswith((".md", ".ipynb")):
             pages.append(_page(_resolved(INDEX, row["target"])))
-    config.nav = [{"Home": "README.md"}, *({name: pages} for name, pages in sections.items() if pages)]
+    config.nav = [
+        {"Home": "README.md"},
+        *({name: pages} for name, pages in sections.items() if pages),
+    ]
     config.nav.append({"Results": _results()})
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     link = {"icon": "fontawesome/brands/git-alt", "link": project["urls"]["Repository"]}

@@ -114,9 +114,10 @@ def drawn(page, points, named=None):
     page.wait_for_function(
         """([points, named]) => {
           const of = (query, text) => [...document.querySelectorAll(query)].map(text).sort().join();
+          const said = (one) => one.textContent;
           const method = (one) => /method: ([^;]*)/.exec(one.getAttribute("aria-label"))[1];
           return of(".plot .mark-symbol path", method) === points &&
-            (named === null || of(".plot .mark-text.role-mark text", (one) => one.textContent) === named);
+            (named === null || of(".plot .mark-text.role-mark text", said) === named);
         }""",
         arg=[points, named],
         timeout=10_000,
@@ -164,5 +165,7 @@ def test_a_link_names_an_experiment_and_dark_is_dark(browser, document):  # noqa
     with opened(browser, f"{document.as_uri()}#second", color_scheme="dark") as page:
         assert page.locator("[name=problem]").input_value() == "2"
         # A cell that stays in sight while others scroll has the page's colour behind it.
-        colour = page.locator("tbody td").first.evaluate("one => getComputedStyle(one).backgroundColor")
+        colour = page.locator("tbody td").first.evaluate(
+            "one => getComputedStyle(one).backgroundColor"
+        )
         assert sum(map(int, re.findall(r"\d+", colour)[:3])) < 200

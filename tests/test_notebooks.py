@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, and what they say of their models holds."""
+"""The notebooks run from the first cell to the last, and their models reach what they should."""
 
 import json
 import os

@@ -63,7 +63,9 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site, p
             path += "index.html" if path.endswith("/") or not path else ""
             assert (site / path).is_file(), f"{page}: {link}"
             anchors = pages[path].ids if path in pages and anchor else {unquote(anchor)}
-            assert path == "results/compare/index.html" or unquote(anchor) in anchors, f"{page}: {link}"
+            assert path == "results/compare/index.html" or unquote(anchor) in anchors, (
+                f"{page}: {link}"
+            )
 
 
 def test_styles_load_nothing_from_elsewhere(site):
@@ -81,7 +83,9 @@ def test_every_page_is_in_the_navigation(pages):
 
 def test_arguments_are_shown_one_by_one_and_formulas_as_they_are_written(site):
     text = (site / "docs/reference/heads/index.html").read_text()
-    (shown,) = re.findall(r'id="softbench.heads.FullSoftmax".*?id="softbench.heads.Head"', text, re.S)
+    (shown,) = re.findall(
+        r'id="softbench.heads.FullSoftmax".*?id="softbench.heads.Head"', text, re.S
+    )
     for name in ("temperature", "class_chunk"):
         assert re.search(rf"<code>{name}</code></b>|<b><code>{name}</code>", shown), name
     plain = re.sub("<[^>]*>", "", text)

@@ -20,7 +20,11 @@ from softbench.report.page import Page
 
 _COSTS = ("price", "step_ms")
 COSTS = tuple(measures.columns(name)[0] for name in _COSTS)
-_WORDS = {"price": "price, in steps of full", "step_ms": "ms of a step", "head_ms": "ms of the head"}
+_WORDS = {
+    "price": "price, in steps of full",
+    "step_ms": "ms of a step",
+    "head_ms": "ms of the head",
+}
 _OF = {"test_": "test", "valid_": "validation"}
 _FILES = Path(__file__).parent
 _GROUP = ["experiment", "problem"]
@@ -39,9 +43,7 @@ _PATHS = {
 }
 
 
-def document(
-    runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS
-) -> str:
+def document(runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS) -> str:
     """Returns the page as one HTML file; see `fragment` for the arguments."""
     scripts = [bundle(), script()]
     return _template("document").render(
@@ -53,9 +55,7 @@ def document(
     )
 
 
-def fragment(
-    runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS
-) -> str:
+def fragment(runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS) -> str:
     """Returns the page without its style and its scripts: HTML to be put into another page.
 
     Args:
@@ -73,7 +73,9 @@ def fragment(
                 "lower": measure.lower,
                 "log": measure.log,
                 "cost": name in costs,
-                "quality": name not in costs and measure.lower is not None and not measure.of_machine,
+                "quality": name not in costs
+                and measure.lower is not None
+                and not measure.of_machine,
             }
             for name, measure in shown.items()
         },
@@ -122,7 +124,9 @@ def plot() -> dict:
         tooltip=[alt.Tooltip(f"{name}:N", title=name) for name in ("method", "quality", "price")],
     )
     names = base.transform_filter("datum.named")
-    names = names.mark_text(dy=-13, limit=180, fontSize=12, color="currentColor").encode(text="method:N")
+    names = names.mark_text(dy=-13, limit=180, fontSize=12, color="currentColor").encode(
+        text="method:N"
+    )
     chart = alt.layer(line, seeds, points, names).properties(width="container", height=380)
     chart = chart.configure(background="transparent", font="inherit")
     chart = chart.configure_view(stroke=None).configure_axis(
