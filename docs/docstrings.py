@@ -10,6 +10,7 @@ import re
 from griffe import Extension, Object
 
 _SPECIAL = re.compile(r"(`[^`]*`)|([<*]|(?<!\w)_|_(?!\w))")
+_ESCAPED = {"<": "&lt;", "*": "\\*", "_": "\\_"}
 _SEVERAL = re.compile(r"^    (?P<names>\w+(?:, \w+)+): (?P<text>.*(?:\n {5,}\S.*)*)", re.M)
 
 
@@ -27,4 +28,4 @@ def _one_each(match: re.Match) -> str:
 
 
 def _escaped(line: str) -> str:
-    return _SPECIAL.sub(lambda match: match[1] or f"\\{match[2]}", line)
+    return _SPECIAL.sub(lambda match: match[1] or _ESCAPED[match[2]], line)
