@@ -9,7 +9,18 @@ import re
 
 from griffe import Extension, Object
 
-_SPECIAL = re.compile(r"(`[^`]*`)|([<*]|(?<!\w)_|_(?!\w))")
+# What stays as it is: code, an argument's name, a line of an example; and what is escaped.
+_SPECIAL = re.compile(r"(`[^`]*`|^ +\*+\w+:|^ +>>>.*)|([<*]|(?<!\w)_|_(?!\w))")
+_SECTIONS = (
+    "Args:",
+    "Attributes:",
+    "Columns:",
+    "Example:",
+    "Examples:",
+    "Raises:",
+    "Returns:",
+    "Yields:",
+)
 _ESCAPED = {"<": "&lt;", "*": "\\*", "_": "\\_"}
 _SEVERAL = re.compile(r"^    (?P<names>\w+(?:, \w+)+): (?P<text>.*(?:\n {5,}\S.*)*)", re.M)
 
@@ -20,7 +31,13 @@ class PlainText(Extension):
     def on_object(self, *, obj: Object, **_: object) -> None:
         if obj.docstring:
             text = _SEVERAL.sub(_one_each, obj.docstring.value)
-            obj.docstring.value = "\n".join(map(_escaped, text.splitlines()))
+            section, lines = False, []
+            for line in text.splitlines():
+                if line[:1].strip():
+                    section = line in _SECTIONS
+                is_code = line.startswith("    ") and not section
+                lines.append(line if is_code else _escaped(line))
+            obj.docstring.value = "\n".join(lines)
 
 
 def _one_each(match: re.Match) -> str:
