@@ -9,18 +9,9 @@ import re
 
 from griffe import Extension, Object
 
-# What stays as it is: code, an argument's name, a line of an example; and what is escaped.
-_SPECIAL = re.compile(r"(`[^`]*`|^ +\*+\w+:|^ +>>>.*)|([<*]|(?<!\w)_|_(?!\w))")
-_SECTIONS = (
-    "Args:",
-    "Attributes:",
-    "Columns:",
-    "Example:",
-    "Examples:",
-    "Raises:",
-    "Returns:",
-    "Yields:",
-)
+# What stays as it is: code, an argument's name; and what is escaped.
+_SPECIAL = re.compile(r"(`[^`]*`|^ +\*+\w+:)|([<*]|(?<!\w)_|_(?!\w))")
+_SECTIONS = ("Args:", "Attributes:", "Columns:", "Raises:", "Returns:")
 _ESCAPED = {"<": "&lt;", "*": "\\*", "_": "\\_"}
 _SEVERAL = re.compile(r"^    (?P<names>\w+(?:, \w+)+): (?P<text>.*(?:\n {5,}\S.*)*)", re.M)
 
@@ -31,6 +22,7 @@ class PlainText(Extension):
     def on_object(self, *, obj: Object, **_: object) -> None:
         if obj.docstring:
             text = _SEVERAL.sub(_one_each, obj.docstring.value)
+            text = re.sub("^Example:$", "Examples:", text, flags=re.M)  # what Griffe knows
             section, lines = False, []
             for line in text.splitlines():
                 if line[:1].strip():
