@@ -13,15 +13,15 @@ from report_records import PLAN, make_record, write_results
 from softbench.bench import records
 from softbench.report import explorer
 from softbench.report import page as page_lib
-from softbench.report.measures import Measure
+from softbench.report.explorer import Column
 
 pytest.importorskip("altair", reason="needs the extra `report`")
 BAD = "<b>x</b></script><script>alert(1)</script>"
 SHOWN = {
-    "score": Measure("score, test"),
-    "loss": Measure("loss", lower=True, log=True),
-    "price": Measure("price", lower=True, log=True, of_machine=True),
-    "never": Measure("never measured"),
+    "score": Column("score, test"),
+    "loss": Column("loss", lower=True, log=True),
+    "price": Column("price", "price", lower=True, log=True),
+    "never": Column("never measured"),
 }
 # method, seed, price, score, loss. Of `b` two seeds; `d` has no price. On the frontier of price
 # and score are a, b and c; of price and loss a alone.
@@ -41,13 +41,14 @@ def frame():
     other = first.head(2).assign(backend="tensorflow")
     odd = first.head(1).assign(problem=BAD, method=BAD)
     runs = pd.concat([first, other, odd]).assign(experiment="demo")
-    return pd.concat([runs, first.head(2).assign(experiment="second")])
+    runs = pd.concat([runs, first.head(2).assign(experiment="second")])
+    return runs.assign(never=float("nan"))
 
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "report.html"
-    path.write_text(explorer.document(frame(), SHOWN, costs=["price"]))
+    path.write_text(explorer.document(frame(), SHOWN))
     return path
 
 
@@ -57,9 +58,8 @@ def data_of(text):
 
 def test_means_and_intervals():
     """Of 0.3 and 0.5: 0.4, and t(0.975, 1) = 12.706 times 0.1 (the standard error)."""
-    data = data_of(explorer.fragment(frame(), SHOWN, costs=["price"]))
-    assert list(data["measures"]) == ["score", "loss", "price"]
-    assert [name for name, what in data["measures"].items() if what["quality"]] == ["score", "loss"]
+    data = data_of(explorer.fragment(frame(), SHOWN))
+    assert list(data["columns"]) == ["score", "loss", "price"]
     groups = {(group["experiment"], group["problem"]): group["rows"] for group in data["groups"]}
     assert list(groups) == [("demo", "words"), ("demo", BAD), ("second", "words")]
     rows = {(row["backend"], row["method"]): row for row in groups["demo", "words"]}
@@ -102,7 +102,11 @@ def test_runs_of_records(tmp_path):
     assert runs["problem"].tolist() == ["ptb-lstm_small"] * 2
     assert runs["test_perplexity"].tolist() == [118.0, 120.0]
     assert runs["step_ms_p50"][0] == 60.0 and math.isnan(runs["step_ms_p50"][1])
-    assert shown["test_perplexity"].words == "perplexity, test" and shown["test_perplexity"].lower
+    assert shown == {
+        "test_perplexity": Column("perplexity, test", "quality", lower=True, log=True),
+        "price": Column("price, in steps of full", "price", lower=True, log=True),
+        "step_ms_p50": Column("step, ms", "price", lower=True, log=True),
+    }
 
 
 def names(page):

@@ -2,7 +2,7 @@
 
 // Brings one fragment to life. Texts of records are set as text, never as markup.
 function explorer(root) {
-  const { plot, measures, groups } = JSON.parse(root.querySelector("script").textContent);
+  const { plot, columns, groups } = JSON.parse(root.querySelector("script").textContent);
   const control = (name) => root.querySelector(`[name="${name}"]`);
   const leftOut = new Set();
   const sorting = { column: "quality", down: null };
@@ -38,7 +38,7 @@ function explorer(root) {
   const group = () => groups[Number(control("problem").value)];
   const onBackend = () => group().rows.filter((row) => row.backend === control("backend").value);
   const measured = () =>
-    Object.keys(measures).filter((name) => onBackend().some((row) => name in row.values));
+    Object.keys(columns).filter((name) => onBackend().some((row) => name in row.values));
 
   function chooseProblem() {
     offer(control("backend"), [...new Set(group().rows.map((row) => row.backend))].map((name) => [name, name]));
@@ -47,10 +47,10 @@ function explorer(root) {
   }
 
   function chooseBackend() {
-    const words = (names) => names.map((name) => [name, measures[name].words]);
+    const words = (names) => names.map((name) => [name, columns[name].words]);
     const names = measured();
-    offer(control("quality"), words(names.filter((name) => measures[name].quality)));
-    offer(control("price"), words(names.filter((name) => measures[name].cost)));
+    offer(control("quality"), words(names.filter((name) => columns[name].role === "quality")));
+    offer(control("price"), words(names.filter((name) => columns[name].role === "price")));
     const chips = onBackend().map((row) => {
       const chip = element("button", { type: "button", title: "Leave out, or take in again" }, mark(row), row.method);
       chip.ariaPressed = String(!leftOut.has(row.method));
@@ -77,7 +77,7 @@ function explorer(root) {
 
   // Points of the plot; on the frontier are those that no other one equals or beats in both.
   function points(rows, quality, price) {
-    const sign = measures[quality]?.lower ? -1 : 1;
+    const sign = columns[quality]?.lower ? -1 : 1;
     const both = rows.filter((row) => quality in row.values && price in row.values);
     const made = both.map((row) => {
       const [y, half] = row.values[quality], [x] = row.values[price];
@@ -124,30 +124,30 @@ function explorer(root) {
       `${rows.length} of ${onBackend().length} methods` +
       (without ? `; ${without} not in the plot: no price or no quality in the records` : "");
     if (!drawn.length) return;
-    root.querySelector(".better").textContent = measures[quality].lower ? "below" : "above";
+    root.querySelector(".better").textContent = columns[quality].lower ? "below" : "above";
     const spec = structuredClone(plot), scales = {};
     for (const [axis, name] of [["x", price], ["y", quality]]) {
-      scales[axis] = scaled(drawn.map((point) => point[axis]), measures[name].log);
+      scales[axis] = scaled(drawn.map((point) => point[axis]), columns[name].log);
       for (const layer of spec.layer)
-        Object.assign(layer.encoding[axis], { title: measures[name].words, scale: scales[axis] });
+        Object.assign(layer.encoding[axis], { title: columns[name].words, scale: scales[axis] });
     }
     label(drawn, scales, [place.clientWidth, spec.height]);
     spec.datasets = { ...spec.datasets, rows: drawn };
     vegaEmbed(place, spec, { actions: false, ast: true, renderer: "svg" });
   }
 
-  function columns(quality, price) {
+  function shownColumns(quality, price) {
     const names = measured();
     const first = [quality, price].filter(Boolean);
     const others = names.filter((name) => !first.includes(name));
-    return control("all").checked ? [...first, ...others] : [...first, ...others.filter((name) => measures[name].cost)];
+    return control("all").checked ? [...first, ...others] : [...first, ...others.filter((name) => columns[name].role === "price")];
   }
 
   function table(rows, quality, price) {
-    const names = columns(quality, price);
-    const head = [["method", "method"], ...names.map((name) => [name, measures[name].words]), ["seeds", "seeds"]];
+    const names = shownColumns(quality, price);
+    const head = [["method", "method"], ...names.map((name) => [name, columns[name].words]), ["seeds", "seeds"]];
     const column = sorting.column === "quality" ? quality : sorting.column;
-    const down = sorting.down ?? measures[column]?.lower === false;
+    const down = sorting.down ?? columns[column]?.lower === false;
     const value = (row) => (column in row ? row[column] : row.values[column]?.[0]);
     const sorted = [...rows].sort((a, b) => {
       const [x, y] = [value(a), value(b)];
@@ -157,7 +157,7 @@ function explorer(root) {
     const best = Object.fromEntries(
       names.map((name) => {
         const all = rows.filter((row) => name in row.values).map((row) => row.values[name][0]);
-        const { lower } = measures[name];
+        const { lower } = columns[name];
         return [name, lower === null || !all.length ? null : (lower ? Math.min : Math.max)(...all)];
       }),
     );
@@ -167,7 +167,7 @@ function explorer(root) {
         const cell = element("th", { scope: "col" }, button);
         if (name === column) cell.ariaSort = down ? "descending" : "ascending";
         button.addEventListener("click", () => {
-          const again = name === column ? !down : measures[name]?.lower === false;
+          const again = name === column ? !down : columns[name]?.lower === false;
           Object.assign(sorting, { column: name, down: again });
           show();
         });

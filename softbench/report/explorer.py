@@ -10,21 +10,16 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from softbench.report import colours, extra, measures
 from softbench.report.intervals import interval
-from softbench.report.measures import Measure
 from softbench.report.page import Page
 
-_COSTS = ("price", "step_ms")
-COSTS = tuple(measures.columns(name)[0] for name in _COSTS)
-_WORDS = {
-    "price": "price, in steps of full",
-    "step_ms": "ms of a step",
-    "head_ms": "ms of the head",
-}
+_PRICES = ("price", "step_ms")
+_WORDS = {"price": "price, in steps of full", "step_ms": "step, ms", "head_ms": "head, ms"}
 _OF = {"test_": "test", "valid_": "validation"}
 _FILES = Path(__file__).parent
 _GROUP = ["experiment", "problem"]
@@ -43,11 +38,27 @@ _PATHS = {
 }
 
 
-def document(runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS) -> str:
+class Column(NamedTuple):
+    """A column of numbers that the reader can pick.
+
+    Attributes:
+        words: what it is, with its unit.
+        role: "quality", "price", or "" of what is shown in the table alone.
+        lower: whether less is better; None where neither is.
+        log: whether its axis is logarithmic.
+    """
+
+    words: str
+    role: str = "quality"
+    lower: bool | None = False
+    log: bool = False
+
+
+def document(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
     """Returns the page as one HTML file; see `fragment` for the arguments."""
     scripts = [bundle(), script()]
     return _template("document").render(
-        fragment=fragment(runs, shown, costs),
+        fragment=fragment(runs, columns),
         style=style(),
         scripts=scripts,
         # The page's policy names what may run: neither a record's text nor `eval`.
@@ -55,32 +66,21 @@ def document(runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[s
     )
 
 
-def fragment(runs: pd.DataFrame, shown: Mapping[str, Measure], costs: Sequence[str] = COSTS) -> str:
+def fragment(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
     """Returns the page without its style and its scripts: HTML to be put into another page.
 
     Args:
         runs: a row for each run: experiment, problem (data set and model), backend, method, seed,
-            and a column for each measure. Rows of one method differ in the seed alone.
-        shown: {column: measure} of those that the reader can pick, the preferred ones first.
-        costs: the columns that are prices; the others are of quality where they have a direction.
+            and numbers. Rows of one method differ in the seed alone.
+        columns: {column of `runs`: what it is}, in the order in which the reader is offered them.
+            Those without a number are left out.
     """
-    shown = {name: shown[name] for name in shown if name in runs and runs[name].notna().any()}
+    columns = {name: what for name, what in columns.items() if runs[name].notna().any()}
     data = {
         "plot": plot(),
-        "measures": {
-            name: {
-                "words": measure.words,
-                "lower": measure.lower,
-                "log": measure.log,
-                "cost": name in costs,
-                "quality": name not in costs
-                and measure.lower is not None
-                and not measure.of_machine,
-            }
-            for name, measure in shown.items()
-        },
+        "columns": {name: what._asdict() for name, what in columns.items()},
         "groups": [
-            {"experiment": experiment, "problem": problem, "rows": _rows(group, list(shown))}
+            {"experiment": experiment, "problem": problem, "rows": _rows(group, list(columns))}
             for (experiment, problem), group in runs.groupby(_GROUP, sort=False)
         ],
     }
@@ -143,12 +143,12 @@ def plot() -> dict:
     return chart.to_dict()
 
 
-def _rows(runs: pd.DataFrame, shown: Sequence[str]) -> list[dict]:
+def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
     """The methods of a problem: on each backend their means over seeds, and half the intervals."""
     styles = colours.styles(runs["method"].unique())
     rows = []
     for (backend, method), seeds in runs.groupby(["backend", "method"], sort=False):
-        values = {name: interval(seeds[name]) for name in shown}
+        values = {name: interval(seeds[name]) for name in columns}
         rows.append(
             {
                 "backend": backend,
@@ -189,17 +189,18 @@ def _digest(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Measure]]:
-    """Returns `runs` and `shown` for `fragment`: what was trained, in the measures of its pages.
+def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Column]]:
+    """Returns what was trained, and the columns of its pages, as `fragment` takes them.
 
     Times that other programs made longer are left out. Where rows of one name differ in more than
     the seed, the name says on which device they are.
     """
-    tables, shown = [], {}
+    tables = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
+    columns = {}
     for page in pages:
         cells = page.cells[(page.cells["task"] == "train") & (page.cells["status"] == "ok")]
-        names = {measures.columns(name)[0]: name for name in [*page.plan["columns"], *_COSTS]}
-        shown |= {column: _measure(name) for column, name in names.items()}
+        names = {measures.columns(name)[0]: name for name in [*page.plan["columns"], *_PRICES]}
+        columns |= {column: _column(name) for column, name in names.items()}
         values = cells.reindex(columns=list(names)).astype(float)
         timed = [column for column, name in names.items() if measures.of_machine(name)]
         values[timed] = values[timed].mask(cells["shared_clock"].astype(bool))
@@ -207,13 +208,15 @@ def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Measure]]:
         method = cells["method"].mask(several, cells["method"] + ", " + cells["device"].astype(str))
         keys = cells[["backend", "seed"]].assign(method=method, problem=cells["group"])
         tables.append(pd.concat([keys.assign(experiment=page.name), values], axis=1))
-    return pd.concat(tables, ignore_index=True), shown
+    runs = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
+    return runs.reindex(columns=[*tables[0], *columns]), columns
 
 
-def _measure(name: str) -> Measure:
-    """The measure of a column, with words that say of which data it is."""
+def _column(name: str) -> Column:
     base = measures.name(name)
-    measure = measures.MEASURES.get(base) or Measure(base, lower=None)
+    measure = measures.MEASURES.get(base) or measures.Measure(base, lower=None)
     of = [words for sign, words in _OF.items() if name.startswith((sign, f"best.{sign}"))]
-    best = ["best point"] * name.startswith("best.")
-    return measure._replace(words=", ".join([_WORDS.get(base, measure.words), *of, *best]))
+    words = [_WORDS.get(base, measure.words), *of, *["best point"] * name.startswith("best.")]
+    quality = measure.lower is not None and not measure.of_machine
+    role = "price" if name in _PRICES else "quality" if quality else ""
+    return Column(", ".join(words), role, measure.lower, measure.log)
