@@ -1,0 +1,222 @@
+"""A page on which a reader compares methods: quality against price, and a table. Needs no Keras.
+
+The reader picks an experiment's data set, a backend, a measure of quality, a price and methods; a
+plot shows them with the frontier, a table sorts them. The same page is one file for a reader's
+records, which loads nothing and runs its own scripts alone (`document`), and a part of a page of
+the site (`fragment`).
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from softbench.report import colours, extra, measures
+from softbench.report.intervals import interval
+from softbench.report.page import Page
+
+_PRICES = ("price", "step_ms")
+_WORDS = {"price": "price, in steps of full", "step_ms": "step, ms", "head_ms": "head, ms"}
+_OF = {"test_": "test", "valid_": "validation"}
+_FILES = Path(__file__).parent
+_GROUP = ["experiment", "problem"]
+# Markers of `colours` as paths of an SVG picture, in a square from -1 to 1.
+_PATHS = {
+    "o": "M0.9,0A0.9,0.9,0,1,1,-0.9,0A0.9,0.9,0,1,1,0.9,0Z",
+    "s": "M-0.8,-0.8H0.8V0.8H-0.8Z",
+    "D": "M0,-1L0.8,0L0,1L-0.8,0Z",
+    "^": "M0,-1L0.95,0.8H-0.95Z",
+    "v": "M0,1L0.95,-0.8H-0.95Z",
+    "<": "M-1,0L0.8,-0.95V0.95Z",
+    ">": "M1,0L-0.8,-0.95V0.95Z",
+    "P": "M-0.35,-1H0.35V-0.35H1V0.35H0.35V1H-0.35V0.35H-1V-0.35H-0.35Z",
+    "X": "M0,-0.5L0.5,-1L1,-0.5L0.5,0L1,0.5L0.5,1L0,0.5L-0.5,1L-1,0.5L-0.5,0L-1,-0.5L-0.5,-1Z",
+    "p": "M0,-1L0.95,-0.3L0.6,0.85H-0.6L-0.95,-0.3Z",
+}
+
+
+class Column(NamedTuple):
+    """A column of numbers that the reader can pick.
+
+    Attributes:
+        words: what it is, with its unit.
+        role: "quality", "price", or "" of what is shown in the table alone.
+        lower: whether less is better; None where neither is.
+        log: whether its axis is logarithmic.
+    """
+
+    words: str
+    role: str = "quality"
+    lower: bool | None = False
+    log: bool = False
+
+
+def document(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
+    """Returns the page as one HTML file; see `fragment` for the arguments."""
+    scripts = [bundle(), script()]
+    return _template("document").render(
+        fragment=fragment(runs, columns),
+        style=style(),
+        scripts=scripts,
+        # The page's policy names what may run: neither a record's text nor `eval`.
+        policy=" ".join(f"'{_digest(text)}'" for text in scripts),
+    )
+
+
+def fragment(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
+    """Returns the page without its style and its scripts: HTML to be put into another page.
+
+    Args:
+        runs: a row for each run: experiment, problem (data set and model), backend, method, seed,
+            and numbers. Rows of one method differ in the seed alone.
+        columns: {column of `runs`: what it is}, in the order in which the reader is offered them.
+            Those without a number are left out.
+    """
+    columns = {name: what for name, what in columns.items() if runs[name].notna().any()}
+    data = {
+        "plot": plot(),
+        "columns": {name: what._asdict() for name, what in columns.items()},
+        "groups": [
+            {"experiment": experiment, "problem": problem, "rows": _rows(group, list(columns))}
+            for (experiment, problem), group in runs.groupby(_GROUP, sort=False)
+        ],
+    }
+    return _template("explorer").render(data=data)
+
+
+def style() -> str:
+    """Returns the style sheet of a fragment."""
+    return (_FILES / "explorer.css").read_text()
+
+
+def script() -> str:
+    """Returns the script that brings the fragments of a page to life, to be run behind them."""
+    return (_FILES / "explorer.js").read_text()
+
+
+def bundle() -> str:
+    """Returns the script that draws: Vega, Vega-Lite and vega-embed, as vl-convert ships them."""
+    with extra("the page"):
+        import vl_convert
+    source = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return source.replace("</script", "<\\/script")
+
+
+def plot() -> dict:
+    """Returns the plot in Vega-Lite; the script puts in the rows, the axes' titles and scales."""
+    with extra("the page"):
+        import altair as alt
+    base = alt.Chart(alt.NamedData("rows")).encode(
+        x=alt.X("x:Q").axis(tickCount=5), y=alt.Y("y:Q").axis(tickCount=6)
+    )
+    line = base.transform_filter("datum.frontier").encode(order="x:Q")
+    line = line.mark_line(strokeDash=[5, 4], color="#8a8a94", strokeWidth=1.5)
+    seeds = base.mark_rule(strokeWidth=1.5, clip=True).encode(
+        y="low:Q", y2="high:Q", color=alt.Color("colour:N").scale(None)
+    )
+    points = base.mark_point(size=110, strokeWidth=1.8, opacity=1).encode(
+        shape=alt.Shape("path:N").scale(None),
+        stroke=alt.Stroke("colour:N").scale(None).legend(None),
+        fill=alt.Fill("fill:N").scale(None).legend(None),
+        tooltip=[alt.Tooltip(f"{name}:N", title=name) for name in ("method", "quality", "price")],
+    )
+    names = base.transform_filter("datum.named")
+    names = names.mark_text(dy=-13, limit=180, fontSize=12, color="currentColor").encode(
+        text="method:N"
+    )
+    chart = alt.layer(line, seeds, points, names).properties(width="container", height=380)
+    chart = chart.configure(background="transparent", font="inherit")
+    chart = chart.configure_view(stroke=None).configure_axis(
+        labelColor="currentColor",
+        titleColor="currentColor",
+        domainColor="#8a8a94",
+        tickColor="#8a8a94",
+        gridColor="#8a8a9440",
+        labelFontSize=12,
+        titleFontSize=13,
+        titleFontWeight="normal",
+        titlePadding=10,
+    )
+    return chart.to_dict()
+
+
+def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
+    """The methods of a problem: on each backend their means over seeds, and half the intervals."""
+    styles = colours.styles(runs["method"].unique())
+    rows = []
+    for (backend, method), seeds in runs.groupby(["backend", "method"], sort=False):
+        values = {name: interval(seeds[name]) for name in columns}
+        rows.append(
+            {
+                "backend": backend,
+                "method": method,
+                "seeds": len(seeds),
+                "values": {
+                    name: [value.mean, value.half if value.count > 1 else None]
+                    for name, value in values.items()
+                    if value.count
+                },
+                **_mark(styles[method]),
+            }
+        )
+    return rows
+
+
+def _mark(style: Mapping) -> dict:
+    is_open = style["markerfacecolor"] == "none"
+    return {
+        "colour": style["color"],
+        "path": _PATHS[style["marker"]],
+        "fill": "transparent" if is_open else style["color"],
+    }
+
+
+def _template(name: str):
+    with extra("the page"):
+        import jinja2
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # options in their order
+    return environment.get_template(f"{name}.html")
+
+
+def _digest(source: str) -> str:
+    """The hash of a script as a Content-Security-Policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+
+
+def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Column]]:
+    """Returns what was trained, and the columns of its pages, as `fragment` takes them.
+
+    Times that other programs made longer are left out. Where rows of one name differ in more than
+    the seed, the name says on which device they are.
+    """
+    tables = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
+    columns = {}
+    for page in pages:
+        cells = page.cells[(page.cells["task"] == "train") & (page.cells["status"] == "ok")]
+        names = {measures.columns(name)[0]: name for name in [*page.plan["columns"], *_PRICES]}
+        columns |= {column: _column(name) for column, name in names.items()}
+        values = cells.reindex(columns=list(names)).astype(float)
+        timed = [column for column, name in names.items() if measures.of_machine(name)]
+        values[timed] = values[timed].mask(cells["shared_clock"].astype(bool))
+        several = cells.groupby(["group", "backend", "method"])["variant"].transform("nunique") > 1
+        method = cells["method"].mask(several, cells["method"] + ", " + cells["device"].astype(str))
+        keys = cells[["backend", "seed"]].assign(method=method, problem=cells["group"])
+        tables.append(pd.concat([keys.assign(experiment=page.name), values], axis=1))
+    runs = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
+    return runs.reindex(columns=[*tables[0], *columns]), columns
+
+
+def _column(name: str) -> Column:
+    base = measures.name(name)
+    measure = measures.MEASURES.get(base) or measures.Measure(base, lower=None)
+    of = [words for sign, words in _OF.items() if name.startswith((sign, f"best.{sign}"))]
+    words = [_WORDS.get(base, measure.words), *of, *["best point"] * name.startswith("best.")]
+    quality = measure.lower is not None and not measure.of_machine
+    role = "price" if name in _PRICES else "quality" if quality else ""
+    return Column(", ".join(words), role, measure.lower, measure.log)
