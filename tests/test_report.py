@@ -383,7 +383,7 @@ def test_one_html_file_holds_it_all(tmp_path):
     assert run(f"--results={results}", f"--html={path}") == 0
     text = path.read_text()
     assert "<h1>A demonstration</h1>" in text and "data:image/svg+xml;base64," in text
-    assert "<summary>All 2 rows</summary>" in text and "<script" not in text
+    assert "<summary>All 2 rows</summary>" in text and '<div class="explorer">' in text
     assert not (results / "README.md").exists()
     for wrong in (["--check"], ["--undecided"]):
         with pytest.raises(ConfigError, match="exclude each other"):
@@ -420,18 +420,6 @@ def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     expected = f"the report needs {name}: install the `report` extra"
     assert done.stdout.startswith(expected)
-
-
-def test_kinds_of_samplers():
-    methods = {
-        "full": {"head": "FullSoftmax"},
-        "a": {"kwargs": {"sampler": "exp"}},
-        "b": {"sampler": {"class_name": "rff", "config": {}}},
-        "c": {"kwargs": {"sampler": "later"}},
-    }
-    record = {"config": {"methods": methods}}
-    kinds = {"full": None, "a": "exact", "b": "kernel", "c": None}
-    assert records.sampler_kinds(record) == kinds
 
 
 def test_records_survive_the_round_trip(tmp_path):

@@ -1,27 +1,24 @@
 """A page on which a reader compares methods: quality against price, and a table. Needs no Keras.
 
 The reader picks an experiment's data set, a backend, a measure of quality, a price and methods; a
-plot shows them with the frontier, a table sorts them. The same page is one file for a reader's
-records, which loads nothing and runs its own scripts alone (`document`), and a part of a page of
-the site (`fragment`).
+plot shows them with the frontier, a table sorts them. It is a part of a page of the site, and of the
+file of `softbench-report --html`, which loads nothing and runs these scripts alone.
 """
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
 from softbench.report import colours, extra, measures
+from softbench.report.frame import Frame
 from softbench.report.intervals import interval
-from softbench.report.page import Page
 
 _PRICES = ("price", "step_ms")
-_WORDS = {"price": "price, in steps of full", "step_ms": "step, ms", "head_ms": "head, ms"}
-_OF = {"test_": "test", "valid_": "validation"}
-_FILES = Path(__file__).parent
+_FILES = Path(__file__).parent / "templates"
 _GROUP = ["experiment", "problem"]
 # Markers of `colours` as paths of an SVG picture, in a square from -1 to 1.
 _PATHS = {
@@ -54,15 +51,27 @@ class Column(NamedTuple):
     log: bool = False
 
 
-def document(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
-    """Returns the page as one HTML file; see `fragment` for the arguments."""
-    scripts = [bundle(), script()]
-    return _template("document").render(
-        fragment=fragment(runs, columns),
-        style=style(),
+def document(
+    title: str, runs: pd.DataFrame, columns: Mapping[str, Column], nav: str = "", pages: str = ""
+) -> str:
+    """Returns one HTML file: the comparison if there are runs, then pages.
+
+    Args:
+        title: of the file.
+        runs, columns: as in `fragment`.
+        nav, pages: HTML.
+    """
+    compared = len(runs) > 0
+    scripts = [bundle(), script()] if compared else []
+    return _template("report").render(
+        title=title,
+        nav=nav,
+        pages=pages,
+        fragment=fragment(runs, columns) if compared else "",
+        style=style() if compared else "",
         scripts=scripts,
         # The page's policy names what may run: neither a record's text nor `eval`.
-        policy=" ".join(f"'{_digest(text)}'" for text in scripts),
+        policy=" ".join(f"'{_digest(text)}'" for text in scripts) or "'none'",
     )
 
 
@@ -166,7 +175,7 @@ def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
 
 
 def _mark(style: Mapping) -> dict:
-    is_open = style["markerfacecolor"] == "none"
+    is_open = style.get("markerfacecolor") == "none"
     return {
         "colour": style["color"],
         "path": _PATHS[style["marker"]],
@@ -189,34 +198,31 @@ def _digest(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Column]]:
+def runs_of(frames: Iterable[Frame]) -> tuple[pd.DataFrame, dict[str, Column]]:
     """Returns what was trained, and the columns of its pages, as `fragment` takes them.
 
     Times that other programs made longer are left out. Where rows of one name differ in more than
     the seed, the name says on which device they are.
     """
-    tables = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
+    found = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
     columns = {}
-    for page in pages:
-        cells = page.cells[(page.cells["task"] == "train") & (page.cells["status"] == "ok")]
-        names = {measures.columns(name)[0]: name for name in [*page.plan["columns"], *_PRICES]}
-        columns |= {column: _column(name) for column, name in names.items()}
-        values = cells.reindex(columns=list(names)).astype(float)
-        timed = [column for column, name in names.items() if measures.of_machine(name)]
+    for frame in frames:
+        cells = frame.runs[(frame.runs["task"] == "train") & (frame.runs["status"] == "ok")]
+        names = list(dict.fromkeys([*frame.plan["columns"], *_PRICES]))
+        columns |= {name: _column(name) for name in names}
+        values = cells.reindex(columns=names).astype(float)
+        timed = [name for name in names if measures.of(name).of_machine]
         values[timed] = values[timed].mask(cells["shared_clock"].astype(bool))
         several = cells.groupby(["group", "backend", "method"])["variant"].transform("nunique") > 1
         method = cells["method"].mask(several, cells["method"] + ", " + cells["device"].astype(str))
         keys = cells[["backend", "seed"]].assign(method=method, problem=cells["group"])
-        tables.append(pd.concat([keys.assign(experiment=page.name), values], axis=1))
-    runs = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
-    return runs.reindex(columns=[*tables[0], *columns]), columns
+        found.append(pd.concat([keys.assign(experiment=frame.name), values], axis=1))
+    runs = pd.concat([table for table in found if len(table)] or found, ignore_index=True)
+    return runs.reindex(columns=[*found[0], *columns]), columns
 
 
 def _column(name: str) -> Column:
-    base = measures.name(name)
-    measure = measures.MEASURES.get(base) or measures.Measure(base, lower=None)
-    of = [words for sign, words in _OF.items() if name.startswith((sign, f"best.{sign}"))]
-    words = [_WORDS.get(base, measure.words), *of, *["best point"] * name.startswith("best.")]
-    quality = measure.lower is not None and not measure.of_machine
-    role = "price" if name in _PRICES else "quality" if quality else ""
-    return Column(", ".join(words), role, measure.lower, measure.log)
+    measure = measures.of(name)
+    role = "price" if name in _PRICES else "quality" if measures.is_quality(name) else ""
+    lower = measures.lower_is_better(name) if measure.better else None
+    return Column(measures.words(name), role, True if role == "price" else lower, measure.log)

@@ -1,17 +1,14 @@
-"""The pages as one HTML file: no network, no script; pictures are within it."""
+"""The comparison and the pages as one HTML file: it loads nothing, pictures are within it."""
 
 import base64
 import html
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from urllib.parse import quote, unquote
 
-from softbench.report import extra, plots, tables
+from softbench.report import explorer, extra, plots, tables
 from softbench.report.frame import Frame
-
-_TEMPLATE = Path(__file__).with_name("templates") / "report.html"
 
 
 def document(
@@ -38,9 +35,8 @@ def document(
         nav.append(f'<a href="#{quote(name)}">{html.escape(name)}</a>')
         sections.append(f'<section id="{html.escape(name)}">\n{body}</section>')
     title = re.search(r"^# (.*)", texts[paths[0]], re.M).group(1)
-    return Template(_TEMPLATE.read_text()).substitute(
-        title=html.escape(title), nav="\n".join(nav), pages="\n".join(sections)
-    )
+    runs, columns = explorer.runs_of(frames.values())
+    return explorer.document(title, runs, columns, "\n".join(nav), "\n".join(sections))
 
 
 def _name(path: str) -> str:
