@@ -1,8 +1,8 @@
 """A page on which a reader compares methods: quality against price, and a table. Needs no Keras.
 
 The reader picks an experiment's data set, a backend, a measure of quality, a price and methods; a
-plot shows them with the frontier, a table sorts them. It is a part of a page of the site, and of the
-file of `softbench-report --html`, which loads nothing and runs these scripts alone.
+plot shows them with the frontier, a table sorts them. It is a part of a page of the site, and of
+the file of `softbench-report --html`, which loads nothing and runs these scripts alone.
 """
 
 import base64
