@@ -206,20 +206,6 @@ def test_ranking_information_by_enumeration(model, num_noise):
     np.testing.assert_allclose(found, curvature, rtol=1e-9, atol=1e-12)
 
 
-def test_sampled_ranking_information(model):
-    """Within 4 standard errors of the mean over 20 repetitions."""
-    design, _, conditional, noise = model
-    rng = np.random.default_rng(0)
-    found = [
-        asymptotics.sampled_ranking_information(design, conditional, noise, 3, 2000, rng)
-        for _ in range(20)
-    ]
-    exact = asymptotics.ranking_information(design, conditional, noise, 3)
-    error = np.std(found, axis=0, ddof=1) / np.sqrt(20)
-    assert np.all(np.abs(np.mean(found, axis=0) - exact) < 4 * error)
-    assert np.all(error < 0.01 * np.abs(exact).max())
-
-
 @pytest.mark.parametrize("num_noise", [1, 3])
 def test_binary_covariance_by_enumeration(model, num_noise):
     """H^-1 Var H^-1 from the gradient of every possible set, gamma included."""
@@ -353,13 +339,10 @@ def test_simulation_and_its_page():
     assert kl.header == ["", "n = 500", "n = 4,000"]
     assert [row[0] for row in kl.rows] == ["mle", "ranking, K = 2", "binary, K = 2"]
     assert float(kl.rows[1][2].split(" ±")[0]) == pytest.approx(mean, rel=1e-3)
-    assert ratio.header[-1] == "n to infinity" and len(ratio.rows) == 2
+    assert [row[0] for row in ratio.rows] == ["ranking, K = 2", "binary, K = 2"]
     names = [row[0] for row in inputs.rows]
     assert "binary, K = 4, not normalised" in names and "binary_without_b_x (paper)" in names
     assert inputs.rows[names.index("binary_without_b_x (paper)")][1:] == ["0.1", "0.2", "2"]
-    for record in records:
-        for found in record["inputs"].values():
-            assert found["limits"]["mle"]["-"] == pytest.approx(4 * 2)
     plots = simulation_page.plots({}, records)
     assert set(plots) == {"figure_2", "figure_3"}
     (left, right) = plots["figure_2"][1]["panels"]
@@ -374,29 +357,6 @@ def test_no_minimum_is_said():
     assert record["inputs"]["6"]["kl"]["3"] == {"mle": {"-": None}, "ranking": {"1": None}}
     kl, *_ = simulation_page.tables({"methods": list(METHODS), "paper": {}}, [record])
     assert kl.rows[0][1] == "no minimum (1 of 1)"
-
-
-def test_kl_of_a_large_sample_is_that_of_the_limit():
-    """2 N KL has the trace as its mean: 40 data sets, within 4 standard errors."""
-    problem = nce_simulation.make_problem(DATASET, 6, 0)
-    known, unnormalised = nce_simulation.limits(problem, METHODS, [3], 0)
-    methods = {name: METHODS[name] for name in ("mle", "ranking", "binary")}
-    values = {name: [] for name in ("mle", "ranking", "binary", "not normalised")}
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        sample = problem.draw(20_000, 3, rng)
-        for name, _, fit in nce_simulation.fits(problem, methods, [3], sample):
-            bias = methods[name].get("bias")
-            scores = nce_simulation.scores_of(problem, bias, fit.parameters)
-            values[name].append(40_000 * objectives.divergence(problem.conditional, scores))
-        found = objectives.unnormalised_divergence(problem.conditional, scores)
-        values["not normalised"].append(40_000 * found)
-    expected = {name: next(iter(known[name].values())) for name in ("mle", "ranking", "binary")}
-    expected["not normalised"] = unnormalised["binary"]["3"]
-    for name, trace in expected.items():
-        error = np.std(values[name], ddof=1) / np.sqrt(40)
-        assert abs(np.mean(values[name]) - trace) < 4 * error and error < 0.1 * trace, name
-    assert known["binary_without_b_x"]["3"] > 0
 
 
 def test_the_first_inputs_stay_the_same():

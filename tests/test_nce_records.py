@@ -133,29 +133,15 @@ def test_difference_from_maximum_likelihood_falls_with_n(against_size):
             assert len(gaps) >= 5 and interval(gaps)[1] < 1, (negatives, large)
 
 
-@pytest.mark.parametrize("method", ["mle", "ranking", "binary"])
-def test_kl_at_the_largest_n_is_the_asymptotic_one(method, against_size):
-    """2 n KL over the trace that theory gives it: the interval lies within 15 % of 1, K >= 8."""
-    records = read("nce_simulation", "n_and_k")
-    for negatives in ("-",) if method == "mle" else K[3:]:
-        known = [r["inputs"]["200"]["limits"][method][negatives] for r in records]
-        found = 2 * 64_000 * against_size[method][negatives]["64000"] / known
-        low, high = interval(found)
-        assert 0.85 < low < high < 1.15, negatives
-
-
 def test_ten_percent_of_maximum_likelihood(against_size):
     """K = 8 is not within 10 % of the KL of maximum likelihood: no n brings it there.
 
-    As n grows the ratio of the two tends to a number above 1 + 1/K, what noise equal to the data
-    would cost, 12.5 % for K = 8. Only their difference in nats vanishes: at n = 64,000 it is less
-    than 10 % of the KL that maximum likelihood itself has at n = 4,000.
+    Noise equal to the data would leave a ratio of 1 + 1/K, 12.5 % for K = 8. Only their difference
+    in nats vanishes: at n = 64,000 it is less than 10 % of the KL that maximum likelihood itself
+    has at n = 4,000.
     """
     base = against_size["mle"]["-"]["64000"]
     assert interval(against_size["ranking"]["8"]["64000"] / base)[0] > 1 + 1 / 8
-    for record in read("nce_simulation", "n_and_k"):
-        limits = record["inputs"]["200"]["limits"]
-        assert limits["ranking"]["8"] / limits["mle"]["-"] > 1 + 1 / 8
     small = against_size["mle"]["-"]["4000"]
     assert interval((against_size["ranking"]["8"]["64000"] - base) / small)[1] < 0.1
 

@@ -33,8 +33,7 @@ def _rows(record: Mapping) -> Iterator[dict]:
     """A row for each |X|, n, method and K.
 
     Columns: `kl`, missing where there was no minimum, and that of maximum likelihood on the same
-    data; `unnormalised`, the KL of exp(s) as it is, and whether it was requested (`is_free`);
-    `limit`, `best_limit` and `free_limit`, what these tend to for large n, times `scale`.
+    data; `unnormalised`, the KL of exp(s) as it is, and whether it was requested (`is_free`).
     """
     methods = record["config"]["methods"]
     best = next(name for name, method in methods.items() if method["objective"] == "likelihood")
@@ -52,39 +51,29 @@ def _rows(record: Mapping) -> Iterator[dict]:
                     "kl": value,
                     "best_kl": results["kl"][size][best]["-"],
                     "unnormalised": (free or {}).get(negatives),
-                    "limit": results["limits"][method][negatives],
-                    "best_limit": results["limits"][best]["-"],
-                    "free_limit": results["limits_unnormalised"].get(method, {}).get(negatives),
-                    "scale": 1 if methods[method].get("bias") == "shared" else 2 * int(size),
                 }
 
 
 def _against_size(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
     """KL against N and K: means, then ratios to maximum likelihood on the same data."""
-    others = rows[~rows["is_best"]].assign(
-        ratio=rows["kl"] / rows["best_kl"], limit_ratio=rows["limit"] / rows["best_limit"]
-    )
+    others = rows[~rows["is_best"]].assign(ratio=rows["kl"] / rows["best_kl"])
     where = f"{rows['inputs'].iloc[0]} inputs, {rows['num_classes'].iloc[0]} classes"
     means, ratios = (
         nce.spreads(shown, "size", key, "n = {}")
         for shown, key in ((rows, "kl"), (others, "ratio"))
     )
-    first = others[others["size"] == others["size"].min()]
-    ratios["n to infinity"] = first.groupby("name")["limit_ratio"].agg(nce.spread)
     means_title = f"KL in nats against n and K: {where} (Fig. 2 left, Fig. 3)"
     keys = ["method", "negatives", "size", "seed"]
     return [
         nce.untitled(means_title, means, rows[[*keys, "kl"]]),
         nce.untitled(
-            f"KL over that of maximum likelihood: {where}",
-            ratios,
-            others[[*keys, "ratio", "limit_ratio"]],
+            f"KL over that of maximum likelihood: {where}", ratios, others[[*keys, "ratio"]]
         ),
     ]
 
 
 def _against_inputs(plan: Mapping, rows: pd.DataFrame) -> list[Table]:
-    """KL against the number of inputs: ours, the paper's, what n to infinity says, and growth."""
+    """KL against the number of inputs: ours, the paper's, and growth."""
     lines = pd.concat(
         [
             group.assign(name=name, value=values)
@@ -111,10 +100,8 @@ def _lines(plan: Mapping, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]
     if published.notna().all():
         yield f"{method} (paper)", published
         yield f"{method}: ours / paper", rows["kl"] / published
-    yield f"{name}, asymptotic", rows["limit"] / rows["scale"]
     if rows["is_free"].all():
         yield f"{name}, not normalised", rows["unnormalised"]
-        yield f"{name}, not normalised, asymptotic", rows["free_limit"] / rows["scale"]
 
 
 def _problem_rows(record: Mapping) -> Iterator[dict]:
