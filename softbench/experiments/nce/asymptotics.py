@@ -7,22 +7,18 @@ Shape letters: X inputs, Y classes, K draws of noise, P parameters. F is d s / d
 (X Y, P), the rows of one input after those of the other.
 """
 
-from collections.abc import Callable
 from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy import sparse, stats
 
-from softbench.experiments.nce.objectives import Design
-
 
 def covariance(
     kind: str,
-    design: Design,
+    design: np.ndarray,
     conditional: np.ndarray,
     noise: np.ndarray,
     num_noise: int | None,
-    information: Callable | None = None,
 ) -> np.ndarray:
     """Asymptotic covariance (P, P) of an estimate.
 
@@ -32,43 +28,37 @@ def covariance(
         conditional: p(y|x) (X, Y).
         noise: p_N (Y,).
         num_noise: K.
-        information: of ranking; None is `ranking_information`.
     """
     if kind == "binary":
         return binary_covariance(design, conditional, noise, num_noise)
     if kind == "likelihood":
         return np.linalg.inv(fisher(design, conditional))
-    information = information or ranking_information
-    return np.linalg.inv(information(design, conditional, noise, num_noise))
+    return np.linalg.inv(ranking_information(design, conditional, noise, num_noise))
 
 
-def fisher(design: Design, conditional: np.ndarray) -> np.ndarray:
+def fisher(design: np.ndarray, conditional: np.ndarray) -> np.ndarray:
     """I = E_X Var_{Y|X} of the gradient of s (P, P); the covariance of the MLE is its inverse."""
     means = conditional_means(design, conditional)
     return second_moment(design, conditional) - means.T @ means / len(conditional)
 
 
-def _information(design: Design, weights: list[np.ndarray]) -> np.ndarray:
+def _information(design: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
     """1/X sum_x F_x^T weights_x F_x (P, P) of X weights (Y, Y)."""
-    return _dense(design.T @ (sparse.block_diag(weights, "csr") @ design)) / len(weights)
+    return design.T @ (sparse.block_diag(weights, "csr") @ design) / len(weights)
 
 
-def _dense(matrix: Design) -> np.ndarray:
-    return matrix.toarray() if sparse.issparse(matrix) else matrix
-
-
-def second_moment(design: Design, weight: np.ndarray) -> np.ndarray:
+def second_moment(design: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """1/X sum_xy weight(x, y) F(x, y) F(x, y)^T (P, P) of a weight (X, Y)."""
-    return _dense(design.T @ (sparse.diags(weight.ravel()) @ design)) / len(weight)
+    return design.T @ (weight.reshape(-1, 1) * design) / len(weight)
 
 
-def conditional_means(design: Design, weight: np.ndarray) -> np.ndarray:
+def conditional_means(design: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """sum_y weight(x, y) F(x, y) (X, P) of a weight (X, Y): of p(y|x), the gradient of log Z(x)."""
-    return _dense(sparse.block_diag(list(weight[:, None, :]), "csr") @ design)
+    return sparse.block_diag(list(weight[:, None, :]), "csr") @ design
 
 
 def ranking_information(
-    design: Design, conditional: np.ndarray, noise: np.ndarray, num_noise: int
+    design: np.ndarray, conditional: np.ndarray, noise: np.ndarray, num_noise: int
 ) -> np.ndarray:
     """I_{R,K} (P, P), exact: the covariance of ranking is its inverse (Lemma B.7).
 
@@ -90,30 +80,8 @@ def ranking_information(
     return _information(design, weights)
 
 
-def sampled_ranking_information(
-    design: Design,
-    conditional: np.ndarray,
-    noise: np.ndarray,
-    num_noise: int,
-    num_sets: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """I_{R,K} (P, P) from `num_sets` random sets {y_0, ..., y_K} for each input, for many Y."""
-    weights = []
-    for p in conditional:
-        true = rng.choice(len(noise), size=(num_sets, 1), p=p)
-        drawn = rng.choice(len(noise), size=(num_sets, num_noise), p=noise)
-        ids = np.concatenate([true, drawn], axis=-1)
-        share = (p / noise)[ids]
-        share /= share.sum(-1, keepdims=True)
-        q = np.zeros((num_sets, len(noise)))
-        np.add.at(q, (np.arange(num_sets)[:, None], ids), share)
-        weights.append(np.diag(q.mean(0)) - q.T @ q / num_sets)
-    return _information(design, weights)
-
-
 def binary_covariance(
-    design: Design, conditional: np.ndarray, noise: np.ndarray, num_noise: int
+    design: np.ndarray, conditional: np.ndarray, noise: np.ndarray, num_noise: int
 ) -> np.ndarray:
     """Covariance (P, P) of binary NCE where s = log p(y|x) at the truth (Lemma B.14).
 

@@ -10,8 +10,7 @@ def rows(record: Mapping) -> Iterator[dict]:
 
     `kl_to_truth` is missing where there was no minimum; `kl_over_mle` is over that of maximum
     likelihood on the same data, `kl_over_most` over that of the method's largest K;
-    `unnormalised` is the KL of exp(s) as it is, and `limit` what n times 2 KL tends to (without
-    b_x: KL).
+    `unnormalised` is the KL of exp(s) as it is.
     """
     methods = record["config"]["methods"]
     best = next(name for name, method in methods.items() if method["objective"] == "likelihood")
@@ -30,7 +29,6 @@ def rows(record: Mapping) -> Iterator[dict]:
                         "kl_over_mle": _ratio(kl, by_method[best]["-"]),
                         "kl_over_most": _ratio(kl, values[most]),
                         "unnormalised": free.get(negatives),
-                        "limit": results["limits"][method][negatives],
                     }
 
 

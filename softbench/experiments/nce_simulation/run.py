@@ -6,7 +6,6 @@ minimum of its objective by L-BFGS, and its error KL(p(y|x) || softmax of the sc
 Shape letters: X inputs, Y classes, N data points, K draws of noise, d features of an input.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,10 +13,9 @@ import numpy as np
 from scipy import sparse, special
 
 from softbench.bench.job import Job
-from softbench.experiments.nce import asymptotics, objectives
+from softbench.experiments.nce import objectives
 
 _MOST_INPUTS = 1000
-_LIMIT_SETS = 400  # random sets for each input, of the limit of ranking
 
 
 class Problem(NamedTuple):
@@ -45,9 +43,6 @@ def run(job: Job) -> None:
             kl, unnormalised = _fits(config, problem, size)
             measures["kl"][str(size)], measures["unnormalised"][str(size)] = kl, unnormalised
             job.progress({"inputs": num_inputs, "size": size, "kl": kl})
-        negatives = job.options["negatives"]
-        at_infinity = limits(problem, config["methods"], negatives, config["seed"])
-        measures["limits"], measures["limits_unnormalised"] = at_infinity
 
 
 def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
@@ -139,55 +134,3 @@ def fits(
 def scores_of(problem: Problem, bias: str | None, parameters: np.ndarray) -> np.ndarray:
     """The scores (X, Y) that a method with such a bias ends with."""
     return (design(problem, bias) @ parameters).reshape(problem.conditional.shape)
-
-
-def limits(
-    problem: Problem, methods: Mapping, negatives: list[int], seed: int
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Returns what N to infinity gives, {method: {K: value}}; the same of exp(s) as it is.
-
-    For consistent methods 2 N KL -> Tr(I covariance), the trace that the Fisher information I and
-    the asymptotic covariance make; of maximum likelihood that is (Y - 1) d. For binary NCE without
-    b_x it is the KL itself, at the minimum of the expected objective. For exp(s) as it is, with
-    b_x, the trace is that of E[g g^T] instead of I, g the gradient of s.
-    """
-    normalised, unnormalised = {}, {}
-    sampled = functools.partial(
-        asymptotics.sampled_ranking_information,
-        num_sets=_LIMIT_SETS,
-        rng=np.random.default_rng([seed, 1]),
-    )
-    for name, method in methods.items():
-        kind, bias = method["objective"], method.get("bias")
-        columns, normalised[name] = _identified(problem, bias), {}
-        information = asymptotics.fisher(columns, problem.conditional)
-        for key, k in objectives.sizes(method, negatives).items():
-            if bias == "shared":
-                normalised[name][key] = _binary_bias(problem, k)
-                continue
-            covariance = asymptotics.covariance(
-                kind, columns, problem.conditional, problem.noise, k, sampled
-            )
-            normalised[name][key] = float(np.sum(information * covariance))
-            if bias == "input":
-                moment = asymptotics.second_moment(columns, problem.conditional)
-                value = float(np.sum(moment * covariance))
-                unnormalised.setdefault(name, {})[key] = value
-    return normalised, unnormalised
-
-
-def _identified(problem: Problem, bias: str | None) -> sparse.csr_matrix:
-    """The design with theta_0 = 0: adding one vector to all theta_y changes no p(y|x)."""
-    columns = design(problem, bias)
-    of_theta = problem.parameters.size
-    first = np.arange(0, of_theta, len(problem.parameters))
-    return columns[:, np.setdiff1d(np.arange(columns.shape[1]), first)]
-
-
-def _binary_bias(problem: Problem, num_noise: int) -> float:
-    """KL of binary NCE with gamma at the minimum of its expected objective."""
-    joint = problem.conditional / len(problem.conditional)
-    drawn = np.broadcast_to(num_noise * problem.noise / len(joint), joint.shape)
-    objective = objectives.binary(joint, drawn, np.log(problem.noise), num_noise)
-    fit = objectives.minimise(objective, design(problem, "shared"), np.zeros(joint.shape))
-    return objectives.divergence(problem.conditional, scores_of(problem, "shared", fit.parameters))
