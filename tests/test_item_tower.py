@@ -417,7 +417,8 @@ def test_scores_top_k_and_index_are_of_all_items(form, monkeypatch):
     if "logit_soft_cap" in FORMS[form]:
         rejects("logit_soft_cap", softbench.serving.Index, head)
         return
-    for each in (head, ready):
+    fresh = softbench.FullSoftmax(table=head.table)
+    for each in (head, ready, fresh):
         index = softbench.serving.Index(each, num_cells=4)
         options = {"approximate": index, "num_candidates": N}
         np.testing.assert_array_equal(to_numpy(each.top_k(hidden, 5, **options)[1]), best)

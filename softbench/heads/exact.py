@@ -116,7 +116,10 @@ class ExactScores(keras.layers.Layer):
             raise ValueError(
                 f"`k` must be at most the number of classes {self.units}. Received: k={k}"
             )
-        flat, leading = self._flatten(ops.convert_to_tensor(hidden))
+        hidden = ops.convert_to_tensor(hidden)
+        if not self.built:
+            self.build(tuple(hidden.shape))
+        flat, leading = self._flatten(hidden)
         self.begin(training=False)
         if approximate is False:
 

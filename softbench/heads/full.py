@@ -89,8 +89,6 @@ class FullSoftmax(TableHead):
         self.class_chunk = class_chunk
         self.regularization = regularization
         self.label_smoothing = label_smoothing
-        if self.table.built:  # there is nothing more to make: it can be asked at once
-            self.build((None, self.table.width))
 
     def training_loss(self, hidden: Tensor, targets: Targets) -> Tensor:
         labels, label_weight = targets.labels, targets.label_weight

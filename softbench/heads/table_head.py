@@ -112,6 +112,8 @@ class TableHead(Head):
             ValueError: if the head is not built, or its scores are not such products: `absolute`
                 ones, and those of `NegativeSampling` with noise that depends on the input.
         """
+        if not self.built and self.table.built:
+            self.build((None, self.table.width))
         if not self.built:
             raise ValueError(
                 "`head` must have its weights: call it once, or load it. Received: a head that is "
