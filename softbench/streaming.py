@@ -109,11 +109,11 @@ def tile(
 
 
 class _Problem(NamedTuple):
-    """What does not change within a step; `class_losses` has the rest.
+    """What does not change within a step; `class_losses` and `Tile` have the rest.
 
     Attributes:
         dtype: of what is multiplied.
-        tiles, rows: T and R, tensors where B is not known.
+        tiles, rows: T and R, tensors where B is not known; tiles of equal size.
     """
 
     outer: Callable
@@ -297,7 +297,8 @@ class _Order(NamedTuple):
     """Examples in tiles, those of weight 0 last.
 
     Attributes:
-        order: (T R,), the examples in that order, the first ones past B for what fills the tiles.
+        problem: says T and R.
+        order: (T R,), the examples in that order; from B on are those that fill the tiles.
         weight: (T R,), in that order.
         size: B.
         used: how many tiles have examples of another weight.
@@ -351,12 +352,13 @@ def _forward(
     def step(index: Tensor, state: tuple) -> tuple:
         losses, sums, scores, to_hidden, tables = state
         tile = _at(examples, index)
-        own, scores = _first_pass(problem, tile, scores)
-        of_tile = problem.outer(*own.inputs(), *tile.extra)
+        tile_sums, scores = _first_pass(problem, tile, scores)
+        tile_losses = problem.outer(*tile_sums.inputs(), *tile.extra)
         if problem.early:
-            own_gradient, tables = _second_pass(problem, tile, own, scores, tables)
-            to_hidden = _put(to_hidden, (own_gradient,), index)
-        return _put(losses, of_tile, index), _put(sums, own, index), scores, to_hidden, tables
+            gradient, tables = _second_pass(problem, tile, tile_sums, scores, tables)
+            to_hidden = _put(to_hidden, (gradient,), index)
+        losses, sums = _put(losses, tile_losses, index), _put(sums, tile_sums, index)
+        return losses, sums, scores, to_hidden, tables
 
     shape = (problem.tiles, problem.rows)
     sums = _Sums(
@@ -406,8 +408,8 @@ def _backward(
     def step(index: Tensor, state: tuple) -> tuple:
         to_hidden, tables = state
         arguments = (_at(examples, index), _at(sums, index), scores, tables)
-        of_tile, tables = _second_pass(problem, *arguments)
-        return _put(to_hidden, of_tile, index), tables
+        gradient, tables = _second_pass(problem, *arguments)
+        return _put(to_hidden, gradient, index), tables
 
     # Not a condition, which may copy the tables: a loop of no steps leaves them where they are.
     to_hidden, tables = loop(used, step, (to_hidden, tables))
