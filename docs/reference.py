@@ -14,7 +14,7 @@ from pathlib import Path
 import softbench
 from softbench import samplers
 from softbench.heads import Head
-from softbench.report.markdown import MARKED, cell, code, message
+from softbench.report.markdown import MARKED, code, message, one_line
 from softbench.rows import RowOptimizer
 from softbench.samplers import Sampler
 
@@ -60,7 +60,8 @@ def lineage(cls: type, base: type) -> list[type]:
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     header = list(header)
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+    cells = [[one_line(text).replace("|", r"\|") for text in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def name_table(classes: dict[str, type]) -> str:
