@@ -110,12 +110,12 @@ class Classifier(keras.Model):
 
     def _encode(self, x: Any, training: bool | None) -> dict[str, Any]:
         """What the head is called with, by name; what it takes in training alone, only then."""
-        x, given = split_inputs(x)
+        x, negatives = split_inputs(x)
         outputs = self.encoder(x, training=training)
         outputs = dict(outputs) if isinstance(outputs, dict) else {"hidden": outputs}
         if self.inputs_to_sampler:
             outputs["sampler_inputs"] = x
-        outputs |= given
+        outputs |= negatives
         left_out = [] if training else ["example_ids", *_NEGATIVES]
         left_out += _NEGATIVES if self.head.has_all_classes else ()
         return {name: value for name, value in outputs.items() if name not in left_out}

@@ -130,13 +130,16 @@ def test_it_is_saved_and_resumed(tmp_path):
     "sampler",
     [
         spec("mixed", first=spec("in_batch", memory=M), second="uniform"),
-        spec(
-            "top_and_tail",
-            num_top=2,
-            counts=COUNTS.tolist(),
-            share_draws=True,
-            top=spec("codebook", num_codewords=2),
-            tail=spec("in_batch", memory=M),
+        pytest.param(
+            spec(
+                "top_and_tail",
+                num_top=2,
+                counts=COUNTS.tolist(),
+                share_draws=True,
+                top=spec("codebook", num_codewords=2),
+                tail=spec("in_batch", memory=M),
+            ),
+            marks=pytest.mark.thorough,
         ),
     ],
     ids=["mixed", "top_and_tail"],

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import FixedSampler, compiled, gradient_function, rejects, to_numpy
+from conftest import FixedSampler, compiled, gradient_function, rejects, thorough_but, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from property_cases import SAMPLED, cases, head_of
@@ -266,7 +266,7 @@ def test_negatives_of_examples_that_do_not_count_move_no_row():
     assert len(moved - looked_up) <= 1  # the draw
 
 
-@pytest.mark.parametrize("bad", [N, -2])
+@pytest.mark.parametrize("bad", thorough_but([N, -2], N))
 def test_an_id_out_of_range_makes_its_loss_nan_in_a_compiled_step(bad):
     wrong = NEGATIVES.copy()
     wrong[4, 1] = bad
@@ -319,7 +319,7 @@ def test_a_tied_table_with_row_updates_takes_none():
     assert np.isfinite(to_numpy(head(HIDDEN, LABELS, negatives=NEGATIVES))).all()
 
 
-@pytest.mark.parametrize("sampler", ["uniform", ALL])
+@pytest.mark.parametrize("sampler", ["uniform", pytest.param(ALL, marks=pytest.mark.thorough)])
 def test_of_sequences_with_padding(sampler):
     """(2, 3, k) are as (6, k), and with `max_valid` too; evaluation takes no notice."""
     hidden, labels = vectors(2, 3, D), np.array([[1, 2, -1], [3, -1, 4]], "int32")
@@ -405,6 +405,7 @@ def test_of_a_functional_model(tmp_path):
         head(x, y, negatives=keras.Input((4,)))
 
 
+@pytest.mark.thorough
 def test_compare_takes_them_for_all_methods():
     x = {"x": np.tile(HIDDEN, (8, 1)), "negatives": np.tile(NEGATIVES, (8, 1))}
     data = (x, np.tile(LABELS, 8)), (x, np.tile(LABELS, 8))

@@ -212,7 +212,7 @@ FITTED = ("unigram-unique", "in_batch-streaming", "exp-per_example", "adversaria
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)
-    shape = (8 if sampler.per_example else 1, 5)
+    shape = (8 if sampler.per_example else 1, 5 + getattr(sampler, "memory", 0))
     options = {"initializer": "zeros", "dtype": "int32", "trainable": False}
     recorded = sampler.add_weight(shape=(3, *shape), name="recorded", **options)
     head = SampledSoftmax(33, sampler, 5)

@@ -121,10 +121,10 @@ class AugmentReduce(SampledHead):
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
         arguments = negatives, negatives_log_count
-        targets, given = self._given(hidden, targets, training, *arguments)
+        targets, more = self._negatives(hidden, targets, training, *arguments)
         if training:
             side["example_ids"] = self._flat_ids(example_ids, hidden, sample_weight)
-        return self.compare(hidden, targets, training, **side, **given)
+        return self.compare(hidden, targets, training, **side, **more)
 
     def _flat_ids(
         self, example_ids: Tensor | None, hidden: Tensor, sample_weight: Tensor | None

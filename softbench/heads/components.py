@@ -39,12 +39,12 @@ def side_by_side(arrays: list[Tensor]) -> Tensor:
     return arrays[0] if len(arrays) == 1 else ops.concatenate(arrays, axis=-1)
 
 
-def joined(parts: list[Samples], hidden: Tensor, num_given: int = 0) -> Compared:
-    """The components of a set as one; `num_given` of its columns are no draws."""
+def joined(parts: list[Samples], hidden: Tensor, num_negatives: int = 0) -> Compared:
+    """The components of a set as one; `num_negatives` of its columns are no draws."""
     spread = of_examples if len(parts) == 1 else of_every_example
     ids = side_by_side([spread(part.ids, hidden) for part in parts])
     count = side_by_side([spread(part.log_expected_count, hidden) for part in parts])
-    num_drawn = ops.shape(ids)[-1] - num_given
+    num_drawn = ops.shape(ids)[-1] - num_negatives
     return Compared(ids, count, parts[0].true_log_expected_count, num_drawn)
 
 

@@ -1,4 +1,4 @@
-"""Negatives that a head is called with, beside those that its sampler draws.
+"""Negatives that a head is called with, next to those that its sampler draws.
 
 Shape letters: B batch, P labels of an example, R rows of draws, m samples, k negatives.
 """
@@ -92,33 +92,35 @@ def _check_counts(ids: Tensor, log_count: Tensor) -> None:
         )
 
 
-def beside(parts: list[Samples], negatives: Negatives, labels: Tensor) -> list[Samples]:
+def with_negatives(
+    components: list[Samples], negatives: Negatives, labels: Tensor
+) -> list[Samples]:
     """The components of a set of draws, and the negatives as one more.
 
     A draw that is one of its example's negatives does not count. A label that is one has its count
     as the expected count: given the negatives, it is how often the class is there.
 
     Args:
-        parts: the components.
+        components: of the set.
         negatives: of every example.
         labels: int32 (B,), or (B, P).
     """
     ids, log_count = negatives
     exists = ids >= 0
     labels = ops.expand_dims(labels, -1) if len(labels.shape) == 1 else labels
-    true = parts[0].true_log_expected_count
+    true = components[0].true_log_expected_count
     if true is not None:
         same = ops.equal(ops.expand_dims(labels, -1), ops.expand_dims(ids, 1))  # (B, P, k)
-        own = ops.max(ops.where(same, ops.expand_dims(log_count, 1), -float("inf")), axis=-1)
-        flat_own, named = (ops.reshape(x, ops.shape(true)) for x in (own, ops.any(same, axis=-1)))
-        true = ops.where(named, flat_own, true)
+        count = ops.max(ops.where(same, ops.expand_dims(log_count, 1), -float("inf")), axis=-1)
+        is_negative = ops.reshape(ops.any(same, axis=-1), ops.shape(true))
+        true = ops.where(is_negative, ops.reshape(count, ops.shape(true)), true)
 
-    def of_others(part: Samples) -> Samples:
-        drawn = contains(ids, of_every_example(part.ids, ids))
-        count = of_every_example(part.log_expected_count, ids)
-        return Samples(part.ids, ops.where(drawn, -float("inf"), count), true)
+    def of_others(drawn: Samples) -> Samples:
+        again = contains(ids, of_every_example(drawn.ids, ids))
+        count = of_every_example(drawn.log_expected_count, ids)
+        return Samples(drawn.ids, ops.where(again, -float("inf"), count), true)
 
     # An empty slot looks up a row that is looked up anyway.
     slots = ops.where(exists, ids, labels[:, :1])
     counts = ops.where(exists, log_count, -float("inf"))
-    return [*(of_others(part) for part in parts), Samples(slots, counts, true)]
+    return [*map(of_others, components), Samples(slots, counts, true)]

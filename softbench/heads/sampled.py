@@ -10,9 +10,8 @@ from keras import ops
 from softbench import samplers
 from softbench.common import Tensor, check_positive
 from softbench.heads import components, inputs, positives, retrieval
-from softbench.heads import negatives as own_negatives
 from softbench.heads.components import Compared
-from softbench.heads.negatives import Negatives
+from softbench.heads.negatives import Negatives, check_shapes, flat, with_negatives
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.labels import check_values
@@ -45,16 +44,16 @@ class SampledHead(TableHead):
     the model's own input, say, that an `AdversarialTree` was fitted to. Methods get it flattened,
     as `features` (B, v).
 
-    It also takes `negatives` (..., k), integers padded with -1: classes that each example is
-    compared with in training beside its draws, hard negatives say. They are a certain component, as
-    the certain classes of `top_and_tail` are: with a log E[count] of 0 each counts once, and a draw
-    that is one of them does not count for that example. So a sum over all classes that the draws
-    estimate without bias is so still, however the negatives were chosen, as long as the sampler can
-    draw all the others. `negatives_log_count` (..., k), finite, replaces these 0: smaller makes
-    them count for more. A class given twice counts once, as in its first slot; one that is a label
-    of its example is an accidental hit. Ids out of range are treated as labels out of range are.
-    What prediction corrects for (`NegativeSampling`), estimates of Z for a regulariser, and the
-    exact likelihood know nothing of them.
+    It also takes `negatives` (..., k), integers padded with -1: classes, hard negatives say, that
+    each example is compared with in training in addition to its draws. They are a certain
+    component, as the certain classes of `top_and_tail` are: with a log E[count] of 0 each counts
+    once, and a draw that is one of them does not count for that example. So a sum over all classes
+    that the draws estimate without bias is so still, however the negatives were chosen, as long as
+    the sampler can draw all the others. `negatives_log_count` (..., k), finite, replaces these 0:
+    smaller makes them count for more. A class that is there twice counts once, as in its first
+    slot; one that is a label of its example is an accidental hit. Ids out of range are treated as
+    labels out of range are. What prediction corrects for (`NegativeSampling`), estimates of Z for a
+    regulariser, and the exact likelihood do not depend on them.
 
     Args:
         sampler: name, config dict, or `Sampler`.
@@ -165,14 +164,14 @@ class SampledHead(TableHead):
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
         arguments = negatives, negatives_log_count
-        targets, given = self._given(hidden, targets, training, *arguments)
-        return self.compare(hidden, targets, training, **side, **given)
+        targets, more = self._negatives(hidden, targets, training, *arguments)
+        return self.compare(hidden, targets, training, **side, **more)
 
-    def _given(
+    def _negatives(
         self, hidden: Tensor, targets: Targets, training: bool | None, ids: Any, log_count: Any
-    ) -> tuple[Targets, dict[str, Any]]:
-        """The targets, and the side input `negatives`, in training and where there are any."""
-        own_negatives.check_shapes(ids, log_count, hidden)
+    ) -> tuple[Targets, dict[str, Negatives]]:
+        """The targets, and the side input `negatives` of a training step that has any."""
+        check_shapes(ids, log_count, hidden)
         if ids is None or not training:
             return targets, {}
         if self.table.tie is not None:
@@ -181,8 +180,8 @@ class SampledHead(TableHead):
                 "`TiedEmbedding`; with `row_optimizer=None` they may be given. "
                 f"Received shape: {tuple(ids.shape)}"
             )
-        given, targets = own_negatives.flat(ids, log_count, hidden, targets, self.units)
-        return targets, {"negatives": given}
+        negatives, targets = flat(ids, log_count, hidden, targets, self.units)
+        return targets, {"negatives": negatives}
 
     def top_k(
         self,
@@ -211,8 +210,7 @@ class SampledHead(TableHead):
     ) -> keras.KerasTensor:
         if kwargs.get("sampler_inputs") is not None:
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
-        given = kwargs.get("negatives"), kwargs.get("negatives_log_count")
-        own_negatives.check_shapes(*given, hidden)
+        check_shapes(kwargs.get("negatives"), kwargs.get("negatives_log_count"), hidden)
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def draw(
@@ -247,7 +245,7 @@ class SampledHead(TableHead):
             sets = [[components.of_present(x, features, weight) for x in parts] for parts in sets]
         if negatives is not None:
             labels = single.labels if targets is None else targets.labels
-            sets[0] = own_negatives.beside(sets[0], negatives, labels)
+            sets[0] = with_negatives(sets[0], negatives, labels)
         return sets
 
     def objective(self, true_logit: Tensor, sampled: list[Tensor], draws: list[Compared]) -> Tensor:
@@ -290,8 +288,8 @@ class SampledHead(TableHead):
         if learns:
             self.sampler.remember(single)
         ids = [targets.labels, *(part.ids for parts in drawn for part in parts)]
-        num_given = 0 if negatives is None else negatives.ids.shape[-1]
-        draws = [components.joined(drawn[0], hidden, num_given)]
+        num_negatives = 0 if negatives is None else negatives.ids.shape[-1]
+        draws = [components.joined(drawn[0], hidden, num_negatives)]
         draws += [components.joined(parts, hidden) for parts in drawn[1:]]
 
         def losses(rows: list[list[Tensor]]) -> tuple[Tensor, Any]:

@@ -13,6 +13,8 @@ from softbench.common import Tensor, check_number, check_positive
 from softbench.losses.corrections import masked_draws
 from softbench.losses.softmax import cross_entropy, sampled_softmax
 
+_HALVINGS = 16
+
 
 def bsl(
     true_logit: Tensor,
@@ -21,7 +23,7 @@ def bsl(
     sampled_log_expected_count: Tensor,
     ratio: float = 1.1,
 ) -> Tensor:
-    """Bilateral softmax loss: the true class has a temperature of its own (Wu et al. 2024).
+    """Bilateral softmax loss: the true class has a separate temperature (Wu et al. 2024).
 
     loss = -s_y / tau_1 + log sum_i exp(s_i / tau_2). In logits o = s / tau_2 and with
     r = tau_1 / tau_2: -o_y / r + log(exp(o_y) + sum_j exp(o_j) / E[count_j]).
@@ -149,20 +151,31 @@ def sl_at_k(
     check_number(0, exclusive=True, weight_temperature=weight_temperature)
     loss = sampled_softmax(true_logit, sampled_logits, None, sampled_log_expected_count)
     threshold = _kth_largest(true_logit, sampled_logits, sampled_log_expected_count, k)
-    gap = (true_logit - ops.stop_gradient(threshold)) / weight_temperature
+    gap = (true_logit - threshold) / weight_temperature
     return ops.sigmoid(gap) * loss
 
 
 def _kth_largest(true: Tensor, sampled: Tensor, log_count: Tensor, k: int) -> Tensor:
-    """The estimate (B,) of the k-th largest logit of all classes; see `sl_at_k`."""
+    """The estimate (B,) of the k-th largest logit of all classes; see `sl_at_k`.
+
+    By bisection: a sort of the draws would cost more than their logits. Of scores closer than
+    2^-16 of the range of an example's logits it may take the lower one.
+    """
+    true, sampled = (ops.stop_gradient(x) for x in (true, sampled))
     masked = masked_draws(sampled, log_count)
-    true = ops.expand_dims(true, -1)
     weight = ops.where(masked, 0.0, ops.exp(-ops.where(masked, 0.0, log_count)))
-    weight = ops.concatenate([ops.ones_like(true), weight], axis=-1)
-    logits = ops.concatenate([true, ops.where(masked, -float("inf"), sampled)], axis=-1)
-    order = ops.argsort(-logits, axis=-1)
-    logits = ops.take_along_axis(logits, order, axis=-1)
-    reached = ops.cumsum(ops.take_along_axis(weight, order, axis=-1), axis=-1) >= k
-    best = ops.max(ops.where(reached, logits, -float("inf")), axis=-1)
-    lowest = ops.min(ops.where(ops.equal(logits, -float("inf")), true, logits), axis=-1)
-    return ops.where(ops.any(reached, axis=-1), best, lowest)
+    true = ops.expand_dims(true, -1)
+    logits = ops.where(masked, true, sampled)
+
+    def halved(_: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        low, high = bounds
+        middle = (low + high) / 2.0
+        number = ops.sum(ops.where(logits >= middle, weight, 0.0), axis=-1, keepdims=True)
+        enough = number + ops.cast(true >= middle, "float32") >= k
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low = ops.minimum(true, ops.min(logits, axis=-1, keepdims=True))
+    high = ops.maximum(true, ops.max(logits, axis=-1, keepdims=True))
+    low, _ = ops.fori_loop(0, _HALVINGS, halved, (low, high))
+    logits = ops.concatenate([true, logits], axis=-1)
+    return ops.min(ops.where(logits >= low, logits, float("inf")), axis=-1)

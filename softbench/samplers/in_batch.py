@@ -14,7 +14,7 @@ from softbench.samplers.proposal import Component, Proposal
 from softbench.state import add_constant, add_state, check_one_replica
 from softbench.targets import Targets
 
-_EMPTY = -1  # a place of the memory that no label has come to yet
+_EMPTY = -1  # a position of the memory that no label has come to yet
 
 
 class InBatchProposal(Proposal):
@@ -44,7 +44,7 @@ class InBatchProposal(Proposal):
         log_count = ops.where(ops.take(present, chosen), log_count, -float("inf"))
         if self.recent is not None:
             exists = self.recent >= 0
-            # An empty place looks up a row that is looked up anyway.
+            # An empty position looks up a row that is looked up anyway.
             earlier = ops.where(exists, self.recent, labels[0])
             count = self.log_count(earlier, num_sampled)
             ids = ops.concatenate([ids, earlier])
@@ -81,8 +81,8 @@ class InBatch(Sampler):
     beyond these have log E[count] = -inf.
 
     With a `memory` the labels of the last M examples before the batch that counted are negatives
-    too, all of them, beside the m of the batch. None of these is an example of the batch, so
-    E[count_i] = (k (B - 1) / B + M) p_i, M the number of labels in the memory, which is empty at
+    too, all of them, in addition to the m of the batch. None of these is an example of the batch,
+    so E[count_i] = (k (B - 1) / B + M) p_i, M the number of labels in the memory, which is empty at
     first. This is exact given the sizes k, B and M, for labels that are independent draws of p; it
     is not conditioned on the labels, given which the negatives would be certain. (Within a pass
     over shuffled data labels are drawn without replacement, and what the memory holds is a little
@@ -165,14 +165,14 @@ class InBatch(Sampler):
 def _latest(memory: Tensor, labels: Tensor, present: Tensor) -> Tensor:
     """The last M of the labels in `memory` (M,) and of those of `labels` (B,) that are present.
 
-    They are at its end, in their order; places before them are empty.
+    They are at its end, in their order; positions before them are empty.
     """
     size = memory.shape[0]
     every = ops.concatenate([memory, labels])
     exists = ops.concatenate([memory >= 0, present])
     number = ops.cumsum(ops.cast(exists, "int32"))
-    place = size - 1 - (number[-1] - number)
-    kept = ops.logical_and(exists, place >= 0)
-    place = ops.where(kept, place, size)  # one more, which is cut off
-    moved = ops.scatter(place[:, None], every - _EMPTY, (size + 1,))
+    position = size - 1 - (number[-1] - number)
+    kept = ops.logical_and(exists, position >= 0)
+    position = ops.where(kept, position, size)  # one more, which is cut off
+    moved = ops.scatter(position[:, None], every - _EMPTY, (size + 1,))
     return moved[:size] + _EMPTY
