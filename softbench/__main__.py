@@ -18,13 +18,13 @@ def _show(workdir: Path) -> None:
     """Prints the tables and writes the page, naming records that cannot be read."""
     try:
         from softbench.report import app as report
-        from softbench.report import page
+        from softbench.report import frame, pages
     except ModuleNotFoundError as error:
         print(f"\nNo tables: {error.name} is missing, pip install 'softbench[report]'")
         for name, why in records.read_folder(workdir)[1].items():
             print(f"softbench: {workdir / 'runs' / name} {why}", file=sys.stderr)
     else:
-        print("\n" + page.summary(page.read(workdir)))
+        print("\n" + pages.summary(frame.read(workdir)))
         report.main(["softbench-report", f"--results={workdir}", f"--html={workdir / PAGE}"])
 
 

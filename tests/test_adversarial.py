@@ -430,12 +430,11 @@ def test_raw_and_projected_features_are_the_same_input():
 # The benchmark.
 
 
-def test_task_fits_and_draws_and_its_tables_show_them():
+def test_task_fits_and_draws_and_its_rows_show_them():
     model = {"name": "tree", "dim": 4, "batch_size": 8, "num_sampled": 3}
     config = {"seed": 0, "backend": "b", "task": "tree_fit", "model": {"name": "tree"}}
     config["timing"] = {"rounds": 1, "block": 2, "max_seconds": 1.0}
     sizes = {"num_train": 500, "num_test": 50, "num_valid": 50, "num_classes": 40}
-    plan = {"methods": ["default", "one"], "paper": {}}
     fits = {"dataset": {"name": "synthetic_xmc", **sizes}}
     fits["methods"] = {"default": {}, "one": {"max_alternations": 1}}
     draws = {"dataset": {"name": "random", "sizes": [3, 50]}, "model": model, "methods": {}}
@@ -451,10 +450,11 @@ def test_task_fits_and_draws_and_its_tables_show_them():
         assert fit["log_likelihood"]["train"] > found["frequency"]["train"]
         assert fit["objective"] < found["num_points"] * fit["log_likelihood"]["train"]
     assert max(level["alternations"] for level in found["fits"]["one"]["levels"]) == 1
-    tables = report_tree.tables(plan, records)
-    assert [len(table.rows) for table in tables] == [3, 2]
-    assert [row[0] for row in tables[0].rows] == ["label frequency", "default", "one"]
-    assert tables[1].rows[0][-1] == "1"
+    fitted, drawn = (list(report_tree.VIEW.rows(record)) for record in records)
+    assert [row["method"] for row in fitted] == ["frequencies", "default", "one"]
+    assert fitted[1]["log_likelihood_train"] == found["fits"]["default"]["log_likelihood"]["train"]
+    assert sorted(row["n"] for row in drawn) == [3, 50]
+    assert all(row["draw_ms"] > 0 for row in drawn)
 
 
 # Bad input.

@@ -1,55 +1,61 @@
 """One look for a method on all pages: over the committed results. Needs no Keras."""
 
+import itertools
+
+import numpy as np
 from shipped import ROOT
 
-from softbench.report import colours
-from softbench.report.front import overviews, read_all
+from softbench.report import claims, colours, pages
+
+# Machado, Oliveira & Fernandes 2009: how linear RGB is seen without one kind of cone.
+SEEN = {
+    "without red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "without green": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+}
+_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
-def looks(data):
-    """[{label: (colour, marker, filling)}] of the plots in a picture, and {label: method}."""
-    panels = data.get("panels")
-    if panels:
-        kinds = [{k: v.get("kind", "measured") for k, v in p["lines"].items()} for p in panels]
-        groups = [[name for name, kind in own.items() if kind == "measured"] for own in kinds]
-    else:
-        groups = [[name for name in data["lines"] if name not in data.get("dashed", ())]]
-    for labels in groups:
-        styles = colours.styles(labels, data.get("of"))
-        yield {k: (v["color"], v["marker"], v["markerfacecolor"]) for k, v in styles.items()}
+def lab(colour, matrix):
+    """CIE L*a*b* of a colour `#rrggbb` as it is seen."""
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = _XYZ @ np.clip(np.array(matrix) @ linear, 0, 1) / [0.9505, 1.0, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_a_method_looks_the_same_on_all_committed_pages_and_unlike_any_other_on_its_plot():
-    pages, _ = read_all(ROOT / "results")
-    pictures = [data for page in pages for _, data in page.plots.values()]
-    pictures += [data for _, data in overviews(pages).values()]
-    seen = {}
-    for data in pictures:
-        for styles in looks(data):
-            assert len(set(styles.values())) == len(styles), styles
-            for label, look in styles.items():
-                name = data.get("of", {}).get(label, label)
-                if colours.colour(name):
-                    seen.setdefault(name, set()).add(look)
-    assert len(pictures) > 20 and len(seen) > 40
-    assert {name: own for name, own in seen.items() if len(own) > 1} == {}
+def test_a_method_looks_the_same_on_all_committed_pages_and_shares_no_colour_there():
+    frames, _ = pages.read_all(ROOT / "results")
+    decided = claims.verdicts(frames)
+    seen, count = {}, 0
+    for name in ["", *frames]:
+        page = pages.Page(frames, name, decided)
+        pages.render(page, ROOT / "results" / name, "page.md")
+        for _, data in page.pictures.values():
+            count += 1
+            styles = colours.styles(data["lines"], data.get("of"))
+            assert len({style["color"] for style in styles.values()}) == len(styles)
+            assert len({style["marker"] for style in styles.values()}) == len(styles)
+            for line, style in styles.items():
+                method = data.get("of", {}).get(line, line)
+                seen.setdefault(method, set()).add((style["color"], style["marker"]))
+    assert count > 30 and len(seen) > 60
+    assert {name: looks for name, looks in seen.items() if len(looks) > 1} == {}
 
 
-def test_families_have_colours_that_the_colour_blind_tell_apart():
-    okabe_and_ito = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
-    names = ("full", "nce_ranking", "rff_D1024_nu4", "codebook_K128", "unigram_p75", "in_batch")
-    assert {colours.colour(name) for name in names} == okabe_and_ito
-    assert colours.colour("uniform_each_25") == colours.GREY
-    assert colours.colour("rows_uniform_shared") == colours.GREY
-    assert colours.colour("K = 1") is None and colours.colour("fullness") is None
+def test_colours_can_be_told_apart_by_the_colour_blind():
+    """A distance of 8 in L*a*b* is several times what is just seen; markers differ besides."""
+    for matrix in SEEN.values():
+        for (a, _), (b, _) in itertools.combinations(colours.LOOKS, 2):
+            assert np.linalg.norm(lab(a, matrix) - lab(b, matrix)) > 8, (a, b)
 
 
-def test_lines_that_are_no_methods_can_be_told_apart_too():
-    styles = colours.styles([f"K = {k}" for k in range(30)] + ["full"])
-    assert len({(v["color"], v["marker"], v["markerfacecolor"]) for v in styles.values()}) == 31
-    assert styles["full"] == colours.styles(["exp", "full, jax, 0123"])["full, jax, 0123"]
-
-
-def test_a_family_with_more_lines_than_markers_borrows_colours():
-    styles = colours.styles(f"rff_{k}" for k in range(30)).values()
-    assert len({tuple(map(str, style.values())) for style in styles}) == 30
+def test_names_begin_with_a_methods_or_have_a_look_of_no_other():
+    styles = colours.styles(["unigram_p75", "rows_uniform_shared", "fullness", "full, 0123"])
+    names = {"unigram_p75": "unigram", "rows_uniform_shared": "uniform", "full, 0123": "full"}
+    for line, method in names.items():
+        assert styles[line] == colours.styles([method])[method]
+    both = colours.styles(["rff_nu1", "rff"])
+    assert both["rff"] == colours.styles(["rff"])["rff"] and both["rff_nu1"] != both["rff"]
+    many = colours.styles([f"K = {k}" for k in range(len(colours.LOOKS))])
+    assert len({style["color"] for style in many.values()}) == len(colours.LOOKS)

@@ -12,7 +12,7 @@ from report_records import PLAN, make_record, write_results
 
 from softbench.bench import records
 from softbench.report import explorer
-from softbench.report import page as page_lib
+from softbench.report import frame as frame_lib
 from softbench.report.explorer import Column
 
 pytest.importorskip("altair", reason="needs the extra `report`")
@@ -97,15 +97,15 @@ def test_runs_of_records(tmp_path):
     made[2]["cell"] = made[2]["cell"].replace("-full-", "-exp-")
     write_results(tmp_path / "demo", *made)
     records.write_json(tmp_path / "demo" / "experiment.json", PLAN)
-    runs, shown = explorer.runs_of([page_lib.read(tmp_path / "demo")])
+    runs, shown = explorer.runs_of([frame_lib.read(tmp_path / "demo")])
     assert runs["method"].tolist() == ["full", "full"]
     assert runs["problem"].tolist() == ["ptb-lstm_small"] * 2
     assert runs["test_perplexity"].tolist() == [118.0, 120.0]
-    assert runs["step_ms_p50"][0] == 60.0 and math.isnan(runs["step_ms_p50"][1])
+    assert runs["step_ms"][0] == 60.0 and math.isnan(runs["step_ms"][1])
     assert shown == {
-        "test_perplexity": Column("perplexity, test", "quality", lower=True, log=True),
-        "price": Column("price, in steps of full", "price", lower=True, log=True),
-        "step_ms_p50": Column("step, ms", "price", lower=True, log=True),
+        "test_perplexity": Column("test perplexity", "quality", lower=True, log=True),
+        "step_ms": Column("step, ms", "price", lower=True, log=True),
+        "price": Column("price of a step", "price", lower=True),
     }
 
 

@@ -1,5 +1,7 @@
 """The task gradient_bias on a small generated language, and its tables."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -89,33 +91,21 @@ def test_the_trained_head_is_the_exact_softmax_whatever_its_name(job):
         gradient_bias.run(alone)
 
 
-def test_tables(job):
+def test_rows(job):
     record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
-    plan = {"methods": ["full", "exp", "uniform", "rff"]}
-    parts = [  # two runs on one head
-        {**record, "cell": str(names), "samplers": {n: record["samplers"][n] for n in names}}
-        for names in (("rff", "exp"), ("uniform",))
-    ]
-    head, proposals, few, many = page.tables(plan, parts)
-    assert head.rows[0][0] == "full"
-    assert [line[0] for line in proposals.rows] == ["exp", "uniform", "rff"]
-    assert proposals.rows[0][2] == "100.00 %" and proposals.rows[1][-1] == "-"
-    assert "m = 2:" in few.title and "m = 20:" in many.title
-    assert few.rows[0][-1] == "3 of 3"
+    rows = {(row["method"], row["num_sampled"]): row for row in page.VIEW.rows(record)}
+    assert {name for name, _ in rows} == {"full", "exp", "uniform", "rff"} & set(record["samplers"])
+    row, own = rows["rff", 20], record["samplers"]["rff"]
+    assert (row["kl"], row["worst"], row["inside"]) == (own["kl"], own["bias"]["20"]["worst"], 3)
     record["samplers"]["uniform"]["kl"] = None  # how a record spells infinity
-    assert page.tables(plan, [record])[1].rows[1][1] == "inf"
+    assert {r["kl"] for r in page.VIEW.rows(record) if r["method"] == "uniform"} == {math.inf}
 
 
-def test_tables_of_errors():
-    """By hand: 2.0e-3 and 3.0e-3 have mean 2.5e-3 and interval 12.71 * 5e-4."""
+def test_rows_of_errors():
     methods = {"q": {"map": "quadratic", "paper": 2e-3, "scored": "mse"}, "rff_D1024": {}}
-    records = []
-    for mse in (2e-3, 3e-3):
-        own = {"1.0": {"mse": mse, "relative": mse / 2, "gaussian": mse / 8}}
-        other = {"1.0": {"mse": 1e-3, "relative": 1e-3, "gaussian": 1e-3}}
-        config = {"task": "kernel_mse", "methods": methods}
-        fields = {"status": "ok", "source": "usps", "errors": {"q": own, "rff_D1024": other}}
-        records.append({"config": config, **fields})
-    paper, fair = kernel_page.tables({"methods": ["q", "rff_D1024"]}, records)
-    assert paper.rows == [["q", "exp(o)", "2.50e-03 ± 6e-03", "2.0e-03", "1.25"]]
-    assert fair.rows[0] == ["q", "2.50e-03 ± 6e-03", "1.25e-03 ± 3e-03", "2.50e+00 ± 6e+00"]
+    errors = {"1.0": {"mse": 2e-3, "relative": 1e-3, "gaussian": 3e-4}}
+    config = {"task": "kernel_mse", "methods": methods}
+    record = {"config": config, "source": "usps", "errors": dict.fromkeys(methods, errors)}
+    first, second = kernel_page.VIEW.rows(record)
+    assert (first["tau"], first["scored"], first["published"]) == (1.0, 2e-3, 2e-3)
+    assert (second["gaussian"], second["scored"], second["published"]) == (3e-4, None, None)

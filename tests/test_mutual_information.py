@@ -131,7 +131,7 @@ def test_local_nce_finds_its_optimum(name):
         np.testing.assert_allclose(recovery["partition"], 1, atol=0.05)
 
 
-def test_run_fills_the_record_and_the_tables():
+def test_run_fills_the_record_and_the_rows():
     config = {
         "task": "mutual_information",
         "backend": "jax",
@@ -149,12 +149,16 @@ def test_run_fills_the_record_and_the_tables():
     mutual_information.run(Job(config, None, result, points.append))
     assert len(points) == 4 and set(result["critics"]["binary"]) == {"2", "4"}
     record = {"cell": "c", "config": config, "seed": 0, "status": "ok", **result}
-    bound, local, recovery = report_information.tables({"methods": ["optimal", "binary"]}, [record])
-    assert bound.rows[1][1] == f"{min(result['mutual_information'], math.log(4)):.4f}"
-    jsd = (math.log(4) - result["critics"]["optimal"]["2"]["local"]) / 2
-    assert local.rows[0][4].startswith(f"{jsd:.4f} ±") and local.rows[1][4] == "-"
-    assert [row[0] for row in recovery.rows] == ["2", "4"]
-    assert list(report_information.plots({}, [record])) == ["bound-table-jax"]
+    rows = {(r["method"], r["candidates"]): r for r in report_information.VIEW.rows(record)}
+    assert set(rows) == {(m, n) for m in ("optimal", "binary") for n in (2, 4)}
+    row, own = rows["binary", 4], result["critics"]["binary"]["4"]
+    assert row["ceiling"] == math.log(4) and row["information"] == result["mutual_information"]
+    assert (row["bound"], row["local"], row["recovered_kl"]) == (
+        own["bound"],
+        own["local"],
+        own["kl"],
+    )
+    assert row["least"] == result["local_optimum"]["4"]
 
 
 def test_unknown_distribution_is_named():

@@ -314,17 +314,6 @@ def test_summary_by_hand():
     assert found["mean_error"] == pytest.approx(5.0) and found["gap_error"] == pytest.approx(7.5)
 
 
-def test_fits_of_powers():
-    sizes = [1, 4, 16]
-    assert efficiency_page.powers(sizes, np.array([3.0, 1.5, 0.75])) == pytest.approx(-0.5)
-    gaps = np.array([[8.0, 2.0, 0.5], [12.0, 3.0, 0.75]])
-    errors = np.array([[0.1, 0.02, 0.01]] * 2)
-    constants, chi_square = efficiency_page.scaled(sizes, gaps, errors, -1.0)
-    assert constants == pytest.approx([8.0, 12.0]) and chi_square < 1e-20
-    assert efficiency_page.scaled(sizes, gaps, errors, -0.5)[1] > 100
-    assert efficiency_page.pooled_error(np.array([3.0, 4.0])) == pytest.approx(2.5)
-
-
 def simulation_config(num_inputs, methods, **options):
     return {
         "seed": 0,
@@ -342,30 +331,24 @@ def record_of(task, config, seed):
     return {"config": config, "status": "ok", "cell": f"c{seed}", "seed": seed, **result}
 
 
-def test_simulation_and_its_page():
+def test_simulation_and_its_rows():
     first = simulation_config([6], ["mle", "ranking", "binary"], sizes=[500, 4000], negatives=[2])
     second = simulation_config([5, 10], METHODS, sizes=[2000], negatives=[4])
     records = [record_of(nce_simulation, c, seed) for c in (first, second) for seed in (0, 1)]
-    paper = {"mixtures-linear-binary_without_b_x": {"5": 0.1, "10": 0.2}}
-    plan = {"methods": list(METHODS), "paper": paper}
-    kl, ratio, _, inputs, _ = simulation_page.tables(plan, records)
-    mean = np.mean([r["inputs"]["6"]["kl"]["4000"]["ranking"]["2"] for r in records[:2]])
-    assert kl.header == ["", "n = 500", "n = 4,000"]
-    assert [row[0] for row in kl.rows] == ["mle", "ranking, K = 2", "binary, K = 2"]
-    assert float(kl.rows[1][2].split(" ±")[0]) == pytest.approx(mean, rel=1e-3)
-    assert ratio.header[-1] == "n to infinity" and len(ratio.rows) == 2
-    names = [row[0] for row in inputs.rows]
-    assert "binary, K = 4, not normalised" in names and "binary_without_b_x (paper)" in names
-    assert inputs.rows[names.index("binary_without_b_x (paper)")][1:] == ["0.1", "0.2", "2"]
+    rows = list(simulation_page.VIEW.rows(records[0]))
+    assert [(r["size"], r["method"], r["negatives"]) for r in rows] == [
+        (size, *method) for size in (500, 4000) for method in
+        (("mle", None), ("ranking", 2), ("binary", 2))
+    ]  # fmt: skip
+    kl = records[0]["inputs"]["6"]["kl"]["4000"]
+    assert rows[4]["kl_to_truth"] == rows[4]["kl_over_mle"] * kl["mle"]["-"] == kl["ranking"]["2"]
+    rows = {(r["inputs"], r["method"]): r for r in simulation_page.VIEW.rows(records[2])}
+    free = records[2]["inputs"]["10"]["unnormalised"]["2000"]["binary"]["4"]
+    assert rows[10, "binary"]["unnormalised"] == free
     for record in records:
         for found in record["inputs"].values():
             assert max(v for part in found["library"].values() for v in part.values()) < 1e-4
             assert found["limits"]["mle"]["-"] == pytest.approx(4 * 2)
-    plots = simulation_page.plots({}, records)
-    assert set(plots) == {"figure_2", "figure_3"}
-    (left, right) = plots["figure_2"][1]["panels"]
-    assert left["lines"]["K = 2"]["points"][1][:2] == [4000, pytest.approx(mean)]
-    assert len(right["lines"]) == 5
 
 
 def test_no_minimum_is_said():
@@ -373,8 +356,7 @@ def test_no_minimum_is_said():
     config = simulation_config([6], ["mle", "ranking"], sizes=[3], negatives=[1])
     record = record_of(nce_simulation, config, 0)
     assert record["inputs"]["6"]["kl"]["3"] == {"mle": {"-": None}, "ranking": {"1": None}}
-    kl, *_ = simulation_page.tables({"methods": list(METHODS), "paper": {}}, [record])
-    assert kl.rows[0][1] == "no minimum (1 of 1)"
+    assert [row["kl_to_truth"] for row in simulation_page.VIEW.rows(record)] == [None, None]
 
 
 def test_kl_of_a_large_sample_is_that_of_the_limit():
@@ -410,7 +392,7 @@ def test_the_first_inputs_stay_the_same():
         nce_simulation.make_problem(DATASET | {"noise": "none"}, 3, 1)
 
 
-def test_efficiency_and_its_page():
+def test_efficiency_and_its_rows():
     methods = {n: METHODS[n] for n in ("mle", "ranking")} | {"binary": {"objective": "binary"}}
     dataset = {"model": "cyclic", "num_inputs": 4, "num_classes": 4, "dim": 3, "scale": 1.0}
     dataset |= {"name": "nce", "label": "cyclic", "noise": [4, 3, 2, 1], "problem_seed": 0}
@@ -422,14 +404,20 @@ def test_efficiency_and_its_page():
     options = {"sizes": [100, 20_000], "negatives": [2]}
     config = base | {"dataset": example, "options": options}
     records += [record_of(nce_efficiency, config, seed) for seed in (0, 1)]
-    ratios, table, slopes = efficiency_page.tables({"methods": list(methods), "paper": {}}, records)
-    found = [float(row[2].split(" ±")[0]) for row in ratios.rows]
-    assert found == pytest.approx([1 / 3, 1 / 3, 3 / 7], abs=0.03)
-    assert table.title.endswith("10 data sets") and len(table.rows) == 7
-    assert table.rows[0][-3:] == ["-", "-", "-"]
-    assert [row[0] for row in slopes.rows] == ["ranking", "binary"]
-    plots = efficiency_page.plots({}, records)
-    assert len(plots["efficiency"][1]["panels"]) == 2
+    found = {}
+    for record in records[2:]:
+        for row in efficiency_page.VIEW.rows(record):
+            if row["size"] == 20_000:
+                found.setdefault(row["method"], []).append(row["estimate"])
+    expected = {"mle": 1 / 3, "ranking": 1 / 3, "binary": 3 / 7}
+    assert {name: np.mean(v) for name, v in found.items()} == pytest.approx(expected, abs=0.03)
+    rows = list(efficiency_page.VIEW.rows(records[0]))
+    assert len(rows) == 7
+    for row in rows:
+        measured = records[0]["measured"][row["method"]]
+        own = measured[str(row["negatives"]) if row["negatives"] else "-"]
+        assert (row["msd"], row["distance"]) == (own["mean"], own["distance"])
+        assert row["fisher"] == records[0]["exact"]["fisher"]
 
 
 def test_a_data_set_without_a_minimum_ends_the_cell():

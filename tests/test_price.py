@@ -6,7 +6,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from report_records import make_record, write_results
+from report_records import PLAN, make_record
 
 from softbench import __main__ as command
 from softbench.bench import app, budget, claims, matrix, price, records, worker
@@ -14,7 +14,7 @@ from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build
 from softbench.bench.training import run as train
-from softbench.report import frame, page, training
+from softbench.report import frame, pages
 
 BACKEND = keras.backend.backend()
 DEVICE = {"kind": "cpu", "name": "a processor", "count": 2}
@@ -302,7 +302,7 @@ def test_a_budgeted_run_can_be_repeated(clock, tmp_path):
     assert (second["cell"], second["final"]) == (first["cell"], first["final"])
 
 
-def test_a_page_counts_in_steps_of_the_reference(tmp_path):
+def test_a_page_counts_in_steps_of_the_reference():
     def record(method, ratio, cell):
         curve = [
             {"epoch": i, "step": round(i * 50 / ratio), "seconds": 9.0 * i * ratio,
@@ -314,19 +314,15 @@ def test_a_page_counts_in_steps_of_the_reference(tmp_path):
         return made
 
     made = [record("full", 1.0, "a"), record("uniform", 0.5, "b")]
-    assert frame.cells(made)["setting"].nunique() == 1  # they can be compared
-    plan = {"methods": ["full", "uniform"], "columns": ["valid_perplexity"], "paper": {}}
-    (table,) = training.curves(plan, frame.points(made))
-    assert table.header == ["method", "backend", "50 steps", "100 steps"]
-    assert "part of the budget" in table.title
-    _, data = training.plots(plan, made)["ptb-lstm_small-valid_perplexity"]
+    plan = PLAN | {"methods": ["full", "uniform"], "paper": {}}
+    plan |= {"columns": ["valid_perplexity", "steps", "price"]}
+    plan["reach"] = {"method": "full", "metric": "valid_perplexity"}
+    found = frame.of("demo", plan, made)
+    assert found.runs["setting"].nunique() == 1  # they can be compared
+    assert list(found.runs["goal_s"]) == [4.0, 4.0]  # seconds of the price
+    assert "| full | - | 100 | 1 | 4 |\n| uniform | - | 200 | 0.5 | 4 |" in pages.summary(found)
+    page = pages.Page({"demo": found}, "demo")
+    page.picture()
+    ((_, data),) = page.pictures.values()
     assert "steps of the reference" in data["x"]
     assert [point[0] for point in data["lines"]["uniform"]] == [50, 100]
-    plan["reach"] = {"method": "full", "metric": "valid_perplexity"}
-    (reach,) = training.reach(plan, frame.cells(made), frame.points(made))
-    assert [row[2] for row in reach.rows] == ["2", "2"]  # seconds of the price
-    plan["columns"] = ["valid_perplexity", "steps", "price"]
-    (results, *_) = training.tables(plan, made)
-    assert [row[-2:] for row in results.rows] == [["100", "1"], ["200", "0.5"]]
-    write_results(tmp_path, *made)
-    assert "uniform" in page.texts(page.read(tmp_path))["README.md"]

@@ -7,7 +7,7 @@ from softbench import __main__ as command
 from softbench.bench import app, cell, environment, matrix, rates, records, runner
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
-from softbench.report import page
+from softbench.report import frame, pages
 
 RATES = [0.005, 0.02, 0.08]
 LINE = ["softbench", f"--config={config_path('quickstart')}", "--config.methods=full,unigram"]
@@ -64,9 +64,14 @@ def test_cells_run_with_the_best_rate_of_the_same_short_runs(ran, tmp_path, caps
     assert [row["status"] for row in grid["grid"]] == ["ok", "ok", "nan"]
     for row in grid["grid"]:
         assert (tmp_path / "out" / "rates" / "runs" / f"{row['cell']}.json").is_file()
-    text = page.texts(page.read(tmp_path / "out"))["README.md"]
-    assert text.count("best at the edge of its grid") == 2  # `full`, on both data sets
-    assert "**5**" in text and "nan |" in text
+    found = frame.read(tmp_path / "out")
+    assert (
+        "Best at the edge of its grid of rates: `full`."
+        in pages.Page({"out": found}, "out").footer()
+    )
+    rates = found.runs[found.runs["method"] == "unigram"]
+    assert set(rates["rate"]) == {0.02} and not rates["at_edge"].any()
+    assert rates["rates"].iloc[0].endswith(":9.0 0.02:5.0 " + rates["rates"].iloc[0].split()[-1])
 
     count = len(found)
     assert command.main(line) == 0 and len(found) == count  # all of it is kept

@@ -6,37 +6,25 @@ import numpy as np
 import pytest
 from shipped import ROOT
 
-from softbench.commands import ConfigError
-from softbench.report import numbers
+from softbench.report import pages, readme
 
 TEXT = (ROOT / "README.md").read_text()
 
 
-def test_every_number_between_markers_is_that_of_its_record():
-    assert len(numbers.MARKED.findall(TEXT)) > 7
-    assert numbers.filled(TEXT, ROOT / "results") == TEXT
+@pytest.fixture(scope="module")
+def frames():
+    return pages.read_all(ROOT / "results")[0]
 
 
-@pytest.mark.parametrize(
-    ("marker", "error"),
-    [
-        ("scaling n=7,backend=jax steps.full.step_ms.median as .0f", "0 records are n=7"),
-        ("scaling backend=jax steps.full.step_ms.median as .0f", "3 records are backend=jax"),
-        ("scaling n=10000,backend=jax steps.none.step_ms.median as .0f", "'none'"),
-        ("scaling n=10000,backend=jax steps.full.step_ms as .0f", "steps.full.step_ms is"),
-        ("table quickstart no-such-table method", "no-such-table"),
-    ],
-)
-def test_a_marker_without_a_number_is_an_error_that_names_it(marker, error):
-    with pytest.raises(ConfigError, match=re.escape(marker)) as caught:
-        numbers.filled(f"<!--= {marker} -->1<!--/-->", ROOT / "results")
-    assert error in str(caught.value)
+def test_every_number_between_markers_is_that_of_its_record(frames):
+    assert len(readme.MARKED.findall(TEXT)) > 7
+    assert readme.filled(TEXT, frames) == TEXT
 
 
-def test_a_number_that_is_wrong_is_put_right():
-    first = numbers.MARKED.search(TEXT).group()
+def test_a_number_that_is_wrong_is_put_right(frames):
+    first = readme.MARKED.search(TEXT).group()
     wrong = re.sub(r"-->.*?<!--", "-->12,345<!--", first)
-    assert wrong != first and numbers.filled(wrong, ROOT / "results") == first
+    assert wrong != first and readme.filled(wrong, frames) == first
 
 
 def test_the_first_code_runs():
@@ -52,7 +40,7 @@ def test_the_first_code_runs():
 
 def rows(table):
     """The cells of a Markdown table, as they are shown: no markers, no targets of links."""
-    shown = re.sub(r"\]\([^)]*\)", "]", numbers.MARKED.sub(lambda match: match["shown"], table))
+    shown = re.sub(r"\]\([^)]*\)", "]", readme.MARKED.sub(lambda match: match["shown"], table))
     return [line.strip("| ").split("|") for line in shown.strip().split("\n")]
 
 

@@ -7,7 +7,7 @@ import pytest
 from report_records import make_record, write_results
 
 from softbench.bench import environment
-from softbench.report import page
+from softbench.report import frame, pages
 
 
 def stat(path, busy, idle):
@@ -69,6 +69,7 @@ def test_a_page_names_the_rows_of_a_shared_clock(tmp_path, own, others, shared):
     known = make_record(seed=1, processors=processors, cell="ptb-lstm_small-full-s1-jax-0")
     unknown = make_record(seed=0), make_record(seed=2, processors=None, cell="another")
     write_results(tmp_path, known, *unknown)
-    text = page.texts(page.read(tmp_path))["README.md"]
-    assert ("* Clock: shared with other programs" in text) == shared
-    assert ("for `full (seed 1)`." in text) == shared
+    found = frame.read(tmp_path)
+    text = pages.Page({found.name: found}, found.name).footer()
+    assert ("Other programs slowed 1 of 3 runs." in text) == shared
+    assert list(found.runs.set_index("cell")["shared_clock"])[1] == shared

@@ -124,9 +124,10 @@ def test_run_and_page():
     result = {}
     signal_to_noise.run(Job(config, None, result, lambda point: None))
     record = {"config": config, "status": "ok", "cell": "c", **result}
-    first, second = page.tables({"methods": ["data", "uniform"]}, [record])
-    assert first.title == "table, 1 negative" and second.title == "table, 2 negatives"
+    rows = {(row["method"], row["negatives"]): row for row in page.VIEW.rows(record)}
     # At p_n = p_D: n - 1 for each input, and a KL of 0.
-    assert first.rows[0][:3] == ["data", "0", "4.0000"] and first.rows[0][-1] == "1.0000"
-    assert first.rows[1][0] == "uniform" and float(first.rows[1][-1]) < 1
-    assert float(first.rows[1][1]) > 0 and abs(float(first.rows[1][4])) < 4
+    best, uniform = rows["data", 1], rows["uniform", 1]
+    assert (best["kl"], best["signal"]) == (pytest.approx(0, abs=1e-9), 1.0)
+    assert best["closed_form"] == pytest.approx(4.0) and uniform["signal"] < 1 < len(rows)
+    assert uniform["kl"] > 0
+    assert abs(uniform["monte_carlo"] - uniform["closed_form"]) < 4 * uniform["error"]

@@ -17,7 +17,7 @@ from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.launchers import local
 from softbench.bench.training import checks
-from softbench.report import page
+from softbench.report import frame, pages
 
 MEMORY = 78 * 2**30  # bytes of the device
 FLOAT = 4
@@ -130,7 +130,7 @@ def test_a_pack_brings_the_records_to_another_folder(tmp_path):
 
 
 def test_a_run_that_had_no_time_has_no_tables(tmp_path):
-    assert page.summary(page.read(write_results(tmp_path))) == "No results."
+    assert pages.summary(frame.read(write_results(tmp_path))) == "No results."
 
 
 @pytest.mark.parametrize("name", ["../runs/a.json", "a/runs/../../b.json", "a/partial/b", "/a/b"])
@@ -190,6 +190,6 @@ def test_a_record_and_its_page_name_the_device_and_its_memory(tmp_path, monkeypa
     assert device == {"kind": "gpu", "name": "Some GPU", "count": 1}
     assert memory["device"] == 3072.0
     write_results(tmp_path, make_record(device=device, peak_memory_mb=memory))
-    text = page.texts(page.read(tmp_path))["README.md"]
-    assert "* Device: Some GPU (gpu x 1)" in text
-    assert "* Memory of the device: 3.0 GiB at most, by `ptb-lstm" in text
+    found = frame.read(tmp_path)
+    text = pages.render(pages.Page({found.name: found}, found.name), None, "page.md")
+    assert "on Some GPU (gpu x 1)." in text and "On the device 3.0 GiB at most." in text

@@ -3,35 +3,37 @@
 import math
 
 import pytest
-from report_records import make_record
+from report_records import PLAN, make_record
 from scipy import stats
+from shipped import ROOT
 
-from softbench.report import front, numbers
-from softbench.report.verdicts import rule
-from softbench.report.verdicts.all_claims import LIBRARY
-from softbench.report.verdicts.ratios import Numbers, Records, Times
-from softbench.report.verdicts.training_ratios import Sooner
+from softbench.report import claims, frame, measures, pages
 
 GROUP = "ptb-lstm_small"
-A_BELOW_FULL = rule.better("demo", GROUP, "a", "full")
-WHERE = "demo cell=numbers"
+CLAIM = claims.Claim("x", "A paper", "Table 1", "A claim.", "demo", "valid_perplexity", [])
+
+
+def frames(*made):
+    return {"demo": frame.of("demo", PLAN, list(made))}
 
 
 def rows(**values):
     """Records of training, a seed for each value: {method: values}."""
-    return Records(
-        {
-            "demo": [
-                make_record(seed, value, method=method)
-                for method, own in values.items()
-                for seed, value in enumerate(own)
-            ]
-        }
+    return frames(
+        *(
+            make_record(seed, value, method=method)
+            for method, own in values.items()
+            for seed, value in enumerate(own)
+        )
     )
 
 
-def verdict(records, *parts):
-    return rule.verdict(rule.Claim("x", "Table 1", "A claim.", parts), records)
+def verdict(made, *ratios, **fields):
+    return claims.verdict(CLAIM._replace(ratios=list(ratios or ["a / full < 1"]), **fields), made)
+
+
+def ratio(made, **fields):
+    return verdict(made, **fields).ratios[0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def verdict(records, *parts):
     ],
 )
 def test_seeds_decide_by_the_interval_of_their_ratios(values, word):
-    found = verdict(rows(a=values, full=[100.0] * 3), A_BELOW_FULL)
+    found = verdict(rows(a=values, full=[100.0] * 3))
     assert found.word == word
     expected = [value / 100 for value in values]
     low, high = stats.t.interval(0.95, 2, sum(expected) / 3, stats.sem(expected))
@@ -51,8 +53,8 @@ def test_seeds_decide_by_the_interval_of_their_ratios(values, word):
 
 
 def test_a_seed_counts_where_both_rows_have_it():
-    found = verdict(rows(a=[90.0, 91.0, 300.0], full=[100.0, 101.0]), A_BELOW_FULL)
-    assert found.word == "holds" and "2 seeds" in str(found.ratios[0])
+    found = verdict(rows(a=[90.0, 91.0, 300.0], full=[100.0, 101.0]))
+    assert found.word == "holds" and found.ratios[0].of == "2 seeds, after 200 steps"
 
 
 @pytest.mark.parametrize(
@@ -62,151 +64,173 @@ def test_a_seed_counts_where_both_rows_have_it():
         ({"full": [100.0, 101.0]}, "no result of `a` on demo"),
         ({"a": [90.0, math.nan, 91.0], "full": [100.0] * 3}, "a value is missing (NaN)"),
         ({"a": [None, None], "full": [100.0] * 2}, "a value is missing (NaN)"),
-        ({}, "no result of `a`, `full` on demo"),
     ],
 )
 def test_nothing_is_decided_without_an_interval(values, reason):
-    assert str(verdict(rows(**values), A_BELOW_FULL)) == f"not decided ({reason})"
+    assert str(verdict(rows(**values))) == f"not decided ({reason})"
+    assert str(verdict({})) == "not decided (no record of demo)"
 
 
 def test_one_failed_ratio_of_several_needs_a_wider_interval():
     """1.05 ± 0.043 excludes 1; at the level of one ratio of two, ± 0.062, it does not."""
     spread = [1.05 + step * math.sqrt(3) / 100 for step in (-1, 0, 1)]
     assert stats.sem(spread) == pytest.approx(0.01)
-    records = rows(
-        a=[100 * value for value in spread], b=[90.0, 91.0, 92.0], full=[100.0] * 3, c=[200.0] * 3
-    )
-    b_below_full = rule.better("demo", GROUP, "b", "full")
-    assert verdict(records, A_BELOW_FULL).word == "does not hold"
-    found = verdict(records, A_BELOW_FULL, b_below_full)
-    assert str(found) == "not decided (the interval reaches over the limit: 1 of 2)"
-    none = rule.better("demo", GROUP, "none", "full")
-    found = verdict(records, none, b_below_full)
-    assert str(found) == "not decided (a row or a number is missing: 1 of 2)"
-    found = verdict(records, rule.better("demo", GROUP, "c", "full"), b_below_full)
-    assert str(found) == "does not hold (1 of 2 ratios)"
+    values = [100 * value for value in spread]
+    made = rows(a=values, b=[90.0, 91.0, 92.0], full=[100.0] * 3, c=[200.0] * 3)
+    assert verdict(made).word == "does not hold"
+    for left, words in (
+        ("a", "not decided (the interval reaches over the limit: 1 of 2)"),
+        ("none", "not decided (a row or a number is missing: 1 of 2)"),
+        ("c", "does not hold (1 of 2 ratios)"),
+    ):
+        found = verdict(made, "b / full < 1", f"{left} / full < 1")
+        assert str(found) == words and found.decisive == 1
 
 
 def test_rows_are_compared_after_the_same_steps_and_in_the_same_setting():
     long, short = make_record(0, 80.0), make_record(0, 90.0, method="a")
     short["curve"] = short["curve"][:1]  # 180 after 100 steps, as `long`
-    shorter = make_record(0, 90.0, method="a")
-    shorter["curve"][0]["valid_perplexity"] = 1.0
-    shorter["curve"], shorter["config"]["dataset"] = shorter["curve"][:1], {"name": "other"}
-    ratio = A_BELOW_FULL.source.ratio(Records({"demo": [long, short, shorter]}))
-    assert ratio.value == 1.0 and ratio.of == "single seed, after 100 steps"
+    other = make_record(0, 90.0, method="a")
+    other["curve"][0]["valid_perplexity"] = 1.0
+    other["curve"], other["config"]["dataset"] = other["curve"][:1], {"name": "other"}
+    found = ratio(frames(long, short, other))
+    assert found.value == 1.0 and found.of == "single seed, after 100 steps"
     again = make_record(0, 40.0, method="a")  # longer: this one counts
-    ratio = A_BELOW_FULL.source.ratio(Records({"demo": [again, long, short]}))
-    assert ratio.value == 0.5 and ratio.of == "single seed, after 200 steps"
+    found = ratio(frames(again, long, short))
+    assert found.value == 0.5 and found.of == "single seed, after 200 steps"
 
 
-def test_equal_times_are_compared_at_the_best_point():
+def test_equal_times_are_compared_at_the_best_point_of_one_device():
     made = [make_record(0, 150.0), make_record(0, 200.0, method="a")]
     for record in made:
         record["config"]["max_train_seconds"] = 20
-    ratio = A_BELOW_FULL.source.ratio(Records({"demo": made}))
-    assert ratio.value == 180 / 150 and ratio.of == "single seed, best within 20 s"
-
-
-def test_another_device_does_not_matter_after_equal_steps():
-    elsewhere = {"kind": "cpu", "name": "Another", "count": 2}
-    made = [make_record(0, 50.0, method="a"), make_record(0, 100.0, device=elsewhere)]
-    made[1]["config"]["environment"] = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    assert A_BELOW_FULL.source.ratio(Records({"demo": made})).value == 0.5
-    for record in made:
-        record["config"]["max_train_seconds"] = 20
-    assert "no setting" in A_BELOW_FULL.source.ratio(Records({"demo": made})).missing
-    made = [curve("base", 0.1), curve("fast", 0.2) | {"device": elsewhere}]
-    found = Sooner("demo", GROUP, "fast", "base").ratio(Records({"demo": made}))
-    assert "no setting" in found.missing
-
-
-def test_each_seed_of_equal_times_may_have_a_device_of_its_own():
-    """One that both rows have: the third seed of `a` has no partner where it ran."""
-    made = []
-    for seed, (left, right) in enumerate([("One", "One"), ("Other", "Other"), ("One", "Other")]):
-        for method, best, name in (("a", 90.0 + seed, left), ("full", 100.0, right)):
-            device = {"kind": "cpu", "name": name, "count": 2}
-            made.append(make_record(seed, best, method=method, device=device))
-            made[-1]["config"]["max_train_seconds"] = 20
-    ratio = A_BELOW_FULL.source.ratio(Records({"demo": made}))
-    assert ratio.value == pytest.approx(0.905) and ratio.of == "2 seeds, best within 20 s"
+    found = ratio(frames(*made))
+    assert found.value == 180 / 150 and found.of == "single seed, best within 20 s"
+    made[1]["device"] = {"kind": "cpu", "name": "Another", "count": 2}
+    assert "no setting" in ratio(frames(*made)).missing
+    for record in made:  # after equal steps the device does not matter
+        record["config"]["max_train_seconds"] = 0
+    assert ratio(frames(*made)).value == 200 / 150
 
 
 def curve(method, *values):
-    record = make_record(method=method)
     points = enumerate(values, 1)
-    record["curve"] = [{"seconds": 10.0 * i, "step": i, "valid_accuracy": v} for i, v in points]
-    return record
+    points = [{"seconds": 10.0 * i, "step": i, "valid_accuracy": v} for i, v in points]
+    return make_record(method=method, curve=points)
 
 
 def test_seconds_to_the_best_value_of_another_row():
     """Which one that overfits passes twice: it ends with 0.4."""
-    made = [curve("base", 0.1, 0.4, 0.5, 0.4), curve("fast", 0.5, 0.1), curve("slow", 0.4, 0.4)]
-    records = Records({"demo": made})
-    fast, slow = (Sooner("demo", GROUP, name, "base").ratio(records) for name in ("fast", "slow"))
-    assert fast.value == 10 / 30
-    assert slow.value == 20 / 30 and "not reached by 1 of 1" in slow.of
+    made = frames(
+        curve("base", 0.1, 0.4, 0.5, 0.4), curve("fast", 0.5, 0.1), curve("slow", 0.4, 0.4)
+    )
+    found = verdict(made, "fast / base < 1", "slow / base < 1", until="valid_accuracy").ratios
+    assert found[0].value == 10 / 30
+    assert found[1].value == 20 / 30 and "not reached by 1 of 1" in found[1].of
 
 
-def numbered(**changes):
-    return Records({"demo": [make_record(cell="numbers", **changes)]})
+def of_runs(monkeypatch, **declared):
+    """Records with numbers in `final`, whose measures are declared."""
+    for name, measure in declared.items():
+        monkeypatch.setitem(measures.MEASURES, name, measure)
+
+    def made(**methods):
+        return frames(*(make_record(method=m) | {"final": v} for m, v in methods.items()))
+
+    return made
 
 
-def test_standard_errors_of_a_record_decide():
-    records = numbered(bias={"a": {"mean": 0.5, "error": 0.03}, "b": {"mean": 1.0, "error": 0.08}})
-    source = Numbers("", f"{WHERE} bias.a.mean", f"{WHERE} bias.b.mean", error="error")
-    assert source.ratio(records).error == pytest.approx(0.5 * math.hypot(0.06, 0.08))
-    half = stats.norm.ppf(0.975) * 0.05
-    assert source.ratio(records).ends() == pytest.approx((0.5 - half, 0.5 + half))
-    assert verdict(records, rule.Part(source, high=0.6)).word == "holds"
-    assert verdict(records, rule.Part(source, high=0.55)).word == "not decided"
-    assert verdict(records, rule.Part(source, low=0.6)).word == "does not hold"
-    assert verdict(records, rule.Part(source._replace(error=""), high=0.6)).word == "not decided"
-    constant = source._replace(right=0.25)  # has no error of its own
-    assert constant.ratio(records).error == pytest.approx(2 * 0.06)
-
-
-def test_exact_numbers_ratios_of_ratios_and_places_that_records_lack():
-    records = numbered(kl={"a": 6.0, "b": 3.0, "c": 4.0, "d": 8.0, "e": None})
-    source = Numbers("", f"{WHERE} kl.a / {WHERE} kl.b", f"{WHERE} kl.c / {WHERE} kl.d", exact=True)
-    assert source.ratio(records).ends() == (4.0, 4.0)
-    assert verdict(records, rule.Part(source, 4.0, 5.0)).word == "holds"
-    for place in ("kl.f", "kl.e", "kl"):
-        found = verdict(records, rule.Part(Numbers("", f"{WHERE} {place}", exact=True), high=1))
-        assert found.word == "not decided" and "no such number" in found.reason
-
-
-def test_times_are_decided_by_the_spread_of_the_steps():
-    def steps(median, low, high):
-        return {"median": median, "p20": low, "p80": high}
-
-    fast, slow, wild = steps(1.0, 0.9, 1.1), steps(2.0, 1.8, 2.2), steps(1.5, 0.5, 3.0)
-    records = numbered(fast=fast, slow=slow, wild=wild)
-    source = Times("", f"{WHERE} fast", f"{WHERE} slow")
-    assert source.ratio(records).error == pytest.approx(0.5 * math.hypot(0.1, 0.1))
-    assert verdict(records, rule.Part(source, high=1)).word == "holds"
-    wild = source._replace(right=f"{WHERE} wild")
-    assert verdict(records, rule.Part(wild, high=1)).word == "not decided"
-    assert verdict(records, rule.Part(source._replace(right=f"{WHERE} none"))).word == "not decided"
-
-
-def test_the_page_has_a_row_for_each_claim_and_notes_ask_for_its_verdict():
-    names = [claim.name for claims in LIBRARY.values() for claim in claims]
-    assert len(names) == len(set(names))
-    library = {"A paper": (rule.Claim("x", "Table 1", "A claim.", (A_BELOW_FULL,), "Ours"),)}
-    found = rule.verdicts(library, rows(a=[90.0, 91.0, 92.0], full=[100.0] * 3))
-    text = rule.page(library, found, {"demo"})
-    assert "Of 1 claims 1 hold, 0 do not hold and 0 are not decided." in text
-    for part in (
-        "| A claim. *Ours.* ",
-        "| **holds** ",
-        "| validation perplexity of `a` / `full` | below 1 ",
-        "| 0.91 ± 0.025, 3 seeds, after 200 steps ",
-        "| [demo](demo/README.md) |",
+def test_standard_errors_of_a_record_decide(monkeypatch):
+    made = of_runs(monkeypatch, bias=measures.Measure("bias", error="error"))
+    found = made(a={"bias": 0.5, "error": 0.03}, b={"bias": 1.0, "error": 0.08})
+    half = stats.norm.ppf(0.975) * 0.5 * math.hypot(0.06, 0.08)
+    ends = pytest.approx((0.5 - half, 0.5 + half))
+    for text, word in (
+        ("a / b < 0.6", "holds"),
+        ("a / b < 0.55", "not decided"),
+        ("a / b > 0.6", "does not hold"),
     ):
-        assert part in text
-    texts = {name: str(verdict) for name, verdict in found.items()}
-    marked = numbers.filled("<!--= verdict x -->?<!--/-->", None, verdicts=texts)
-    assert marked == "<!--= verdict x -->holds<!--/-->"
-    assert front.verdicts([]) == {}
+        decided = verdict(found, text, measure="bias")
+        assert decided.word == word and decided.ratios[0].ends() == ends
+    constant = verdict(found, "a / 0.25 < 3", measure="bias").ratios[0]  # has no error
+    assert constant.error == pytest.approx(2 * 0.06)
+    assert verdict(found, "a / b < 0.6", measure="test_x").reason.startswith("no such number")
+
+
+def test_what_is_calculated_is_exact_and_times_have_the_spread_of_steps(monkeypatch):
+    made = of_runs(monkeypatch, kl=measures.Measure("kl", exact=True))
+    found = made(a={"kl": 6.0}, b={"kl": 3.0}, c={"kl": None})
+    decided = verdict(found, "a / b in 2 to 3", measure="kl")
+    assert decided.word == "holds" and decided.ratios[0].ends() == (2.0, 2.0)
+    assert verdict(found, "a / c < 1", measure="kl").word == "not decided"
+
+    def steps(name, median, low, high):
+        return make_record(method=name, step_ms={"median": median, "p20": low, "p80": high})
+
+    times = frames(steps("a", 1.0, 0.9, 1.1), steps("b", 2.0, 1.8, 2.2), steps("c", 1.5, 0.5, 3.0))
+    decided = verdict(times, "a / b < 1", measure="step_ms")
+    assert decided.word == "holds"
+    assert decided.ratios[0].error == pytest.approx(0.5 * math.hypot(0.1, 0.1))
+    assert verdict(times, "a / c < 1", measure="step_ms").word == "not decided"
+
+
+def test_sides_have_the_fields_of_the_claim_and_those_that_follow():
+    claim = CLAIM._replace(where=f"group={GROUP} seed=1")
+    part = claims.part(claim, "a seed=2 / b measure=kl experiment=other in 0.5 to 2")
+    common = {"experiment": "demo", "measure": "valid_perplexity", "group": GROUP}
+    assert part.left == common | {"seed": "2", "method": "a"}
+    assert part.right == common | {
+        "seed": "1",
+        "method": "b",
+        "measure": "kl",
+        "experiment": "other",
+    }
+    assert (part.low, part.high, part.range) == (0.5, 2.0, "0.5 to 2")
+    assert claims.part(claim, "a / 3 > 1").right == 3.0
+
+
+def test_what_is_not_decided_names_its_runs(monkeypatch):
+    library = [
+        CLAIM._replace(ratios=["a / full < 1"]),
+        CLAIM._replace(
+            name="y", ratios=["b / full < 1"], experiment="none", run="softbench --config=n"
+        ),
+    ]
+    monkeypatch.setattr(claims, "library", lambda: library)
+    command = (
+        "softbench --config=configs/demo.py --config.methods=a,b --config.seeds=(0,1) --config.x=2"
+    )
+    made = frames(*(make_record(seed, 90.0 + 20 * seed, method=m, command=command)
+                    for m in ("a", "full") for seed in (0, 1)))  # fmt: skip
+    decided = claims.verdicts(made)
+    assert claims.undecided(decided, made) == [
+        "# x: the interval reaches over the limit",
+        "softbench --config=configs/demo.py --config.x=2 --config.methods=a,full "
+        "'--config.seeds=(2,3)'",
+        "# y: no record of none",
+        "softbench --config=n --config.methods=b,full '--config.seeds=(0,1,2)'",
+    ]
+    page = pages.Page(made, "", decided)
+    text = page.claims()
+    assert "| A, Table 1 | A claim. | [not decided][demo] | 1 | < 1 |" in text
+    assert "[demo]: demo/README.md" in text and page.verdict("y") == "not decided"
+    table = claims.table(decided)
+    assert list(table["claim"]) == ["x", "y"] and table["of"][1] == "no record of none"
+    assert claims.counts(decided) == ("Of 2 claims 0 hold, 0 do not hold and 2 are not decided.")
+
+
+def test_the_library_names_what_the_records_have():
+    """Each name once; where an experiment has records, a side lacks rows and not columns."""
+    names = [claim.name for claim in claims.library()]
+    assert len(names) == len(set(names)) > 70
+    frames, _ = pages.read_all(ROOT / "results")
+    for claim in claims.library():
+        for text in claim.ratios:
+            part = claims.part(claim, text)
+            for side in (part.left, part.right):
+                if isinstance(side, dict) and side["experiment"] in frames:
+                    where = dict(side)
+                    found = frames[where.pop("experiment")]
+                    assert where.pop("measure") in [*found.runs, *found.curves]
+                    assert set(where) <= set(found.runs), claim.name
+    assert claims.verdicts({}) == {}

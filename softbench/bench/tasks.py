@@ -13,7 +13,7 @@ class Task(NamedTuple):
 
     Attributes:
         run: module whose `run(job)` fills a record.
-        page: module that makes its tables and plots.
+        page: module whose `VIEW` says how its records are shown.
         timing: keys of the field `timing`. A task that has none times nothing, and reads
             `options`.
         reads_data: whether its data set is one of `softbench.datasets`, checked before it runs.
@@ -61,5 +61,5 @@ def run_module(task: str) -> ModuleType:
 
 
 def page_module(task: str) -> ModuleType:
-    """Returns the module whose `tables(plan, records)` shows records; it needs no Keras."""
+    """Returns the module whose `VIEW` says how records are shown; it needs no Keras."""
     return importlib.import_module(TASKS[task].page)

@@ -1,15 +1,10 @@
 """Experiments that are neither plain training nor in the harness: a folder each.
 
 A folder `softbench/experiments/<task>/` holds `run.py`, whose `run(job)` fills the record of a
-cell (it may import Keras), and `page.py`, free of Keras, which shows its records:
-
-    tables(plan, records) -> list of `softbench.report.tables.Table`
-    plots(plan, records) -> {file name: (caption, data)}, see `softbench.report.plots`; optional
-    front(pages) -> `softbench.report.tables.Section`, a section of the front page; optional
-
-`plan` is the content of `experiment.json`; `records` are those of the task that ended well, by cell
-id, which `softbench.report.frame.long` turns into a DataFrame; `pages` are the
-`softbench.report.page.Page`s that have such records.
+cell (it may import Keras), and `page.py`, free of Keras, whose `VIEW` says how its records are
+shown, see `softbench.report.frame.View`: the rows of a record, and the columns of its table. The
+measures in these rows are declared in `softbench.report.measures`; what a page says of committed
+records is a template next to them, `results/<experiment>/page.jinja`.
 
 One line in `softbench.bench.tasks.TASKS` registers it: by that name the bench and the report load
 it. What several experiments share is next to them: `library`, `trained`, and `nce/`.

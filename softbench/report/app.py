@@ -1,89 +1,135 @@
 """The command `softbench-report`: pages from records, the same for the same records."""
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from absl import flags
 
 from softbench import commands
 from softbench.commands import ConfigError
-from softbench.report import extra, html
-from softbench.report import plots as plots_lib
-from softbench.report.markdown import NOTES
+from softbench.report import extra
 
-_USAGE = """softbench-report --results=results [--check | --readme | --html=report.html]
+_USAGE = """softbench-report --results=results [--check | --undecided | --html=report.html]
 
-Writes the pages, tables and plots of an experiment's folder, or of a folder of many: then with a
-front page."""
+Writes the page, rows and picture of an experiment's folder, or of a folder of many: then with a
+front page, the claims of the papers, and the numbers of the README.md next to it."""
+_MADE = (".csv", ".svg")  # endings of files that only a report writes
 
 
-def _files(texts: Mapping[str, str], plots: Mapping[str, tuple]) -> dict[str, str | tuple]:
-    """{path: text or plot} of all files of a report."""
-    kinds = plots_lib.FORMATS
-    return {**texts} | {f"{name}.{kind}": plot for name, plot in plots.items() for kind in kinds}
+class Report(NamedTuple):
+    """What the records of a folder give.
+
+    Attributes:
+        texts: {path from the folder: content}.
+        pictures: {path from the folder: (caption, data)}.
+        unaccounted: numbers of prose that neither a function nor a config accounts for.
+    """
+
+    texts: dict[str, str]
+    pictures: dict[str, tuple[str, dict]]
+    unaccounted: list[str]
+
+
+def _report(results: Path, frames: Mapping, front: bool) -> Report:
+    from softbench.report import checks, claims, evidence, pages, readme, tables
+
+    decided = claims.verdicts(frames) if front else {}
+    made = Report({}, {}, [])
+
+    def add(name: str, folder: Path, prefix: str, default: str, target: str = "README.md") -> None:
+        page = pages.Page(frames, name, decided)
+        made.texts[prefix + target] = pages.render(page, folder, default)
+        made.pictures.update({prefix + path: page.pictures[path] for path in page.pictures})
+        template = folder / pages.TEMPLATE if folder else None
+        if template and template.is_file():
+            own = [frames[name]] if name else frames.values()
+            records = [record for frame in own for record in frame.records]
+            paper = frames[name].plan["paper"] if name else {}
+            unknown = checks.unaccounted(template.read_text(), records, paper)
+            if unknown:
+                made.unaccounted.append(f"{prefix}{pages.TEMPLATE} ({', '.join(unknown)})")
+
+    for name, frame in frames.items():
+        prefix = f"{name}/" if front else ""
+        add(name, results / prefix, prefix, "page.md")
+        made.texts[f"{prefix}rows.csv"] = tables.csv(frame.runs)
+        if pages.has_curves(frame):
+            made.texts[f"{prefix}curves.csv"] = tables.csv(frame.curves)
+    if front:
+        add("", results, "", "front.md")
+        if decided:
+            add("", None, "", "claims.md", "CLAIMS.md")
+            made.texts["claims.csv"] = tables.csv(claims.table(decided))
+        outside = results.resolve().parent
+        if (outside / evidence.PATH).is_file():
+            made.texts[f"../{evidence.PATH}"] = evidence.text(frames.values())
+        if (outside / "README.md").is_file():
+            text = (outside / "README.md").read_text()
+            made.texts["../README.md"] = readme.filled(text, frames)
+    return made
 
 
 def _is_current(path: Path, content: str | tuple) -> bool:
-    """Whether a file is what it should be; the bytes of a plot depend on Matplotlib's version."""
+    """Whether a file is what it should be; a picture's bytes depend on Matplotlib's version."""
+    from softbench.report import plots
+
     if not path.is_file():
         return False
     if isinstance(content, str):
         return path.read_text() == content
-    return plots_lib.digest(*content).encode() in path.read_bytes()
+    return plots.digest(*content).encode() in path.read_bytes()
 
 
 def _left_over(results: Path, files: Mapping[str, str | tuple]) -> list[str]:
-    """Returns tables and plots next to the pages that none of these shows (any more)."""
-    endings = (".csv", *(f".{kind}" for kind in plots_lib.FORMATS))
-    folders = sorted({(results / name).parent for name in files})
+    """Returns rows and pictures next to the pages that no page shows (any more)."""
+    folders = sorted({(results / name).parent for name in files if not name.startswith("..")})
     paths = [path for folder in folders for path in sorted(folder.iterdir())]
-    names = [path.relative_to(results).as_posix() for path in paths if path.suffix in endings]
+    names = [path.relative_to(results).as_posix() for path in paths if path.suffix in _MADE]
     return [name for name in names if name not in files]
 
 
-def _notes(
-    results: Path, pages: list, front: bool, verdicts: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Fills the numbers of the notes; returns {path: text}, and those without a marker."""
-    from softbench.report import numbers
-
-    texts, unmarked = {}, []
-    path = results / NOTES
-    if front and path.is_file():
-        texts[NOTES] = numbers.filled(path.read_text(), results, verdicts=verdicts)
-        records = [record for page in pages for record in page.records]
-        unknown = numbers.unmarked(texts[NOTES], records, {})
-        unmarked += [f"{NOTES} ({', '.join(unknown)})"] if unknown else []
-    for page in filter(lambda page: page.plan["notes"], pages):
-        folder = results if front else results.resolve().parent
-        page.plan["notes"] = numbers.filled(page.plan["notes"], folder, page.name)
-        path = f"{page.name}/{NOTES}" if front else NOTES
-        texts[path] = page.plan["notes"] + "\n"
-        unknown = numbers.unmarked(page.plan["notes"], page.records, page.plan["paper"])
-        unmarked += [f"{path} ({', '.join(unknown)})"] if unknown else []
-    return texts, unmarked
-
-
-def _damaged(results: Path, pages: list, front: bool) -> int:
+def _damaged(results: Path, frames: Mapping, front: bool) -> int:
     """Names the files among the records that are none; returns how many these are."""
-    for page in pages:
-        folder = (results / page.name if front else results) / "runs"
-        for name, why in page.damaged.items():
+    for frame in frames.values():
+        folder = (results / frame.name if front else results) / "runs"
+        for name, why in frame.damaged.items():
             print(f"softbench-report: {folder / name} {why}; it is left out", file=sys.stderr)
-    return sum(len(page.damaged) for page in pages)
+    return sum(len(frame.damaged) for frame in frames.values())
 
 
-def _write(results: Path, texts: Mapping[str, str], plots: Mapping[str, tuple]) -> None:
-    for name, plot in plots.items():
-        paths = {kind: results / f"{name}.{kind}" for kind in plots_lib.FORMATS}
-        if not all(_is_current(path, plot) for path in paths.values()):
-            for kind, content in plots_lib.pictures(*plot).items():
-                paths[kind].write_bytes(content)
-    for name, text in texts.items():
-        (results / name).write_text(text)
-    print(f"Wrote {len(texts)} files of text and {len(plots)} plots to {results}")
+def _write(results: Path, made: Report) -> None:
+    from softbench.report import plots
+
+    for name, picture in made.pictures.items():
+        if not _is_current(results / name, picture):
+            (results / name).write_bytes(plots.svg(*picture))
+    for name, text in made.texts.items():
+        if not _is_current(results / name, text):
+            (results / name).write_text(text)
+    print(f"Wrote {len(made.texts)} files of text and {len(made.pictures)} pictures to {results}")
+
+
+def _check(results: Path, made: Report) -> int:
+    from softbench.report import checks
+
+    files = {**made.texts, **made.pictures}
+    markdown = {
+        name: text
+        for name, text in made.texts.items()
+        if name.endswith(".md") and not name.startswith("..")
+    }
+    problems = {
+        "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
+        "no record accounts for": _left_over(results, files),
+        "neither a function nor a config accounts for numbers in": made.unaccounted,
+        "too long": checks.too_long(markdown),
+    }
+    for problem, names in problems.items():
+        if names:
+            print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
+    return int(any(problems.values()))
 
 
 def _write_html(path: Path, text: str) -> None:
@@ -93,18 +139,17 @@ def _write_html(path: Path, text: str) -> None:
         raise ConfigError(
             f"--html must be a file that can be written. Received: {path} ({error.strerror})"
         ) from None
+    print(f"Wrote {path}")
 
 
 def _define() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("results", None, "Folder of an experiment, or of many.", flag_values=values)
     flags.DEFINE_bool("check", False, "Exits 1 if a file is out of date.", flag_values=values)
-    flags.DEFINE_string(
-        "html", None, "Writes the report to this one file, and nothing else.", flag_values=values
-    )
-    flags.DEFINE_bool(
-        "readme", False, "Writes the numbers of the README.md next to it too.", flag_values=values
-    )
+    text = "Prints the commands whose runs would decide the claims that are not."
+    flags.DEFINE_bool("undecided", False, text, flag_values=values)
+    text = "Writes a page that compares the methods to this one file, and nothing else."
+    flags.DEFINE_string("html", None, text, flag_values=values)
     return values
 
 
@@ -113,47 +158,24 @@ def main(argv: list[str]) -> int:
     options = commands.parse(_define(), argv, _USAGE)
     if options.results is None:
         raise ConfigError("--results must name a folder. Received: none")
-    if options.check and options.html:
-        raise ConfigError("--check and --html exclude each other.")
+    if options.check + options.undecided + bool(options.html) > 1:
+        raise ConfigError("--check, --undecided and --html exclude each other.")
     with extra("the report"):
-        from softbench.report import evidence, numbers
-        from softbench.report import front as front_page
+        from softbench.report import claims, explorer, pages
     results = Path(options.results)
-    pages, front = front_page.read_all(results)
-    damaged = _damaged(results, pages, front)
-    decided = front_page.verdicts(pages) if front else {}
-    verdicts = {name: str(verdict) for name, verdict in decided.items()}
-    notes, unmarked = _notes(results, pages, front, verdicts)
-    texts, plots = front_page.contents(results, pages, front, notes.get(NOTES, ""), decided)
-    readme = results.resolve().parent / "README.md"
-    if front and readme.is_file():
-        text = numbers.filled(readme.read_text(), results, verdicts=verdicts)
-        texts |= {"../README.md": text} if options.readme or options.check else {}
-    summary = evidence.checkout_path(results) if front and not options.html else None
-    if summary:
-        texts |= {f"../{evidence.PATH}": evidence.text(pages)}
+    frames, front = pages.read_all(results)
+    if options.undecided:
+        print("\n".join(claims.undecided(claims.verdicts(frames), frames)))
+        return 0
+    damaged = _damaged(results, frames, front)
     if options.html:
-        schema = results / "RECORDS.md"
-        texts |= {schema.name: schema.read_text()} if front and schema.is_file() else {}
-        target = Path(options.html)
-        relative = os.path.relpath(results, target.parent)
-        _write_html(target, html.document(texts, plots, Path(relative).as_posix()))
-        print(f"Wrote {options.html}")
+        _write_html(Path(options.html), explorer.document(*explorer.runs_of(frames.values())))
         return 0
-    texts |= notes
-    if not options.check:
-        _write(results, texts, plots)
-        return 0
-    files = _files(texts, plots)
-    problems = {
-        "out of date": [n for n, file in files.items() if not _is_current(results / n, file)],
-        "no record accounts for": _left_over(results, files),
-        "neither a marker nor a config accounts for numbers in": unmarked,
-    }
-    for problem, names in problems.items():
-        if names:
-            print(f"softbench-report: {problem}: {', '.join(names)}", file=sys.stderr)
-    return 1 if damaged or any(problems.values()) else 0
+    made = _report(results, frames, front)
+    if options.check:
+        return max(_check(results, made), int(damaged > 0))
+    _write(results, made)
+    return 0
 
 
 def run() -> None:

@@ -1,96 +1,72 @@
 """How the line of a method looks: the same on all pages. Needs no Keras.
 
-A family of methods has one colour (Okabe and Ito 2008, which the colour-blind tell apart), each
-method in it another marker. Filled markers go with solid lines, open ones with dashed lines.
+Ten looks, each a colour with a marker of its own, so that no two lines of a picture share either.
+The colours are those of Okabe and Ito and of Tol that the colour-blind tell apart.
 """
 
-import itertools
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
-GREY = "#767680"
-SHAPES = "osD^vPX<>p"
-_DASHED = (0, (5, 1.5))
-# {family: (colour, methods in the order of their markers)}. A name that begins with a method's has
-# the colour of its family too.
-_FAMILIES = {
-    "exact": ("#0072b2", "full exp exact optimal product exp_product exp_shared"),
-    "uniform": (GREY, "uniform uniform_r1000 uniform_256"),
-    "class frequencies": (
-        "#e69f00",
-        "unigram popularity frequency log_uniform unigram_shared unigram_shared_unique",
-    ),
-    "labels of the batch, and mixtures": ("#56b4e9", "in_batch mixed mixed_shared"),
-    "kernels": (
-        "#009e73",
-        "rff sorf quadratic positive maclaurin positive_shared positive_shared_prior rff_shared "
-        "rff_shared_prior rff_1000 rff_500 rff_200 rff_50",
-    ),
-    "structure of the table or the data": ("#cc79a7", "codebook top_and_tail adversarial sce"),
-    "noise-contrastive, logistic and other losses": (
-        "#d55e00",
-        "nce_binary nce_ranking nce binary ranking negative_sampling gbce bce one_vs_each hinge "
-        "augment_reduce peer keras",
-    ),
+LOOKS = (
+    ("#0072b2", "o"),
+    ("#d55e00", "s"),
+    ("#009e73", "^"),
+    ("#cc79a7", "D"),
+    ("#e69f00", "v"),
+    ("#56b4e9", "P"),
+    ("#767680", "X"),
+    ("#882255", "<"),
+    ("#332288", "p"),
+    ("#999933", ">"),
+)
+# {method: index of its look}, of methods that are drawn together different ones. A name that begins
+# with a method's, and is drawn without that, has its look too.
+_LOOK_OF = {
+    name: index
+    for index, names in enumerate(
+        (
+            "full softbench mle",
+            "nce_binary nce binary bce keras keras_log_uniform codebook_unigram rff_exact "
+            "rff_shared_prior",
+            "rff gbce in_batch_unigram",
+            "codebook adversarial positive_shared_prior",
+            "unigram popularity frequency log_uniform",
+            "in_batch mixed sorf nce_binary_partition codebook_K128_exact",
+            "uniform products hinge",
+            "exp exact optimal data top_and_tail negative_sampling uniform_per_example midx",
+            "nce_ranking ranking quadratic augment_reduce peer popularity_1024 rff_shared",
+            "one_vs_each sce positive midx_popularity maclaurin",
+        )
+    )
+    for name in names.split()
 }
-_FIXED = {
-    name: (colour, marker)
-    for colour, names in _FAMILIES.values()
-    for marker, name in enumerate(names.split())
-}
-_NUM_MARKERS = 2 * len(SHAPES)
 
 
-def styles(labels: Iterable[str], of: Mapping[str, str] | None = None) -> dict[str, dict]:
-    """Returns {label: Matplotlib's arguments of its line}; no two have both colour and marker.
+def preferred(name: str) -> int:
+    """Returns the index of the look that a line has where no other one has it."""
+    name = name.removeprefix("rows_")
+    bases = [base for base in _LOOK_OF if name == base or name.startswith(f"{base}_")]
+    if bases:
+        return _LOOK_OF[max(bases, key=len)]
+    return zlib.crc32(name.encode()) % len(LOOKS)
+
+
+def styles(lines: Iterable[str], of: Mapping[str, str] | None = None) -> dict[str, dict]:
+    """Returns {line: Matplotlib's arguments}, no two with one colour or one marker.
 
     Args:
-        labels: of the lines of one plot: names of methods, perhaps with ", ..." or " *" behind, or
-            others, which take the colours in turn.
-        of: {label: method} of those that do not begin with it.
+        lines: names of at most as many lines as there are `LOOKS`.
+        of: {line: method} of names that are no methods'.
     """
-    labels = list(labels)
-    names = {label: (of or {}).get(label, re.split(r"[, ]", label)[0]) for label in labels}
-    taken: set[tuple[str, int]] = set()
-    chosen = {}
-    # Methods that the table names come first, then rows of them that say more, then all others.
-    order = sorted(labels, key=lambda label: (names[label] not in _FIXED, label != names[label]))
-    for label in order:
-        wanted = _wanted(names[label], len(chosen))
-        markers = [(wanted[1] + step) % _NUM_MARKERS for step in range(_NUM_MARKERS)]
-        # A family with more lines than there are markers borrows the others' colours.
-        tries = itertools.product((wanted[0], *COLOURS), markers)
-        chosen[label] = next((pair for pair in tries if pair not in taken), wanted)
-        taken.add(chosen[label])
-    return {label: style(*chosen[label]) for label in labels}
+    names = {line: (of or {}).get(line, line.partition(",")[0]) for line in lines}
+    free, chosen = list(range(len(LOOKS))), {}
+    # Methods that the table names have their look before rows that only begin like them.
+    for line in sorted(names, key=lambda line: names[line].removeprefix("rows_") not in _LOOK_OF):
+        wanted = preferred(names[line])
+        chosen[line] = wanted if wanted in free else free[0]
+        free.remove(chosen[line])
+    return {line: _style(*LOOKS[chosen[line]]) for line in names}
 
 
-def _wanted(name: str, index: int) -> tuple[str, int]:
-    """Colour and marker of a method, or of a line that is none, by its index."""
-    if name in _FIXED:
-        return _FIXED[name]
-    family = colour(name)
-    if family is None:
-        return COLOURS[index % len(COLOURS)], index % len(SHAPES)
-    return family, zlib.crc32(name.encode()) % _NUM_MARKERS
-
-
-def colour(name: str) -> str | None:
-    """Returns the colour of a method's family; None of a name that is no method's."""
-    name = name.removeprefix("rows_")
-    bases = [base for base in _FIXED if name == base or name.startswith(f"{base}_")]
-    return _FIXED[max(bases, key=len)][0] if bases else None
-
-
-def style(colour: str, marker: int) -> dict:
-    """Returns Matplotlib's arguments of a line; `marker` counts filled `SHAPES`, then open ones."""
-    is_open, shape = divmod(marker, len(SHAPES))
-    return {
-        "color": colour,
-        "marker": SHAPES[shape],
-        "markerfacecolor": "none" if is_open else colour,
-        "linestyle": _DASHED if is_open else "-",
-        "linewidth": 1.4,
-    }
+def _style(colour: str, marker: str) -> dict:
+    return {"color": colour, "marker": marker, "linestyle": "-", "linewidth": 1.4}

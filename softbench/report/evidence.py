@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from softbench.bench import records as records_lib
+from softbench.report.frame import Frame
 
 PATH = "softbench/report/evidence.json"  # next to the folder of results
 FEWEST = 1_000  # classes
@@ -25,15 +26,15 @@ def kind(method: Mapping) -> str:
     return f"{method['head']}{objective}" + (f" {sampler}" if sampler else "")
 
 
-def text(pages: Iterable) -> str:
-    """Returns the JSON text: one entry for each set of records that can be compared.
+def text(frames: Iterable[Frame]) -> str:
+    """Returns the JSON text of frames: one entry for each set of records that can be compared.
 
     Entry: `page`, `data`, `classes`, `inputs` ("words", "labels", "items"), `seconds` of training
     (0: equal steps), and `behind` {kind: {"nats", "precision_at_1"}}: how far the kind's best
     record is behind the best of all kinds there, in log-loss and in precision@1 on the validation
     set, each record at its best point.
     """
-    entries = [entry for page in pages for entry in _entries(page.name, page.records)]
+    entries = [entry for frame in frames for entry in _entries(frame.name, frame.records)]
     return json.dumps(entries, indent=1) + "\n"
 
 

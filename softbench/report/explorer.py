@@ -8,20 +8,20 @@ the site (`fragment`).
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
 from softbench.report import colours, extra, measures
+from softbench.report.frame import Frame
 from softbench.report.intervals import interval
-from softbench.report.page import Page
 
 _PRICES = ("price", "step_ms")
-_WORDS = {"price": "price, in steps of full", "step_ms": "step, ms", "head_ms": "head, ms"}
-_OF = {"test_": "test", "valid_": "validation"}
-_FILES = Path(__file__).parent
+_NAMED = {"group", "dataset", "backend", "variant", "method"}  # of a frame's columns
+_MOST = len(colours.LOOKS)
+_FILES = Path(__file__).with_name("templates")
 _GROUP = ["experiment", "problem"]
 # Markers of `colours` as paths of an SVG picture, in a square from -1 to 1.
 _PATHS = {
@@ -145,7 +145,7 @@ def plot() -> dict:
 
 def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
     """The methods of a problem: on each backend their means over seeds, and half the intervals."""
-    styles = colours.styles(runs["method"].unique())
+    marks = _marks(list(runs["method"].unique()))
     rows = []
     for (backend, method), seeds in runs.groupby(["backend", "method"], sort=False):
         values = {name: interval(seeds[name]) for name in columns}
@@ -159,19 +159,20 @@ def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
                     for name, value in values.items()
                     if value.count
                 },
-                **_mark(styles[method]),
+                **marks[method],
             }
         )
     return rows
 
 
-def _mark(style: Mapping) -> dict:
-    is_open = style["markerfacecolor"] == "none"
-    return {
-        "colour": style["color"],
-        "path": _PATHS[style["marker"]],
-        "fill": "transparent" if is_open else style["color"],
-    }
+def _marks(methods: Sequence[str]) -> dict[str, dict]:
+    """How the plot shows each method: the looks of all pictures, then those again, but open."""
+    marks = {}
+    for start in range(0, len(methods), _MOST):
+        for method, look in colours.styles(methods[start : start + _MOST]).items():
+            colour, fill = look["color"], "transparent" if start else look["color"]
+            marks[method] = {"colour": colour, "path": _PATHS[look["marker"]], "fill": fill}
+    return marks
 
 
 def _template(name: str):
@@ -189,34 +190,38 @@ def _digest(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def runs_of(pages: Sequence[Page]) -> tuple[pd.DataFrame, dict[str, Column]]:
-    """Returns what was trained, and the columns of its pages, as `fragment` takes them.
+def runs_of(frames: Iterable[Frame]) -> tuple[pd.DataFrame, dict[str, Column]]:
+    """Returns the runs of experiments, and the columns of their pages, as `fragment` takes them.
 
     Times that other programs made longer are left out. Where rows of one name differ in more than
     the seed, the name says on which device they are.
     """
     tables = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
     columns = {}
-    for page in pages:
-        cells = page.cells[(page.cells["task"] == "train") & (page.cells["status"] == "ok")]
-        names = {measures.columns(name)[0]: name for name in [*page.plan["columns"], *_PRICES]}
-        columns |= {column: _column(name) for column, name in names.items()}
-        values = cells.reindex(columns=list(names)).astype(float)
-        timed = [column for column, name in names.items() if measures.of_machine(name)]
-        values[timed] = values[timed].mask(cells["shared_clock"].astype(bool))
-        several = cells.groupby(["group", "backend", "method"])["variant"].transform("nunique") > 1
-        method = cells["method"].mask(several, cells["method"] + ", " + cells["device"].astype(str))
-        keys = cells[["backend", "seed"]].assign(method=method, problem=cells["group"])
-        tables.append(pd.concat([keys.assign(experiment=page.name), values], axis=1))
+    for frame in frames:
+        view, runs = frame.view, frame.runs[frame.runs["status"] == "ok"]
+        names = list(dict.fromkeys([*(view.columns or frame.plan["columns"]), *_PRICES]))
+        names = [name for name in names if name in runs]
+        columns |= {name: _column(name) for name in names}
+        values = runs[names].apply(pd.to_numeric, errors="coerce")
+        timed = [name for name in names if measures.of(name).of_machine]
+        values[timed] = values[timed].mask(runs["shared_clock"].astype(bool))
+        apart = [key for key in view.keys if key not in _NAMED]
+        problem = runs["group"].astype(str)
+        for key in apart:
+            problem += ", " + measures.words(key) + " " + runs[key].astype(str)
+        rows = runs[["backend", "seed", "method"]].assign(problem=problem, experiment=frame.name)
+        several = runs.groupby([problem, "backend", "method"])["variant"].transform("nunique") > 1
+        device = rows["method"] + ", " + runs["device"].astype(str)
+        rows["method"] = rows["method"].mask(several, device)
+        tables.append(pd.concat([rows, values], axis=1))
     runs = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
     return runs.reindex(columns=[*tables[0], *columns]), columns
 
 
 def _column(name: str) -> Column:
-    base = measures.name(name)
-    measure = measures.MEASURES.get(base) or measures.Measure(base, lower=None)
-    of = [words for sign, words in _OF.items() if name.startswith((sign, f"best.{sign}"))]
-    words = [_WORDS.get(base, measure.words), *of, *["best point"] * name.startswith("best.")]
-    quality = measure.lower is not None and not measure.of_machine
+    measure = measures.of(name)
+    quality = measures.is_quality(name) and not measure.exact and name not in _PRICES
     role = "price" if name in _PRICES else "quality" if quality else ""
-    return Column(", ".join(words), role, measure.lower, measure.log)
+    lower = measures.lower_is_better(name) if measure.better else None
+    return Column(measures.words(name), role, True if role == "price" else lower, measure.log)

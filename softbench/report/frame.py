@@ -1,20 +1,170 @@
-"""Records as pandas DataFrames: the one module that opens them. Needs no Keras.
+"""Records as tables of pandas: a row a run, and a row a point of a learning curve.
 
-A page that shows what only its records have names it to `long`.
+All that a report says is read from these two. Needs no Keras.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from softbench.bench import records as records_lib
+from softbench.bench import tasks
+from softbench.bench.records import PLAN
+from softbench.commands import ConfigError
 from softbench.report import measures
 
-# What decides how a method's scores come from its table.
-_SCORES = {"normalize": False, "temperature": 1.0, "absolute": False, "use_bias": True}
+# With pyarrow, pandas has another string type, which does not hold what templates mark.
+pd.set_option("mode.string_storage", "python")
+_PLAN = {"experiment", "title", "columns", "paper", "methods"}
+# Columns that tell rows apart, and are no numbers to show.
+HIDDEN = ["record", "machine", "problem", "setting", "variant", "steps_per_epoch"]
+
+
+class View(NamedTuple):
+    """How the records of a task are shown: what the module `page` of a task defines.
+
+    Attributes:
+        rows: record -> rows, each with `method` and measures; of records that ended well.
+        keys: columns that name a row of its table; rows that agree in them are seeds of one.
+        columns: measures of its table; empty: those of the config.
+        picture: arguments of `softbench.report.pages.Page.picture`.
+    """
+
+    rows: Callable[[Mapping], Iterable[Mapping]]
+    keys: tuple[str, ...] = ("method",)
+    columns: tuple[str, ...] = ()
+    picture: Mapping[str, object] = {}
+
+
+class Frame(NamedTuple):
+    """An experiment's folder.
+
+    Attributes:
+        name: of the folder.
+        plan: content of `experiment.json`.
+        runs: a row for each that a task's `View` takes from a record; of a record that did not
+            end well one for each of its methods.
+        curves: a row for each point of the learning curves of training.
+        records: as they are.
+        damaged: {file name: why it is no record}.
+
+    Columns of `runs` and `curves`:
+        record: index of the record; cell, task, group (`dataset-model`), dataset, model, preset,
+            backend, seed, status, n (classes), device, epochs, method.
+        budget: seconds of training at most, 0 without a limit; reference_budget: steps of a
+            reference, 0 without a budget.
+        machine: the device and the environment variables.
+        setting: all that must agree for methods to be compared; problem: the same but for the
+            machine, which decides times alone.
+        variant: all that must agree for two records to be seeds of one row.
+
+    `runs` has in addition command, date, hardware, software, commit, error; code and data, digests
+    of softbench's source and of prepared data; shared_clock, whether
+    other programs made the times longer; alone, whether the record says that they did not; measures
+    by name (of a time the median, with `_p20` and `_p80`), and the paper's, `<measure>.paper`; with
+    `reach` in the config `goal_s`, the seconds to what that method ends with.
+    `curves` has point, its index from 0, and what the point holds.
+    """
+
+    name: str
+    plan: dict
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    records: list[dict]
+    damaged: dict[str, str]
+
+    @property
+    def view(self) -> View:
+        """Of the first task in the order of the registry that has records."""
+        names = set(self.runs["task"])
+        return view(next((task for task in tasks.TASKS if task in names), "train"))
+
+
+def view(task: str) -> View:
+    """Returns how the records of a task are shown."""
+    return tasks.page_module(task).VIEW
+
+
+def read(folder: Path) -> Frame:
+    """Returns what a folder of results holds.
+
+    Raises:
+        ConfigError: when it holds no experiment.
+    """
+    try:
+        plan = json.loads((folder / PLAN).read_text())
+    except OSError:
+        raise ConfigError(
+            f"--results must be a folder that `softbench` wrote. Received: {folder}"
+        ) from None
+    except ValueError:
+        plan = None
+    if not isinstance(plan, dict) or not plan.keys() >= _PLAN:
+        raise ConfigError(
+            f"{PLAN} must be one that `softbench` wrote: run it again. Received: {folder / PLAN}"
+        )
+    records, damaged = records_lib.read_folder(folder)
+    return of(folder.resolve().name, plan, records, damaged)
+
+
+def of(
+    name: str, plan: dict, records: list[dict], damaged: Mapping[str, str] | None = None
+) -> Frame:
+    """Returns the tables of records."""
+    sources = [_source(index, record) for index, record in enumerate(records)]
+    sources = _by_length(_across_machines(sources))
+    runs = [
+        {**source, **_provenance(record), **row}
+        for source, record in zip(sources, records, strict=True)
+        for row in _rows(record)
+    ]
+    curves = [
+        {**source, **row}
+        for source, record in zip(sources, records, strict=True)
+        for row in _points(record)
+    ]
+    runs = _table(runs, [*_COLUMNS, *_provenance(_EMPTY), "method"])
+    curves = _table(curves, [*_COLUMNS, "method", "point", "step", "seconds"])
+    runs = _with_paper(_with_goal(runs, curves, plan.get("reach") or {}), plan)
+    return Frame(name, plan, runs, curves, records, dict(damaged or {}))
+
+
+def select(rows: pd.DataFrame, **where: object) -> pd.DataFrame:
+    """Returns the rows whose columns have a value, or one of a list of values.
+
+    Raises:
+        LookupError: for a column that there is not.
+    """
+    for column, wanted in where.items():
+        if column not in rows:
+            raise LookupError(f"no column {column!r}")
+        values = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        if rows.empty:
+            return rows
+        if pd.api.types.is_numeric_dtype(rows[column]):
+            rows = rows[rows[column].isin([float(value) for value in values])]
+        else:
+            rows = rows[rows[column].astype(str).isin([str(value) for value in values])]
+    return rows
+
+
+def at(curves: pd.DataFrame, where: int | str) -> pd.DataFrame:
+    """Returns one point of each learning curve.
+
+    Args:
+        curves: of a frame.
+        where: index of the point, from the end where negative; or a measure, for its best point.
+    """
+    if isinstance(where, int):
+        return curves.groupby("record", sort=False).nth(where)
+    by_record = curves.dropna(subset=where).groupby("record", sort=False)[where]
+    best = by_record.idxmin() if measures.lower_is_better(where) else by_record.idxmax()
+    return curves.loc[best]
 
 
 def label(entry: Mapping) -> str:
@@ -24,47 +174,67 @@ def label(entry: Mapping) -> str:
     return f"{name}_{entry['preset']}" if "preset" in entry else name
 
 
-def long(records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]]) -> pd.DataFrame:
-    """Returns a row for each that `rows` takes from a record, with what the record is of.
+def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
+    """Returns the columns of a measured time {"median", "p20", "p80"}; None where it is missing."""
+    keys = {name: "median", f"{name}_p20": "p20", f"{name}_p80": "p80"}
+    return {column: (summary or {}).get(key) for column, key in keys.items()}
 
-    Columns:
-        record: its index in the list.
-        cell, task, group (`dataset-model`), dataset, model, backend, seed, status, num_classes.
-        device: its name.
-        epochs, budget: how long it trained at most; the budget in seconds, 0 without one.
-        reference_budget: the budget in steps of a reference, 0 without one.
-        machine: the device and the environment variables.
-        setting: all that must agree for methods to be compared; problem: the same but for the
-            machine, which decides times alone.
-        variant: all that must agree for two records to be seeds of one row.
 
-    Where an experiment trained on the same data both for whole epochs and for shorter ones, the
-    latter are a separate group, named after the steps of their epochs.
-
-    Of training for a number of steps neither `setting` nor `variant` has the machine, but for the
-    kind of device: seeds of several count together. Where a seed was run on two, machines are
-    compared, and each is a separate row.
-    """
-    sources = [_source(index, record) for index, record in enumerate(records)]
-    sources = _by_length(_across_machines(sources))
-    pairs = zip(sources, records, strict=True)
-    table = [{**source, **row} for source, record in pairs for row in rows(record)]
-    empty = _by_length(_across_machines([_source(0, _EMPTY)]))[0]
-    table = pd.DataFrame(table, columns=None if table else [*empty, "method"])
+def _table(rows: list[dict], columns: Iterable[str]) -> pd.DataFrame:
+    table = pd.DataFrame(rows, columns=None if rows else list(dict.fromkeys(columns)))
     unknown = table.columns[table.isna().all()]
     return table.assign(**dict.fromkeys(unknown, np.nan))  # not None: one can reckon with it
 
 
-def once(
-    records: list[dict], rows: Callable[[Mapping], Iterable[Mapping]], keys: list[str]
-) -> pd.DataFrame:
-    """As `long`, of rows that several runs have by these columns the first: as if they were one."""
-    table = long(sorted(records, key=lambda record: record["cell"]), rows)
-    return table.drop_duplicates(keys)
+def _rows(record: Mapping) -> Iterable[dict]:
+    if record["status"] == "ok":
+        return view(record["config"]["task"]).rows(record)
+    return [{"method": name} for name in record["config"]["methods"]]
+
+
+def _points(record: Mapping) -> list[dict]:
+    method = next(iter(record["config"]["methods"]), None)
+    common = {"method": method, "steps_per_epoch": record.get("steps_per_epoch")}
+    curve = record.get("curve") or []
+    return [common | {"point": index, **point} for index, point in enumerate(curve)]
+
+
+def _with_paper(runs: pd.DataFrame, plan: Mapping) -> pd.DataFrame:
+    names = runs["group"].astype(str) + "-" + runs["method"].astype(str)
+    columns: dict[str, dict[str, float]] = {}
+    for row, numbers in plan["paper"].items():
+        for column, number in numbers.items():
+            if measures.is_declared(column):
+                columns.setdefault(f"{column}.paper", {})[row] = number
+    return runs.assign(**{column: names.map(rows) for column, rows in columns.items()})
+
+
+def _with_goal(runs: pd.DataFrame, curves: pd.DataFrame, goal: Mapping) -> pd.DataFrame:
+    """Runs with `goal_s`: seconds until a run has what a method ends with on the same problem.
+
+    Args:
+        runs, curves: of all records.
+        goal: {"method", "metric"} of a config's `reach`, or empty.
+    """
+    if not goal or goal["metric"] not in curves:
+        return runs
+    points = curves[curves["status"] == "ok"]
+    # Of a budget in steps of a reference those seconds that it stands for.
+    seconds = points["seconds"]
+    if "price_seconds" in points:
+        seconds = points["price_seconds"].fillna(seconds)
+    points = points.assign(seconds=seconds)
+    reached = {}
+    for _, own in points.groupby(["group", "backend", "budget", "reference_budget", "seed"]):
+        end = own.loc[own["method"] == goal["method"], goal["metric"]].tail(1)
+        worse = measures.lower_is_better(goal["metric"])
+        there = own[goal["metric"]] <= end.max() if worse else own[goal["metric"]] >= end.max()
+        reached |= own[there].groupby("record")["seconds"].min().to_dict()
+    return runs.assign(goal_s=runs["record"].map(reached))
 
 
 _WIDE, _LENGTH = "whatever the machine", "steps of an epoch"
-_EMPTY = {"config": {"task": "", "methods": {}}, "status": ""}
+_EMPTY = {"config": {"task": "", "methods": {}, "dataset": {}}, "status": ""}
 
 
 def _source(index: int, record: Mapping) -> dict:
@@ -89,11 +259,13 @@ def _source(index: int, record: Mapping) -> dict:
         "group": f"{dataset}-{model}",
         "dataset": dataset,
         "model": model,
+        "preset": config.get("model", {}).get("preset"),
         "backend": config.get("backend"),
         "seed": record.get("seed", config.get("seed")),
         "status": record["status"],
-        "num_classes": record.get("num_classes"),
+        "n": record.get("num_classes"),
         "device": device.get("name"),
+        "kind": device.get("kind"),
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
         "reference_budget": int(config.get("budget", "0").rpartition(":")[2]),
@@ -117,7 +289,11 @@ def _key(*values: object) -> str:
 
 
 def _across_machines(sources: list[dict]) -> list[dict]:
-    """`setting` and `variant` of records of any machine, unless a seed was run on two."""
+    """`setting` and `variant` of records of any machine, unless a seed was run on two.
+
+    Training for a number of steps does not depend on the machine, but for the kind of device: seeds
+    of several count together. Where a seed was run on two, machines are compared.
+    """
     wide = [source.pop(_WIDE) for source in sources]
     for name in ("setting", "variant"):
         done = Counter(
@@ -133,7 +309,7 @@ def _across_machines(sources: list[dict]) -> list[dict]:
 
 
 def _by_length(sources: list[dict]) -> list[dict]:
-    """Sources with groups that have either whole epochs or shorter ones."""
+    """Sources with groups of either whole epochs or shorter ones, named after their steps."""
     lengths = [source.pop(_LENGTH) for source in sources]
     whole = {(experiment, group) for experiment, group, steps in lengths if not steps}
     for source, (*key, steps) in zip(sources, lengths, strict=True):
@@ -142,62 +318,24 @@ def _by_length(sources: list[dict]) -> list[dict]:
     return sources
 
 
-def cells(records: list[dict]) -> pd.DataFrame:
-    """Returns a row for each record and method of its config, so one for a record of training.
-
-    Columns, in addition to those of `long`:
-        method, sampler_kind (see `softbench.bench.records.sampler_kinds`).
-        scores: how the method's scores come from its table.
-        corpus: name of the data set without the folder, or "".
-        cut: whether epochs were shorter than the data.
-        command, date, hardware, software, commit, error: of the record.
-        code, data: digests of softbench's source and of prepared data, None where unknown.
-        shared_clock: whether other programs made the times longer; alone: whether the
-            record says that they did not (records from before processors were recorded say
-            neither).
-        tree_s: seconds of fitting a tree before training.
-        most_frequent.*: what the most frequent classes score; oracle.*: what the true
-            distribution of generated data does.
-        the columns of `softbench.report.measures`, and all of `final`.
-    """
-    return long(records, _methods)
-
-
-def _methods(record: Mapping) -> list[dict]:
-    kinds = records_lib.sampler_kinds(record)
-    common = {**_provenance(record), **measures.values(record)}
-    common["tree_s"] = (record.get("tree") or {}).get("fit_seconds")
-    for row in ("most_frequent", "oracle"):
-        scores = record.get(row) or {}
-        common |= {f"{row}.{name}": value for name, value in scores.items()}
-    return [
-        {
-            "method": name,
-            "sampler_kind": kinds.get(name),
-            "scores": str([method.get("kwargs", {}).get(*item) for item in _SCORES.items()]),
-            **common,
-        }
-        for name, method in record["config"]["methods"].items()
-    ]
+_COLUMNS = list(_by_length(_across_machines([_source(0, _EMPTY)]))[0])
 
 
 def _provenance(record: Mapping) -> dict:
-    config, device, git = record["config"], record.get("device"), record.get("git") or {}
+    device, git = record.get("device"), record.get("git") or {}
     processors = record.get("processors")
     versions = sorted(record.get("versions", {}).items())
     error = (record.get("error") or "").strip().splitlines()
     return {
-        "corpus": config["dataset"].get("name", "").rsplit("/", 1)[-1],
-        "cut": bool(config.get("steps_per_epoch")),
         "command": record.get("command"),
         "date": record.get("started_at", "")[:10],
         "hardware": device and f"{device['name']} ({device['kind']} x {device['count']})",
         "software": ", ".join(f"{name} {version}" for name, version in versions),
         "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
-        "code": record.get("code"),
-        "data": record.get("data"),
         "shared_clock": _shared_clock(processors or {}),
         "alone": bool(processors) and not _shared_clock(processors),
+        "code": record.get("code"),
+        "data": record.get("data"),
         "error": error[-1] if error else "",
     }
 
@@ -206,19 +344,3 @@ def _shared_clock(processors: Mapping) -> bool:
     """Whether other programs may have made the times longer."""
     others = processors.get("others", 0.0)
     return others >= 0.1 and processors["own"] + others > processors["count"] - 0.5
-
-
-def points(records: list[dict]) -> pd.DataFrame:
-    """Returns a row for each point of the learning curves of training.
-
-    Columns, in addition to those of `long`: method; point, its index from 0; steps_per_epoch, of
-    whole epochs; and what the point holds.
-    """
-
-    def rows(record: Mapping) -> list[dict]:
-        method = next(iter(record["config"]["methods"]), None)
-        common = {"method": method, "steps_per_epoch": record.get("steps_per_epoch")}
-        curve = record.get("curve") or []
-        return [common | {"point": index, **point} for index, point in enumerate(curve)]
-
-    return long(records, rows)

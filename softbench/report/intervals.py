@@ -1,20 +1,24 @@
-"""Means over seeds with 95 % intervals by Student's t: texts, the best one marked. No Keras."""
+"""Numbers as texts, and means over seeds with 95 % intervals by Student's t. Needs no Keras."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from softbench.report.markdown import Markdown
-from softbench.report.tables import half_interval, number
-
-ALONE = "One seed a row, so no intervals. **Bold**: the best value, where rows trained as long."
-SEVERAL = """\
-±: half of the 95 % interval of the mean over the seeds (Student's t). **Bold**: the best mean,
-where rows trained as long; tied: the interval overlaps that of the best. Rows of a single seed have
-no interval and are not compared."""
 EMPTY = "-"
+
+
+def number(value: float, form: str = "") -> str:
+    """Returns a number in a format, or four significant digits, from 1000 on with separators."""
+    if pd.isna(value):
+        return EMPTY
+    if form == ",":
+        return f"{value:,.0f}"
+    if form:
+        return format(value, form)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 class Interval(NamedTuple):
@@ -30,10 +34,12 @@ class Interval(NamedTuple):
     half: float
     count: int
 
-    def __str__(self) -> str:
-        if not self.count:
-            return EMPTY
-        return number(self.mean) + (f" ± {_rounded(self.half)}" if self.count > 1 else "")
+    def text(self, form: str = "") -> str:
+        """Returns `1.5 ± 0.2`; the mean alone of one value, or where all are the same."""
+        if self.count < 2 or self.half == 0:
+            return number(self.mean, form)
+        half = number(self.half, form) if form.endswith("%") else _two_digits(self.half)
+        return f"{number(self.mean, form)} ± {half}"
 
     def percent(self) -> str:
         """Returns a signed fraction in percent, "tied" where zero lies within the interval."""
@@ -41,30 +47,33 @@ class Interval(NamedTuple):
         if self.count < 2:
             return f"{mean} %"
         tied = " tied" if abs(self.mean) <= self.half else ""
-        return f"{mean} ± {_rounded(100 * self.half)} %{tied}"
+        return f"{mean} ± {_two_digits(100 * self.half)} %{tied}"
 
 
-def _rounded(half: float) -> str:
+def _two_digits(half: float) -> str:
     return number(float(f"{half:.2g}"))
 
 
 def interval(values: Iterable[float]) -> Interval:
     """Returns the mean and its interval of the values that are there."""
     sample = pd.Series(values, dtype=float).dropna()
-    half = half_interval(sample) if len(sample) > 1 else np.nan
+    half = np.nan
+    if len(sample) > 1:
+        half = float(stats.t.ppf(0.975, len(sample) - 1) * stats.sem(sample))
     return Interval(sample.mean(), half, len(sample))
 
 
-def marked(values: Sequence[Interval], lower: bool) -> list[str]:
+def marked(values: Sequence[Interval], form: str, lower: bool) -> list[str]:
     """Returns the texts of a column, the best in bold, those that tie with it named.
 
     Where a row has several seeds, only such rows are compared.
 
     Args:
         values: of the rows.
+        form: of a value.
         lower: whether less is better.
     """
-    texts = list(map(str, values))
+    texts = [value.text(form) for value in values]
     several = any(value.count > 1 for value in values)
     compared = [i for i, value in enumerate(values) if value.count > several]
     if len(compared) < 2:
@@ -74,18 +83,8 @@ def marked(values: Sequence[Interval], lower: bool) -> list[str]:
         apart = abs(values[i].mean - values[best].mean)
         if i != best and several and apart <= values[i].half + values[best].half:
             texts[i] += " tied"
-    texts[best] = Markdown(f"**{texts[best]}**")
+    texts[best] = f"**{texts[best]}**"
     return texts
-
-
-def seeds(count: int) -> str:
-    """Returns the number of seeds of a row, in words where there is one."""
-    return {0: EMPTY, 1: "single"}.get(count, str(count))
-
-
-def difference(values: Mapping[int, float], base: Mapping[int, float]) -> Interval:
-    """Returns the mean of value less base over the seeds that both have."""
-    return interval(values[seed] - base[seed] for seed in values if seed in base)
 
 
 def change(values: Mapping[int, float], base: Mapping[int, float]) -> Interval:

@@ -1,18 +1,13 @@
 """Texts of records as Markdown: what they say is shown, and none of it is markup."""
 
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
 _GAPS = re.compile(r"[\s\x00-\x1f\x7f]+")
-_NAMES = re.compile(r"((?<!`)`[^`]+`(?!`))")
 _MARKS = re.compile(r"[\\`*~<\[\]]|&(?=#?\w+;)|(?<!\w)_|_(?!\w)")
-NOTES = "NOTES.md"  # what a person writes of an experiment, or of them all
-MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
-
-
-class Markdown(str):
-    """A text that is Markdown already; tables take every other one literally."""
+_WIDTH = 120  # of prose; tables and pictures have lines of their own
 
 
 def one_line(text: str) -> str:
@@ -23,56 +18,65 @@ def one_line(text: str) -> str:
     return _GAPS.sub(" ", text)
 
 
-def literal(text: str) -> Markdown:
+def literal(text: str) -> str:
     """Returns the Markdown that shows a text as it is, on one line."""
-    return text if isinstance(text, Markdown) else Markdown(_MARKS.sub(r"\\\g<0>", one_line(text)))
+    return _MARKS.sub(r"\\\g<0>", one_line(text))
 
 
-def message(text: str) -> Markdown:
-    """Returns the text of an error, literally but for names that it has in single backticks."""
-    pieces = _NAMES.split(one_line(text))
-    return Markdown("".join(piece if i % 2 else literal(piece) for i, piece in enumerate(pieces)))
-
-
-def code(text: str) -> Markdown:
+def code(text: str) -> str:
     """Returns a text as code."""
     text = one_line(text)
-    fence = "`" * (_longest_run(text) + 1)
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
-    return Markdown(f"{fence}{space}{text}{space}{fence}")
+    return f"{fence}{space}{text}{space}{fence}"
 
 
-def block(texts: Iterable[str]) -> list[str]:
-    """Returns the lines of a block of code, a line for each text."""
-    lines = [one_line(text) for text in texts]
-    fence = "`" * max(3, 1 + max(map(_longest_run, lines), default=0))
-    return [fence, *lines, fence]
-
-
-def cell(text: str) -> str:
-    """Returns a text, literally unless it is Markdown, as a cell of a table."""
-    return one_line(literal(text)).replace("|", r"\|")
-
-
-def without_markers(text: str) -> str:
-    """Returns a text that a person writes without the markers of its numbers."""
-    return MARKED.sub(lambda match: match["shown"], text)
-
-
-def link(text: str, path: str) -> Markdown:
+def link(text: str, path: str) -> str:
     """Returns a link to a file."""
-    return Markdown(f"[{literal(text)}]({quote(path)})")
+    return f"[{literal(text)}]({quote(path)})"
 
 
-def picture(caption: str, path: str) -> Markdown:
+def picture(caption: str, path: str) -> str:
     """Returns a picture."""
-    return Markdown(f"![{literal(caption)}]({quote(path)})")
+    return f"![{literal(caption)}]({quote(path)})"
 
 
-def file_name(title: str) -> str:
-    """Returns a title as the name of a file, without its ending."""
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in title).strip("_")
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table of texts in Markdown, columns with numbers aligned to the right."""
+    rows = list(rows)
+    right = [i > 0 and any(_is_number(row[i]) for row in rows) for i in range(len(header))]
+    ruler = ["---:" if numbers else "---" for numbers in right]
+    escaped = [[cell.replace("|", r"\|") for cell in row] for row in (header, ruler, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
 
-def _longest_run(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
+def _is_number(text: str) -> bool:
+    text = text.removeprefix("**")
+    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
+
+
+def filled(text: str) -> str:
+    """Returns Markdown with its paragraphs and list items in lines of one width.
+
+    Tables, headings, pictures and comments stay as they are; runs of empty lines become one.
+    """
+    blocks = [block.strip("\n") for block in re.split(r"\n\s*\n", text.strip())]
+    filled = [
+        block
+        if block.startswith(("|", "#", "!", "<!--"))
+        else "\n".join(map(_paragraph, re.split(r"\n(?=\* |\[[^\]]*\]: )", block)))
+        for block in blocks
+        if block
+    ]
+    return "\n\n".join(filled) + "\n"
+
+
+def _paragraph(text: str) -> str:
+    indent = "  " if text.startswith("* ") else ""
+    # Code is not divided, nor a number and its unit.
+    whole = re.sub(
+        r"`[^`]*`| %", lambda match: match.group().replace(" ", "\0"), " ".join(text.split())
+    )
+    return textwrap.fill(
+        whole, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ).replace("\0", " ")

@@ -1,156 +1,201 @@
-"""The quantities that columns show, each defined once: label, direction, source in a record.
+"""The quantities that records hold, each said once: words with unit, direction, format.
 
-A column of a config is the name of a measure, of quality with `test_` or `valid_` before it. Tables
-and CSV files, plots of learning curves, and the front page's choice of a measure read `MEASURES`.
+Adding one is one line of `MEASURES`, and a number of that name in a record's `final`, or in what a
+task's page takes from its records. Tables, CSV files, pictures and claims read it from here.
 """
 
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+LOWER, HIGHER = "lower", "higher"
 _CUTS = (1, 3, 5)
 _RANKS = (1, 5, 10, 20)  # of recommenders
-_BINS = ("head", "torso", "tail")  # thirds of the labels by class frequency
-_QUANTILES = {"p50": "median", "p20": "p20", "p80": "p80"}
+_BINS = {"head": "frequent", "torso": "middle", "tail": "rare"}  # thirds of the labels
 
 
 class Measure(NamedTuple):
-    """A measure.
+    """A quantity.
 
     Attributes:
-        words: what it is, for the axis of a plot.
-        lower: whether less of it is better; None where neither is.
+        words: what it is, with its unit: the heading of a column, the label of an axis.
+        better: `LOWER`, `HIGHER`, or "" where neither is.
+        form: format of one value; "" for four significant digits.
+        error: column with its standard error, of means over examples or draws.
+        exact: whether it is calculated, and neither measured nor drawn.
+        of_machine: whether it depends on the machine: times and memory.
         log: whether its axis is logarithmic.
-        of: record -> {column of a DataFrame: number}, None where a record does not have it (the
-            first column is shown); or None: of what a record's `final` holds.
-        curve: which measure the learning curve has of it, as valid_<name>; None: itself; "" of
-            what says nothing of quality.
-        drawn: whether its learning curve is drawn, where there is one.
-        of_machine: whether it depends on the machine.
     """
 
     words: str
-    lower: bool | None = False
-    log: bool = False
-    of: Callable[[Mapping], dict[str, float | None]] | None = None
-    curve: str | None = None
-    drawn: bool = True
+    better: str = ""
+    form: str = ""
+    error: str = ""
+    exact: bool = False
     of_machine: bool = False
+    log: bool = False
 
 
-def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
-    """Returns the columns of a measured time {"median", "p20", "p80"}; None where it is missing."""
-    return {f"{name}_{suffix}": (summary or {}).get(key) for suffix, key in _QUANTILES.items()}
-
-
-def _time(name: str) -> Measure:
-    return Measure(
-        name, True, True, lambda record: times(record.get(name), name), "", of_machine=True
-    )
-
-
-def _cost(
-    name: str, of: Callable[[Mapping], object], lower: bool | None = True, of_machine: bool = True
-) -> Measure:
-    return Measure(name, lower, True, lambda record: {name: of(record)}, "", of_machine=of_machine)
-
-
-def peak_mb(record: Mapping, where: str) -> float | None:
-    """Returns the peak memory of a record's process on its "host" or "device", in MiB."""
-    return (record.get("peak_memory_mb") or {}).get(where)
-
-
-def _steps(record: Mapping) -> int | None:
-    """How many steps a record's cell trained."""
-    return (record.get("curve") or [{}])[-1].get("step")
+def _cost(words: str, better: str = LOWER) -> Measure:
+    return Measure(words, better, of_machine=True, log=True)
 
 
 MEASURES: dict[str, Measure] = {
-    "perplexity": Measure("perplexity", lower=True, log=True),
-    "precision_at_1": Measure("precision@1"),
-    # Their curves would show what those of the two above show.
-    "nll": Measure("negative log-likelihood, nats", lower=True, drawn=False),
-    "log_likelihood": Measure("log-likelihood, nats", curve="nll", drawn=False),
-    "ece": Measure("calibration error", lower=True, drawn=False),
-    "accuracy": Measure("accuracy", drawn=False),
-    **{f"precision_at_{k}": Measure(f"precision@{k}", drawn=False) for k in (3, 5)},
-    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=False) for k in _CUTS},
-    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", drawn=False) for k in _CUTS},
+    # Quality, in records with `test_` or `valid_` before it.
+    "perplexity": Measure("perplexity", LOWER, log=True),
+    "nll": Measure("nats per label", LOWER),
+    "log_likelihood": Measure("log-likelihood, nats", HIGHER),
+    "ece": Measure("calibration error", LOWER),
+    "accuracy": Measure("accuracy", HIGHER),
+    **{f"precision_at_{k}": Measure(f"precision@{k}", HIGHER) for k in _CUTS},
+    **{f"ps_precision_at_{k}": Measure(f"PSP@{k}", HIGHER) for k in _CUTS},
+    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", HIGHER) for k in (*_CUTS, 10, 20)},
+    **{f"recall_at_{k}": Measure(f"recall@{k}", HIGHER) for k in _RANKS},
+    **{f"mrr_at_{k}": Measure(f"MRR@{k}", HIGHER) for k in _RANKS},
+    **{f"coverage_at_{k}": Measure(f"coverage@{k}", HIGHER) for k in _RANKS},
     **{
-        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False) for k in _CUTS for b in _BINS
+        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {words}", HIGHER)
+        for k in (*_CUTS, 10, 20)
+        for b, words in _BINS.items()
     },
-    **{f"recall_at_{k}": Measure(f"recall@{k}", drawn=False) for k in _RANKS},
-    **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", drawn=k == 10) for k in (10, 20)},
-    **{f"mrr_at_{k}": Measure(f"MRR@{k}", drawn=False) for k in _RANKS},
-    **{f"coverage_at_{k}": Measure(f"coverage@{k}", drawn=False) for k in _RANKS},
+    **{f"nll_{b}": Measure(f"nats, {words}", LOWER) for b, words in _BINS.items()},
+    # Of training.
+    "epochs": Measure("epochs"),
+    "step": Measure("training steps"),
+    "steps": Measure("steps"),
+    "seconds": Measure("training time, s"),
+    "reference_steps": Measure("cost of training, steps of the reference"),
+    "train_loss": Measure("training loss"),
+    "price": Measure("price of a step"),
+    "step_ms": _cost("step, ms"),
+    "head_ms": _cost("head, ms"),
+    "examples/s": _cost("examples/s", HIGHER),
+    "tokens/s": _cost("tokens/s", HIGHER),
+    "compile_s": _cost("compilation, s"),
+    "memory_mb": _cost("memory, MiB"),
+    "device_memory_mb": _cost("device memory, MiB"),
+    "head_mb": Measure("head, MiB", LOWER, log=True),
+    "tree_s": _cost("tree, s"),
+    "goal_s": _cost("s to the goal"),
+    "tree.valid_log_likelihood": Measure("log p_n of the tree, nats", HIGHER),
+    "tree.valid_frequency_log_likelihood": Measure("log p_n of frequencies, nats", HIGHER),
+    # Of proposals.
+    "mutual_information": Measure("mutual information, nats"),
+    **{f"{prefix}kl": Measure("KL(p, q), nats", LOWER) for prefix in ("", "proposal_")},
     **{
-        f"recall_at_{k}_{b}": Measure(f"recall@{k}, {b}", drawn=False)
-        for k in (10, 20)
-        for b in _BINS
+        f"{prefix}ess": Measure("effective sample size", HIGHER, ".1%")
+        for prefix in ("", "proposal_")
     },
-    **{f"nll_{b}": Measure(f"nll, {b}", lower=True, drawn=False) for b in _BINS},
-    "proposal_kl": Measure("KL(p, q), nats", lower=True, curve=""),
-    "proposal_ess": Measure("effective sample size", curve=""),
-    "proposal_rv": Measure("relative variance", lower=True, curve=""),
-    "proposal_row_rv_head": Measure("row variance, frequent", lower=True, curve=""),
-    "proposal_row_rv_torso": Measure("row variance, middle", lower=True, curve=""),
-    "proposal_row_rv_tail": Measure("row variance, rare", lower=True, curve=""),
-    "mutual_information": Measure("mutual information, nats", lower=None, curve=""),
-    "epochs": _cost("epochs", lambda record: record["config"].get("epochs"), None, False),
-    "steps": _cost("steps", _steps, None, False),
-    "price": _cost(
-        "price", lambda record: (record.get("price") or {}).get("ratio"), of_machine=False
-    ),
-    "step_ms": _time("step_ms"),
-    "head_ms": _time("head_ms"),
-    "examples/s": _cost("examples/s", lambda record: record.get("examples_per_second"), False),
-    "tokens/s": _cost("tokens/s", lambda record: record.get("examples_per_second"), False),
-    "compile_s": _cost("compile_s", lambda record: record.get("compile_seconds")),
-    "memory_mb": _cost("memory_mb", lambda record: peak_mb(record, "host")),
-    "device_memory_mb": _cost("device_memory_mb", lambda record: peak_mb(record, "device")),
-    "head_mb": _cost("head_mb", lambda record: record.get("head_mb"), of_machine=False),
+    **{
+        f"{prefix}rv": Measure("relative variance", LOWER, log=True) for prefix in ("", "proposal_")
+    },
+    "rv_median": Measure("relative variance, median", LOWER, log=True),
+    "row_rv_median": Measure("row variance, median", LOWER, log=True),
+    **{
+        f"{prefix}row_rv{kind}_{b}": Measure(f"row variance, {words}", LOWER, log=True)
+        for b, words in _BINS.items()
+        for prefix, kind in (("proposal_", ""), ("", "_median"), ("", "_mean"))
+    },
+    "draws": Measure("rows a batch"),
+    "draw_ms": _cost("draws, ms"),
+    "loss_ms": _cost("loss, ms"),
+    "update_ms": _cost("update, ms"),
+    "exact_over": Measure("exact draws' time over it", HIGHER, of_machine=True),
+    "sums_mb": Measure("sums, MB", LOWER),
+    "reached": Measure("perplexity reached", LOWER, log=True),
+    "reached_over_full": Measure("perplexity reached over full's", LOWER, log=True),
+    "worst": Measure("largest bias", LOWER, ".2g", error="error", log=True),
+    "upper": Measure("upper bound", form=".2g"),
+    "inside": Measure("contexts inside the bounds"),
+    # Of the other experiments.
+    "resident_mb": _cost("memory while it steps, MB"),
+    "peak_mb": _cost("peak memory, MB"),
+    "peak_mib": _cost("memory, MiB"),
+    "over_products": _cost("time over the products'"),
+    "over_keras": _cost("time over Keras'"),
+    "tflops": _cost("TFLOP/s", HIGHER),
+    "table_mib": Measure("table on a device, MiB", LOWER),
+    "state_mib": Measure("state on a device, MiB", LOWER),
+    "sent_kib": Measure("sent in a step, KiB", LOWER),
+    "largest_elements": Measure("numbers in the largest message", LOWER),
+    "recall": Measure("recall of the k best", HIGHER),
+    "share": _cost("time over the exact one's"),
+    "processor_seconds": _cost("processor seconds"),
+    "log_likelihood_train": Measure("log p_n, train", HIGHER),
+    "log_likelihood_test": Measure("log p_n, test", HIGHER),
+    "mse": Measure("mean squared error", LOWER, ".2e", log=True),
+    "gaussian": Measure("error on the Gaussian kernel", LOWER, ".2e"),
+    "scored": Measure("error as the paper scores it", LOWER, ".1e"),
+    "published": Measure("the paper's error", form=".1e"),
+    "relative": Measure("error over the mean squared target", LOWER, ".2g"),
+    "closed_form": Measure("noise over signal", LOWER, exact=True),
+    "monte_carlo": Measure("by gradients"),
+    "signal": Measure("signal over noise, of the best", HIGHER, exact=True),
+    "bound": Measure("InfoNCE bound, nats", HIGHER, error="bound_error"),
+    "information": Measure("I(x, y), nats", exact=True),
+    "ceiling": Measure("log N", exact=True),
+    "local": Measure("loss of local NCE", LOWER, error="local_error"),
+    "least": Measure("least loss by the lemma", exact=True),
+    "recovered_kl": Measure("KL of p(y given x), nats", LOWER, exact=True),
+    "kl_to_truth": Measure("KL to the truth, nats", LOWER, log=True),
+    "kl_over_mle": Measure("KL over maximum likelihood's", LOWER),
+    "unnormalised": Measure("KL as it is, nats", LOWER),
+    "msd": Measure("n MSE / d", LOWER),
+    "msd_exact": Measure("exact"),
+    "fisher": Measure("Fisher limit", exact=True),
+    "distance": Measure("n (estimate - mle)^2 / d", LOWER, log=True),
+    "estimate": Measure("estimated ratio"),
+    # What runs are told apart by.
+    "n": Measure("number of classes", form=",", log=True),
+    "num_sampled": Measure("draws m", form=",", log=True),
+    "devices": Measure("devices"),
+    "inputs": Measure("inputs"),
+    "size": Measure("n", form=",", log=True),
+    "candidates": Measure("candidates N", log=True),
+    "negatives": Measure("K", log=True),
+    "tau": Measure("tau"),
+    "fraction": Measure("trained", form=".0%"),
+    "features": Measure("features D", log=True),
 }
 
-
-def name(column: str) -> str:
-    """Returns a column's name without its prefixes: the split of the data, and the weights."""
-    return column.removeprefix("best.").removeprefix("test_").removeprefix("valid_")
+_PREFIXES = {"best.": "best ", "test_": "test ", "valid_": "validation "}
 
 
-def columns(column: str) -> list[str]:
-    """Returns the columns of a DataFrame with a column's numbers, the one to show first."""
-    measure = MEASURES.get(column)
-    return list(measure.of({"config": {}})) if measure and measure.of else [column]
+def _split(column: str) -> tuple[list[str], str]:
+    words = []
+    for prefix, word in _PREFIXES.items():
+        if column.startswith(prefix):
+            column = column.removeprefix(prefix)
+            words.append(word)
+    return words, column
 
 
-def values(record: Mapping) -> dict[str, float | None]:
-    """Returns {column of a DataFrame: number} of all measures of a record, `best.*` among them."""
-    numbers = dict(record.get("final") or {})
-    numbers |= {f"best.{key}": value for key, value in (record.get("best") or {}).items()}
-    for measure in MEASURES.values():
-        numbers |= measure.of(record) if measure.of else {}
-    return numbers
+def of(column: str) -> Measure:
+    """Returns the measure of a column; one that is not declared has its name for words."""
+    return MEASURES.get(_split(column)[1], Measure(column))
 
 
-def on_curve(column: str) -> str | None:
-    """Returns where learning curves have a column of quality; None of another one."""
-    measure = MEASURES.get(name(column))
-    if measure is None or measure.curve == "":
-        return None
-    return f"valid_{measure.curve or name(column)}"
+def is_declared(column: str) -> bool:
+    """Whether a column is one of the measures."""
+    return _split(column)[1] in MEASURES
+
+
+def words(column: str) -> str:
+    """Returns the heading of a column: `validation perplexity`, `best test nDCG@10`."""
+    if column.endswith(".paper"):
+        return f"paper's {of(column.removesuffix('.paper')).words}"
+    return "".join(_split(column)[0]) + of(column).words
+
+
+def on_curve(column: str) -> str:
+    """Returns the name that a measure of quality has on learning curves."""
+    return f"valid_{_split(column)[1]}"
 
 
 def lower_is_better(column: str) -> bool:
     """Whether less of a column's measure is better."""
-    return bool(MEASURES[name(column)].lower)
+    return of(column).better == LOWER
 
 
-def of_machine(column: str) -> bool:
-    """Whether a column depends on the machine: times and memory."""
-    measure = MEASURES.get(name(column))
-    return measure is not None and measure.of_machine
-
-
-def drawn() -> dict[str, Measure]:
-    """Returns {name on the learning curve: measure} of those that plots of them show."""
-    shown = {column: measure for column, measure in MEASURES.items() if measure.drawn}
-    return {key: measure for column, measure in shown.items() if (key := on_curve(column))}
+def is_quality(column: str) -> bool:
+    """Whether a column says how good a model is: the best row of it is marked."""
+    measure = of(column)
+    return bool(measure.better) and not measure.of_machine

@@ -1,211 +1,258 @@
-"""Tables: texts for a page, and the numbers behind them for a CSV file. Needs no Keras."""
+"""A table of a page: rows of a frame over seeds, columns of measures. Needs no Keras."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
-import tabulate  # noqa: F401, pandas writes Markdown by it; missed here, before any page
-from scipy import stats
 
-from softbench.report.markdown import Markdown, cell
+from softbench.report import frame as frame_lib
+from softbench.report import intervals, measures
+from softbench.report import markdown as md
+from softbench.report.frame import Frame
+from softbench.report.intervals import EMPTY, Interval, interval, number
+from softbench.report.training import BOUNDS
 
-FEWEST_STEPS = 20  # timed ones; a ratio of a time of fewer is shown, and nothing is said of it
-Columns = Mapping[str, str | tuple]
-
-
-class Table(NamedTuple):
-    """A titled table.
-
-    Attributes:
-        title: its heading.
-        page: its texts, which are shown literally but for those that are `Markdown`.
-        data: its numbers, one column for each quantity; None without a CSV file.
-        words: text between title and table, in Markdown.
-        records: links to the records of each row, in Markdown; none where rows share records.
-    """
-
-    title: str
-    page: pd.DataFrame
-    data: pd.DataFrame | None = None
-    words: str = ""
-    records: Sequence[str] = ()
-
-    @property
-    def header(self) -> list[str]:
-        """The texts above the columns."""
-        return list(self.page.columns)
-
-    @property
-    def rows(self) -> list[list[str]]:
-        """The texts of the rows."""
-        return self.page.to_numpy().tolist()
-
-    def markdown(self, links: bool = False) -> str:
-        """Returns the table in Markdown, columns with numbers aligned to the right.
-
-        Args:
-            links: whether a last column has the records of each row.
-        """
-        shown = self.page
-        if links and self.records:
-            shown = shown.assign(records=pd.Series(self.records, shown.index, dtype=object))
-        columns = [shown.iloc[:, i] for i in range(shown.shape[1])]
-        right = [i > 0 and any(map(_is_number, column)) for i, column in enumerate(columns)]
-        align = ["right" if numbers else "left" for numbers in right]
-        page = shown.astype(object).map(cell)
-        page.columns = [cell(Markdown(heading)) for heading in shown.columns]
-        return page.to_markdown(index=False, disable_numparse=True, colalign=align)
-
-    def csv(self) -> str:
-        """Returns the numbers as a CSV file."""
-        return self.data.convert_dtypes().to_csv(
-            index=False, float_format="%.7g", lineterminator="\n"
-        )
+MOST_ROWS, MOST_COLUMNS = 12, 8
+SEEDS = "±: half of the 95 % interval over seeds."
 
 
-def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
-
-
-class Section(NamedTuple):
-    """A section of the front page's decision table.
-
-    Attributes:
-        answer: one sentence that its rows bear out; empty without rows.
-        words: what the table shows, and by which rule.
-        table: with the page that each row comes from in the last column.
-    """
-
-    answer: str
-    words: str
-    table: Table
-
-
-def table(title: str, frame: pd.DataFrame, columns: Columns) -> Table:
-    """Returns a table of the columns that `show` reads, the CSV file with their numbers."""
-    used = [name for what in columns.values() for name in _split(what)[1]]
-    return Table(title, show(frame, columns), frame.reindex(columns=list(dict.fromkeys(used))))
-
-
-def show(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Returns the texts of a page.
+def table(
+    frame: Frame,
+    columns: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    over: str = "",
+    top: int | None = MOST_ROWS,
+    **where: object,
+) -> str:
+    """Returns a table in Markdown.
 
     Args:
-        frame: the numbers.
-        columns: {heading: column of `frame`, or (format, *columns)}. A format is one of Python's,
-            which shows "-" where a number is missing, or a function of the columns' values. A
-            column that `frame` lacks is missing in every row.
+        frame: of an experiment.
+        columns: measures, or other columns; none: those of the task, or of the config.
+        rows: columns that name a row, of which those that vary are shown; none: the task's.
+        over: a column whose values become columns, of the one measure in `columns`.
+        top: how many rows at most, the best by the first measure of quality; None: all.
+        where: fields of the rows; a list of methods is their order.
     """
-    texts = {}
-    for heading, what in columns.items():
-        form, names = _split(what)
-        rows = frame.reindex(columns=names).itertuples(index=False, name=None)
-        texts[heading] = [_fill(form, row) for row in rows]
-    return pd.DataFrame(texts, dtype=object)
-
-
-def section(title: str, words: str, rows: list[dict], answer: str) -> Section:
-    """Returns a section of the front page: `rows` are {heading: number or text}."""
-    page = pd.DataFrame(rows, dtype=object).map(text)
-    return Section(answer, words, Table(title, page))
-
-
-def _split(what: str | tuple) -> tuple[str | Callable, list[str]]:
-    return (text, [what]) if isinstance(what, str) else (what[0], list(what[1:]))
-
-
-def _fill(form: str | Callable, values: tuple) -> str:
-    if callable(form):
-        return form(*values)
-    return "-" if any(map(pd.isna, values)) else form.format(*values)
-
-
-def growth(frame: pd.DataFrame, value: str, what: str | tuple, heading: str) -> pd.DataFrame:
-    """Returns texts of methods against n, as these appear, and the last value over the first.
-
-    Args:
-        frame: with `method`, `num_classes` and `value`.
-        value: the column of the numbers.
-        what: their texts, see `show`.
-        heading: with `{}` for n.
-    """
-    texts = frame.assign(text=show(frame, {"text": what})["text"].to_numpy())
-    wide = texts.pivot(index="method", columns="num_classes", values=["text", value])
-    wide = wide.reindex(frame["method"].unique())
-    page = wide["text"].fillna("-").rename(columns=lambda n: heading.format(f"{n:,}"))
-    numbers = wide[value].astype(float)
-    return page.assign(growth=numbers.iloc[:, -1] / numbers.iloc[:, 0])
-
-
-def number(value: float) -> str:
-    """Returns four significant digits, whole numbers from 1000 on with separators."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
-def text(value: object) -> str:
-    """Returns a number by `number`, a text as it is, and "-" for what is missing."""
-    if isinstance(value, str):
-        return value
-    return "-" if pd.isna(value) else number(value)
-
-
-def or_infinite(value: float | None) -> str:
-    """Returns a number by `number`; a record spells infinity as null."""
-    return "inf" if pd.isna(value) else number(value)
-
-
-def percent(value: float | None) -> str:
-    """Returns a share in percent; "-" for what is missing."""
-    return "-" if pd.isna(value) else f"{100 * value:.2f} %"
-
-
-def quantiles(median: float, low: float, high: float) -> str:
-    """Returns `1.5 (1.4-1.6)`; "-" when it was not measured."""
-    return "-" if pd.isna(median) else f"{number(median)} ({number(low)}-{number(high)})"
-
-
-def timed(median: float, count: float) -> str:
-    """Returns a time, with the number of its steps where these are few."""
-    return text(median) + (f" ({count:.0f} steps)" if count < FEWEST_STEPS else "")
-
-
-def half_interval(values: Sequence[float]) -> float:
-    """Returns half of the 95 % interval of the mean, by Student's t; 0 for one value."""
-    if len(values) < 2:
-        return 0.0
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
-
-
-def ordered(plan: Mapping, names: Iterable[str]) -> list[str]:
-    """Returns names in the order of the config's methods, then others by name."""
-    names = set(names)
-    listed = [name for name in plan["methods"] if name in names]
-    return [*listed, *sorted(names - set(listed))]
-
-
-def in_order(plan: Mapping, frame: pd.DataFrame, column: str = "method") -> pd.DataFrame:
-    """Returns the rows in the order of `ordered`, those of one name as they were."""
-    order = ordered(plan, frame[column])
-    return frame.sort_values(column, key=lambda names: names.map(order.index), kind="stable")
-
-
-def answer_from(rows: list[dict], ratios: Mapping[int, list[float]], what: str) -> str:
-    """Says from which n on all ratios are above 1, and their range there.
-
-    Args:
-        rows: of the section.
-        ratios: {n: ratios}.
-        what: what it says, with `{}` for the range.
-    """
-    if not ratios:
+    runs = frame_lib.select(frame.runs, **where)
+    if runs.empty:
         return ""
-    pages = ", ".join(dict.fromkeys(row["page"] for row in rows))
-    below = [n for n, values in ratios.items() if min(values) <= 1]
-    above = [n for n in sorted(ratios) if n > max(below, default=0)]
-    if not above:
-        return f"At no n that was measured is every ratio above 1 ({pages})."
-    values = [value for n in above for value in ratios[n]]
-    span = f"{number(min(values))} to {number(max(values))}"
-    return f"From n = {above[0]:,} on, {what.format(span)} ({pages})."
+    view = frame_lib.view(runs["task"].iloc[0])
+    columns = list(columns or _columns(frame, view, runs))
+    keys = [key for key in (*(rows or view.keys), over) if key and key in runs]
+    order = where.get("method", frame.plan["methods"])
+    runs = _in_order(runs, keys, [order] if isinstance(order, str) else order)
+    trains = bool(runs["task"].isin(["train", "states"]).all())
+    # What several processes have is of the first of them.
+    runs = _of_one_machine(runs, columns) if trains else runs.drop_duplicates([*keys, "seed"])
+    shown = [key for key in keys if runs[key].nunique(dropna=False) > 1 and key != over]
+    shown = shown or ["method"]
+    by = [*shown, *([over] if over else []), *(["variant"] if trains else [])]
+    groups = list(runs.groupby(by, sort=False, dropna=False))
+    firsts = list(dict.fromkeys(str(key[0]) for key, _ in groups))
+    groups.sort(key=lambda group: firsts.index(str(group[0][0])))
+    if over:
+        return _wide(groups, shown, columns[0], over, top)
+    return _long(groups, shown, columns, _bounds(runs, columns) if trains else {}, top)
+
+
+def _long(
+    groups: list[tuple], keys: list[str], columns: list[str], bounds: Mapping, top: int | None
+) -> str:
+    """A row for each group, over its seeds, and one for each of the bounds."""
+    bounds = bounds if keys == ["method"] else {}
+    names = [key[: len(keys)] for key, _ in groups]
+    rows = [rows for _, rows in groups]
+    chosen = _best_of(rows, names, columns, top and top - len(bounds))
+    counts = [rows[i].query("status == 'ok'")["seed"].nunique() for i in chosen]
+    several = max(counts, default=0) > 1
+    columns = columns[: MOST_COLUMNS - len(keys) - several] if top else columns
+    # The best is marked among rows that are told apart by words alone, and trained as long.
+    in_words = all(isinstance(value, str) for name in names for value in name)
+    firsts = [name[0] if len(keys) > 1 else "" for name in names]
+    equal = {
+        first: in_words
+        and _equally_long(
+            pd.concat([own for f, own in zip(firsts, rows, strict=True) if f == first])
+        )
+        for first in dict.fromkeys(firsts)
+    }
+    parts = [firsts[i] if equal[firsts[i]] else None for i in chosen]
+    lines = _lines([rows[i] for i in chosen], columns, parts)
+    header = [*map(measures.words, keys), *["seeds"] * several, *map(measures.words, columns)]
+    body = [
+        [*map(_cell, keys, names[i]), *[str(count)] * several, *line]
+        for i, count, line in zip(chosen, counts, lines, strict=True)
+    ]
+    body += [
+        [BOUNDS[field], *[""] * several, *line[: len(columns)]] for field, line in bounds.items()
+    ]
+    return _explained(header, body, len(rows) - len(chosen))
+
+
+def _columns(frame: Frame, view: frame_lib.View, runs: pd.DataFrame) -> list[str]:
+    """The columns of a task's table that have a number, with the paper's next to ours."""
+    wanted = list(view.columns or frame.plan["columns"])
+    shown = []
+    for name in [*wanted, "goal_s"]:
+        shown += [c for c in (name, f"{name}.paper") if c in runs and runs[c].notna().any()]
+    return shown or wanted or ["steps"]
+
+
+def _cell(column: str, value: object) -> str:
+    if isinstance(value, str):
+        return md.literal(value)
+    return number(value, measures.of(column).form)
+
+
+def _in_order(runs: pd.DataFrame, keys: Iterable[str], names: Iterable[str]) -> pd.DataFrame:
+    """Rows in the order of the methods' names, others last; then by the numbers among the keys."""
+    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(runs[key])]
+    order = {name: i for i, name in enumerate(names)}
+    ranks = runs["method"].map(lambda name: order.get(name, len(order)))
+    ordered = runs.assign(_rank=ranks).sort_values(["_rank", *numeric], kind="stable")
+    return ordered.drop(columns="_rank")
+
+
+def _of_one_machine(runs: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """Runs whose times and memory are of one machine for each backend, where seeds are of several.
+
+    Of the one that ran most rows without other programs running, else of that with most rows.
+    """
+    costs = [column for column in columns if measures.of(column).of_machine and column in runs]
+    done = runs[runs["status"] == "ok"]
+    for _, group in done.groupby(["backend", "kind"], dropna=False):
+        if group.groupby(["method", "variant"])["machine"].nunique().max() > 1:
+            rows = group.groupby("machine")["variant"].nunique()
+            alone = group[group["alone"].astype(bool)].groupby("machine")["variant"].nunique()
+            most = pd.DataFrame(
+                {"alone": alone, "rows": rows, "records": group["machine"].value_counts()}
+            )
+            machine = most.fillna(0).sort_values([*most], kind="stable").index[-1]
+            left_out = group.index[group["machine"] != machine]
+            runs = runs.copy()
+            runs.loc[left_out, costs] = np.nan
+    return runs
+
+
+def _equally_long(runs: pd.DataFrame) -> bool:
+    """Whether all rows of training trained as long: else no row is the best."""
+    cut = runs["problem"].map(lambda key: json.loads(key)[1].get("steps_per_epoch"))
+    return len(runs.assign(cut=cut)[["epochs", "budget", "cut"]].drop_duplicates()) == 1
+
+
+def _best_of(
+    groups: list[pd.DataFrame], names: list[tuple], columns: list[str], top: int | None
+) -> list[int]:
+    """Indices of the rows to show: of each first name as many, the best by a measure of quality."""
+    indices = list(range(len(groups)))
+    quality = [name for name in columns if measures.is_quality(name) and name in groups[0]]
+    if top is None or len(groups) <= top:
+        return indices
+    if not quality:
+        return indices[:top]
+    sign = 1 if measures.lower_is_better(quality[0]) else -1
+    worth = [sign * rows[quality[0]].mean() for rows in groups]
+    firsts: dict[object, list[int]] = {}
+    for i in indices:
+        firsts.setdefault(names[i][0] if len(names[i]) > 1 else "", []).append(i)
+    share = max(1, top // len(firsts))
+    kept = [
+        i
+        for own in firsts.values()
+        for i in sorted(own, key=lambda i: (pd.isna(worth[i]), worth[i]))[:share]
+    ]
+    return sorted(kept)[:top]
+
+
+def _lines(groups: list[pd.DataFrame], columns: list[str], parts: list[object]) -> list[list[str]]:
+    """The texts of rows; of a measure of quality the best of each part is marked."""
+    texts = []
+    for column in columns:
+        measure = measures.of(column)
+        if not all(column in rows for rows in groups):
+            texts.append([EMPTY] * len(groups))
+        elif not all(pd.api.types.is_numeric_dtype(rows[column]) for rows in groups):
+            texts.append([md.literal(str(rows[column].iloc[0])) for rows in groups])
+        else:
+            values = [_interval(rows, column) for rows in groups]
+            shown = [value.text(measure.form) for value in values]
+            marked = {part for part in parts if part is not None}
+            for part in marked if measures.is_quality(column) else ():
+                own = [i for i, other in enumerate(parts) if other == part]
+                lower = measures.lower_is_better(column)
+                marks = intervals.marked([values[i] for i in own], measure.form, lower)
+                for i, text in zip(own, marks, strict=True):
+                    shown[i] = text
+            texts.append(shown)
+    lines = [list(line) for line in zip(*texts, strict=True)]
+    for line, rows in zip(lines, groups, strict=True):
+        if not (rows["status"] == "ok").any():
+            line[:] = [rows["status"].iloc[0].replace("_", " "), *[EMPTY] * (len(line) - 1)]
+    return lines
+
+
+def _interval(rows: pd.DataFrame, column: str) -> Interval:
+    """Over the seeds; none where a run that ended well lacks a number of quality."""
+    if column.endswith(".paper") or column == "epochs":  # the same for all seeds
+        return interval(rows[column].head(1))
+    values = rows.loc[rows["status"] == "ok", column]
+    if values.isna().any() and not measures.of(column).of_machine:
+        return interval([])
+    return interval(values)
+
+
+def _bounds(runs: pd.DataFrame, columns: list[str]) -> Mapping[str, list[str]]:
+    """{field: texts} of what needs no training, the same for all methods, where records have it."""
+    found = {}
+    for field in BOUNDS:
+        names = [f"{field}.{column}" for column in columns]
+        values = [runs[name].max() if name in runs else np.nan for name in names]
+        if not all(map(pd.isna, values)):
+            pairs = zip(values, columns, strict=True)
+            found[field] = [number(value, measures.of(column).form) for value, column in pairs]
+    return found
+
+
+def _wide(groups: list[tuple], keys: list[str], measure: str, over: str, top: int | None) -> str:
+    """A row for each name, with one measure against the values of a column."""
+    form, cells = measures.of(measure).form, {}
+    for key, rows in groups:
+        name, value = key[: len(keys)], key[len(keys)]
+        cells.setdefault(name, {})[value] = _interval(rows, measure).text(form)
+    values = sorted({value for row in cells.values() for value in row if not pd.isna(value)})
+    # As many columns as a table has at most: the ends, and others evenly between.
+    most = MOST_COLUMNS - len(keys)
+    if len(values) > most:
+        kept = np.linspace(0, len(values) - 1, most).round().astype(int)
+        values = [values[i] for i in kept]
+    heads = [f"{measures.words(over)} {_cell(over, value)}" for value in values]
+    header = [*map(measures.words, keys), *heads]
+    header[len(keys)] = f"{measures.words(measure)}: {header[len(keys)]}"
+    body = [
+        [*map(_cell, keys, name), *(row.get(value, EMPTY) for value in values)]
+        for name, row in cells.items()
+    ]
+    return _explained(header, body[:top], 0)
+
+
+def _explained(header: list[str], body: list[list[str]], left_out: int) -> str:
+    """A table, and below it what its signs say."""
+    text = md.table(header, body)
+    words = [f"{left_out} more are among all rows."] if left_out else []
+    words += [SEEDS] if "±" in text else []
+    words += ["Tied: it overlaps that of the best."] if " tied |" in text else []
+    return f"{text}\n\n{' '.join(words)}" if words else text
+
+
+def visible(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns rows without columns that are empty, or that tell rows apart inside."""
+    return rows.drop(columns=frame_lib.HIDDEN, errors="ignore").dropna(axis="columns", how="all")
+
+
+def csv(rows: pd.DataFrame) -> str:
+    """Returns rows as a CSV file."""
+    return (
+        visible(rows).convert_dtypes().to_csv(index=False, float_format="%.7g", lineterminator="\n")
+    )

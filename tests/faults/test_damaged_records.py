@@ -70,7 +70,7 @@ def test_the_commands_name_it_and_go_on(finished, tmp_path):
     code, _, errors = cli(*report)
     assert (code, errors.splitlines()) == (0, [f"softbench-report: {line}" for line in expected])
     page = (out / "README.md").read_text()
-    assert f"* `runs/{bad.name}` is empty, cut or no JSON.\n" in page
+    assert f"* `runs/{bad.name}` is empty, cut or no JSON." in page
     assert page.count("| full") == 1
     assert cli(*report, "--check")[0] == 1
 

@@ -13,7 +13,7 @@ import pytest
 from faults import arguments, cells_of, driver, untimed
 
 from softbench.bench import records
-from softbench.report import page
+from softbench.report import frame, pages
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +43,7 @@ def stamped(path):
 
 def untimed_report(folder):
     found = {record["cell"]: untimed(record) for record in records.read_all(folder / "out")}
-    return found, page.summary(page.read(folder / "out"))
+    return found, pages.summary(frame.read(folder / "out"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from faults import arguments
 
 from softbench import datasets
 from softbench.bench import app, environment, matrix, provenance, records, runner
-from softbench.report import page
+from softbench.report import frame, pages
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 import data_files
@@ -104,9 +104,10 @@ def test_prepared_data_have_a_digest(tmp_path):
 def test_the_page_says_that_rows_come_from_several_versions():
     def text(*fields):
         made = [make_record(seed=seed, **own) for seed, own in enumerate(fields)]
-        return page.texts(page.Page("demo", PLAN, made))["README.md"]
+        found = pages.Page({"demo": frame.of("demo", PLAN, made)}, "demo").footer()
+        return " ".join(found.split())
 
     mixed = text({"code": "a", "data": "c"}, {"code": "b", "data": "d"}, {})
-    assert "* The rows come from 2 versions of the code.\n" in mixed
-    assert "* The rows come from 2 versions of ptb.\n" in mixed
+    assert "The rows come from 2 versions of the code." in mixed
+    assert "The rows come from 2 versions of ptb." in mixed
     assert "The rows come" not in text({"code": "a", "data": None}, {"code": "a"}, {})

@@ -1,197 +1,76 @@
-"""Tables of the task "proposals". Needs no Keras."""
+"""How the records of the task "proposals" are shown. Needs no Keras."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-import pandas as pd
 from scipy import stats
 
-from softbench.report import frame
-from softbench.report.intervals import Interval, interval
-from softbench.report.tables import (
-    Table,
-    in_order,
-    or_infinite,
-    percent,
-    quantiles,
-    table,
-)
+from softbench.report.frame import View, times
 
-SMALLEST = 1e-6  # shown in the plots
-_KEYS = ["head", "method", "fraction", "fitted"]
-_BUCKETS = ("head", "torso", "tail")
-_HEAD = {
-    "trained": (percent, "fraction"),
-    "validation perplexity": "valid_perplexity",
-    "mutual information, nats": "mutual_information",
-    "contexts": ("{}", "batch"),
+# What might order samplers by how well a head trains with them, and whether more is better.
+FIGURES = {
+    "kl": False,
+    "ess": True,
+    "rv": False,
+    "rv_median": False,
+    "row_rv_median_torso": False,
+    "draws": True,
 }
-_PROPOSALS = {
-    "sampler": "method",
-    "perplexity": "reached",
-    "fitted at": ("{}", "fitted"),
-    "rows a batch": ("{:,}", "draws"),
-    "draw, ms (p20-p80)": (quantiles, "draw_ms_median", "draw_ms_p20", "draw_ms_p80"),
-    "KL(p, q), nats": (or_infinite, "kl"),
-    "ESS": (percent, "ess"),
-    "rv": (or_infinite, "rv"),
-    "rv of rows, median": (or_infinite, "row_rv_median"),
-    **{f"median, {b}": (or_infinite, f"row_rv_median_{b}") for b in _BUCKETS},
-    **{f"mean, {b}": (or_infinite, f"row_rv_mean_{b}") for b in _BUCKETS},
-}
+_BOTH = ("kl", "row_rv_median_torso")  # whose ranks are added up
 
 
-# What might order samplers by how well a head trains with them, the smaller the better.
-_FIGURES = {
-    "KL": "kl",
-    "-ESS": "ess",
-    "rv": "rv",
-    "rv, median": "rv_median",
-    "rv of rows, median": "row_rv_median",
-    **{f"median, {b}": f"row_rv_median_{b}" for b in _BUCKETS},
-    **{f"mean, {b}": f"row_rv_mean_{b}" for b in _BUCKETS},
-    "-draws": "draws",
-}
-_NEGATED = ("draws", "ess")  # the larger the better
-_BOTH = ("KL", "median, torso")  # whose ranks are added up
-_SUM = " + ".join(_BOTH)
+def rows(record: Mapping) -> Iterator[dict]:
+    """Yields a row for each sampler and point of the head's training.
 
-
-def _rows(record: Mapping) -> Iterator[dict]:
-    """A row for each sampler and point, with the figures of the head there."""
-    config = record["config"]
-    same = {key: value for key, value in config.items() if key != "methods"}
-    key = json.dumps([same, record["heads"]], sort_keys=True)
+    `fitted`: the share of the training after which it was fitted, "follows" where it follows the
+    table. Where heads were trained with the samplers too, `ranks` is the sum of the ranks of
+    `_BOTH`, and a row `(ranks by ...)` has the rank correlation of a figure with the perplexity
+    reached, at each point.
+    """
     heads = {head["fraction"]: head for head in record["heads"]}
+    made = []
     for name, sampler in record["samplers"].items():
-        times = {f"draw_ms_{field}": value for field, value in sampler["draw_ms"].items()}
         for point in sampler["points"]:
-            rows = {f"row_rv_{field}": value for field, value in point["row_rv"].items()}
-            row = {"head": key, "method": name, "batch": record["batch"], **times}
-            row |= {"draws": sampler["draws"], **heads[point["fraction"]]}
+            fitted = "follows" if point.get("follows") else f"{100 * point['built']:g}%"
+            row = {"method": name, "fitted": fitted, "draws": sampler["draws"]}
+            row |= times(sampler["draw_ms"], "draw_ms") | heads[point["fraction"]]
+            row |= {key: value for key, value in point.items() if key != "row_rv"}
+            row |= {f"row_rv_{key}": value for key, value in point["row_rv"].items()}
+            # A record spells infinity as null.
+            row |= {name: math.inf for name in FIGURES if row[name] is None}
             if "valid_perplexity" in sampler:  # null: training diverged
                 row["reached"] = sampler["valid_perplexity"] or math.inf
-            fitted = "follows" if point.get("follows") else percent(point["built"])
-            others = {k: v for k, v in point.items() if k != "row_rv"}
-            yield row | others | rows | {"fitted": fitted}
-
-
-def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns, for each head, its quality as it trains, then the proposals at each point.
-
-    Of several seeds the first; what orders the rows is of all.
-    """
-    result, rows = [], frame.once(records, _rows, _KEYS)
-    for _, group in _first_seeds(rows).groupby("head", sort=False):
-        first = group.iloc[0]
-        where = f"{first['group']}, n = {first['num_classes']:,}, {first['backend']}"
-        if rows["seed"].nunique() > 1:
-            where += f", seed {first['seed']}"
-        group = in_order(plan, group)
-        result.append(table(f"The head: {where}", group.drop_duplicates("fraction"), _HEAD))
-        result += [
-            table(f"Proposals after {100 * fraction:g} % of the steps: {where}", point, _PROPOSALS)
-            for fraction, point in group.groupby("fraction", sort=False)
-        ]
-    return [*result, *_what_ranks(rows)]
-
-
-def _first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first seed of their problem."""
-    return rows[rows["seed"] == rows.groupby("problem")["seed"].transform("min")]
-
-
-def _trained(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that were trained with draws fitted at the same point."""
-    if "reached" not in rows:
-        return rows[:0]
-    return rows[rows["reached"].notna() & (rows["fraction"] == rows["built"])]
-
-
-def _figures(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """What might order the rows of one head at one point."""
-    figures = {
-        # a record spells infinity as null
-        name: rows[column].fillna(math.inf) * (-1 if column in _NEGATED else 1)
-        for name, column in _FIGURES.items()
-    }
-    return figures | {_SUM: sum(figures[name].rank() for name in _BOTH)}
-
-
-def _what_ranks(rows: pd.DataFrame) -> list[Table]:
-    """How each figure, at each point of a head's training, orders the rows that were trained."""
+                row["reached_over_full"] = row["reached"] / row["valid_perplexity"]
+            made.append(row)
     correlations = []
-    for (_, fraction), point in _trained(rows).groupby(["head", "fraction"], sort=False):
-        row = point[["problem", "group", "backend", "seed"]].iloc[0].to_dict()
-        row |= {"trained": fraction, "rows": len(point)}
-        for name, values in _figures(point).items():
-            row[name] = stats.spearmanr(values, point["reached"]).statistic
-        correlations.append(row)
-    if not correlations:
-        return []
-    frame, names = pd.DataFrame(correlations), (*_FIGURES, _SUM)
-    title = "What orders the rows: Spearman's rank correlation with the perplexity reached"
-    columns = {"head": "group", "backend": "backend"}
-    columns |= {"trained": (percent, "trained"), "rows": ("{}", "rows")}
-    columns |= {name: (_correlation, name) for name in names}
-    by_head = _means(frame, ["problem", "group", "backend", "trained", "rows"], names)
-    if frame["seed"].nunique() < 2:
-        return [table(title, by_head, columns)]
-    ends = frame[frame["trained"] == frame["trained"].max()]
-    seeds = {"seed": ("{}", "seed")} | {name: (_correlation, name) for name in names}
-    whole = "The same at the end of training, over the heads, by seed"
-    by_seed = _means(ends, ["seed"], names)
-    return [table(title, by_head, columns), table(whole, by_seed, seeds)]
+    for fraction in heads:
+        trained = [r for r in made if r["fraction"] == r.get("built") == fraction]
+        correlations += _correlations([row for row in trained if "reached" in row], fraction)
+    yield from (*made, *correlations)
 
 
-def _means(frame: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
-    """The `interval` of each of `names` over the rows that have the same keys."""
-    groups = frame.groupby(keys, sort=False)
-    return groups[list(names)].agg(interval).reset_index()
+def _correlations(trained: list[dict], fraction: float) -> Iterator[dict]:
+    """Spearman's rank correlation of each figure with the perplexity that training reaches."""
+    if len(trained) < 3:
+        return
+    reached = [row["reached"] for row in trained]
+    figures = {name: [_value(row, name, up) for row in trained] for name, up in FIGURES.items()}
+    sums = sum(stats.rankdata(figures[name]) for name in _BOTH)
+    for row, ranks in zip(trained, sums, strict=True):
+        row["ranks"] = ranks
+    for name, values in {**figures, " + ".join(_BOTH): sums}.items():
+        correlation = stats.spearmanr(values, reached).statistic
+        common = {"fraction": fraction, "rows": len(trained)}
+        yield {"method": f"(ranks by {name})", "correlation": correlation, **common}
 
 
-def _correlation(value: Interval) -> str:
-    return f"{value.mean:.2f}" + (f" ± {value.half:.2f}" if value.count > 1 else "")
+def _value(row: Mapping, name: str, more_is_better: bool) -> float:
+    return -row[name] if more_is_better else row[name]
 
 
-def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: quality at the end of training against a draw's cost.
-
-    Where records tell what training reaches with the draws, that is shown against the ranks.
-    Values of 0, up to rounding, cannot be shown on a logarithmic axis and are left out.
-    """
-    figures: dict[str, tuple[str, dict]] = {}
-    rows = frame.once(records, _rows, _KEYS)
-    if len(trained := _trained(rows)):
-        return _reached_by_rank(trained[trained["fraction"] == trained["fraction"].max()])
-    for number, (_, group) in enumerate(rows.groupby("head", sort=False)):
-        last = group[
-            (group["fraction"] == group["built"]) & (group["fraction"] == group["fraction"].max())
-        ]
-        where = f"{group['dataset'].iloc[0]}-{group['backend'].iloc[0]}-{number}"
-        for column, words in {"kl": "KL(p, q), nats", "rv": "relative variance"}.items():
-            shown = last[last[column] > SMALLEST]
-            points = zip(shown["method"], shown["draw_ms_median"], shown[column], strict=True)
-            lines = {name: [[ms, value]] for name, ms, value in points}
-            data = {"x": "draws of a batch, ms", "y": words, "log": "xy", "lines": lines}
-            figures[f"{column}-{where}"] = (f"{words} against the cost of the draws", data)
-    return figures
-
-
-def _reached_by_rank(rows: pd.DataFrame) -> dict[str, tuple[str, dict]]:
-    """What training reaches with the draws of each row, against their ranks; means over seeds."""
-    lines = {}
-    for _, group in rows.groupby("problem", sort=False):
-        first = group.iloc[0]
-        heads = []
-        for _, head in group.groupby("head", sort=False):
-            ranks, ratio = _figures(head)[_SUM], head["reached"] / head["valid_perplexity"]
-            heads.append(pd.DataFrame({"method": head["method"], "x": ranks, "y": ratio}))
-        means = pd.concat(heads).groupby("method")[["x", "y"]].mean().sort_values("x")
-        lines[f"{first['group']}, {first['backend']}"] = (
-            means[means["y"] < math.inf].to_numpy().tolist()
-        )
-    data = {"x": f"sum of the ranks: {_SUM}", "y": "perplexity over full's", "log": "y"}
-    caption = "Perplexity reached, over that of the full softmax, against the sum of two ranks"
-    return {"reached-by-rank": (caption, {**data, "lines": lines})}
+VIEW = View(
+    rows,
+    keys=("method", "fraction", "fitted"),
+    columns=("kl", "ess", "rv", "row_rv_median_torso", "draw_ms"),
+    picture={"x": "draw_ms", "y": "kl", "log": "xy"},
+)

@@ -1,160 +1,38 @@
-"""Tables and plots of the task "wall_time". Needs no Keras."""
+"""How the records of the task "wall_time" are shown. Needs no Keras."""
 
 from collections.abc import Iterator, Mapping
 
-import pandas as pd
-
 from softbench.bench.records import sampler_kinds
-from softbench.report import frame, measures
-from softbench.report.markdown import Markdown, code
-from softbench.report.page import Page
-from softbench.report.plots import against_n
-from softbench.report.tables import (
-    FEWEST_STEPS,
-    Section,
-    Table,
-    answer_from,
-    growth,
-    in_order,
-    number,
-    quantiles,
-    section,
-    table,
-    text,
-    timed,
-)
-
-_SHARED = "A row whose draws the batch shares is compared with `exp_shared`."
-_PHASES = ("draw", "loss", "update")
-_REFERENCE = "exp"
-_MS = "loss_ms_p50"
-_LINE = ["backend", "model", "num_classes", "method"]  # one each; others ran in other processes
+from softbench.report.frame import View, times
 
 
-def _rows(record: Mapping) -> Iterator[dict]:
-    """A row for each method: its times, and memory and block size of its sums."""
-    kinds = sampler_kinds(record)
+def rows(record: Mapping) -> Iterator[dict]:
+    """Yields a row for each method: its times, memory of its sums, and the exact draws' time over
+    it in the same process; of draws that the batch shares that of exact draws that it shares.
+    """
+    kinds, exact = sampler_kinds(record), {}
     for name, phases in record["wall_time"].items():
-        sampler = record["config"]["methods"][name].get("sampler", {})
-        config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
-        shared = bool(config.get("share_draws"))
-        row = {"method": name, "kind": kinds[name], "shared": shared}
-        row["count"] = phases.get("loss", {}).get("step_ms", {}).get("count", FEWEST_STEPS)
-        for phase in _PHASES:
-            row |= measures.times(phases.get(phase, {}).get("step_ms"), f"{phase}_ms")
+        if kinds[name] == "exact" and "loss" in phases:
+            exact.setdefault(_is_shared(record, name), phases["loss"]["step_ms"]["median"])
+    for name, phases in record["wall_time"].items():
+        row = {"method": name, "shared": _is_shared(record, name)}
+        for phase in ("draw", "loss", "update"):
+            row |= times(phases.get(phase, {}).get("step_ms"), f"{phase}_ms")
+        if row["loss_ms"] and row["shared"] in exact:
+            row["exact_over"] = exact[row["shared"]] / row["loss_ms"]
         sums = record.get("sums", {}).get(name, {})
         yield row | {"sums_mb": sums.get("megabytes"), "block": sums.get("block_size")}
 
 
-def _losses(records: list[dict]) -> pd.DataFrame:
-    """The rows of all records, and the exact sampler's loss in the same process over the row's.
-
-    Of draws that the batch shares it is that of the exact sampler whose draws are shared.
-    """
-    rows = frame.long(records, _rows).sort_values(["num_classes", "cell"], kind="stable")
-    keys, times = ["record", "shared"], {_MS: "exact_ms", "loss_ms_p20": "exact_p20"}
-    exact = rows[rows["kind"] == "exact"].drop_duplicates(keys)
-    exact = exact[[*keys, *times, "count"]].rename(columns={**times, "count": "exact_count"})
-    rows = rows.merge(exact, on=keys, how="left")
-    rows["ratio"] = rows["exact_ms"] / rows[_MS]
-    rows["ratio_p20"] = rows["exact_p20"] / rows["loss_ms_p20"]
-    return rows
+def _is_shared(record: Mapping, name: str) -> bool:
+    sampler = record["config"]["methods"][name].get("sampler", {})
+    config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
+    return bool(config.get("share_draws"))
 
 
-def tables(plan: Mapping, records: list[dict]) -> list[Table]:
-    """Returns the tables of wall time: one per backend, device, model and n, then the growth.
-
-    Columns: median (p20-p80) of each phase; the paper's time of the loss; the exact sampler's loss
-    over the row's, by medians and (less moved by what else the machine does) by 20th percentiles,
-    and in the paper; memory and block size of the sums. Records of one n that were made in several
-    processes are joined, each row's ratio being to the exact sampler of the same process.
-    """
-    losses = _losses(records)
-    paper = {name: numbers["loss_ms"] for name, numbers in plan["paper"].items()}
-    losses["paper_ms"] = (losses["group"] + "-" + losses["method"]).map(paper).astype(float)
-    exact = (losses["group"] + f"-{_REFERENCE}").map(paper).astype(float)
-    losses["ratio_paper"] = exact / losses["paper_ms"]
-    losses = in_order(plan, losses.drop_duplicates(["device", *_LINE]))
-    result = []
-    for (backend, device, model), group in losses.groupby(["backend", "device", "model"]):
-        where = f"{model}: {backend}, {device}"
-        result += [_table(f"n = {n:,}, {where}", size) for n, size in group.groupby("num_classes")]
-        if group["num_classes"].nunique() > 1:
-            group = group.sort_values("num_classes", kind="stable")
-            page = growth(group, _MS, _MS, "n = {}")
-            page["growth"] = page["growth"].map(text)
-            data = group[["method", "num_classes", _MS]]
-            result.append(Table(f"Loss, ms, against n, {where}", page.reset_index(), data))
-    return result
-
-
-def _table(title: str, group: pd.DataFrame) -> Table:
-    columns = {"method": "method"}
-    for phase in _PHASES:
-        times = [f"{phase}_ms_{quantile}" for quantile in ("p50", "p20", "p80")]
-        columns[f"{phase}, ms (p20-p80)"] = (quantiles, *times)
-    columns |= {"loss (paper)": "paper_ms", f"{_REFERENCE} / this": "ratio", "by p20": "ratio_p20"}
-    columns |= {f"{_REFERENCE} / this (paper)": "ratio_paper", "sums, MB": "sums_mb"}
-    if group["paper_ms"].isna().all():
-        columns = {key: what for key, what in columns.items() if "paper" not in key}
-    shown = table(title, group, columns | {"block": "block"})
-    return shown._replace(words=_SHARED) if group["shared"].any() else shown
-
-
-_DRAWS = f"""\
-The forward loss with draws from the softmax itself, and with draws from a kernel's sums over blocks
-of classes, both for each example or both shared by the batch. Above 1 in the last ratio, the sums
-pay; steps: timed ones of the exact draws, where these are fewer than {FEWEST_STEPS}."""
-
-
-def front(pages: list[Page]) -> Section:
-    """The loss with draws by a kernel's sums against that with exact draws, at each n."""
-    rows: list[dict] = []
-    ratios: dict[int, list[float]] = {}
-    for page in pages:
-        kernels = _losses(page.tasks["wall_time"])
-        kernels = kernels[(kernels["kind"] == "kernel") & (kernels["ratio"] > 0)]
-        keys = ["backend", "num_classes", "cell", "shared"]
-        for (backend, n, _, shared), group in kernels.groupby(keys):
-            group = group.sort_values(_MS, kind="stable")
-            low, high = group["ratio"].min(), group["ratio"].max()
-            count = group["exact_count"].iloc[0]
-            if count >= FEWEST_STEPS:
-                ratios.setdefault(n, []).extend([low, high])
-            least, most = (
-                Markdown(f"{code(row.method)} {number(row.loss_ms_p50)}")
-                for row in group.iloc[[0, -1]].itertuples()
-            )
-            rows.append(
-                {
-                    "backend": backend,
-                    "n": f"{n:,}",
-                    "device": group["device"].iloc[0],
-                    "batch, m": group["model"].iloc[0] + ", shared" * shared,
-                    "exact draws, ms": timed(group["exact_ms"].iloc[0], count),
-                    "least of the kernels, ms": least,
-                    "most, ms": most,
-                    "exact / kernel": f"{number(low)} to {number(high)}",
-                    "page": page.link,
-                }
-            )
-    what = "the loss with any of the kernels is {} times cheaper than with exact draws"
-    answer = answer_from(rows, ratios, what)
-    return section("Draws that follow the scores", _DRAWS, rows, answer)
-
-
-def plots(plan: Mapping, records: list[dict]) -> dict[str, tuple[str, dict]]:
-    """Returns {file name: (caption, data)}: the loss against n for each batch and backend.
-
-    Where there is one n, the table says it all.
-    """
-    losses = frame.long(records, _rows).dropna(subset=_MS)
-    losses = losses.drop_duplicates(_LINE)
-    return {
-        f"loss-{model}-{backend}": (
-            f"Sampled softmax loss, {model}, {backend}",
-            against_n(group, _MS, "loss, ms"),
-        )
-        for (model, backend), group in losses.groupby(["model", "backend"])
-        if group["num_classes"].nunique() > 1
-    }
+VIEW = View(
+    rows,
+    keys=("backend", "n", "model", "method"),
+    columns=("draw_ms", "loss_ms", "update_ms", "exact_over", "sums_mb"),
+    picture={"x": "n", "y": "loss_ms"},
+)

@@ -1,1 +1,0 @@
-"""The papers' claims as tests of records: verdicts by a rule, never typed. Needs no Keras."""
