@@ -1,8 +1,8 @@
 """What MkDocs is told of the site (hooks of mkdocs.yml).
 
 The site has what README.md leads to, each file under its path in the repository, so that a link
-that works there works here. `docs/README.md` is the navigation, followed by the results. Notebooks
-are pages too, and one page compares the methods of all records.
+that works there works here. `docs/README.md` is the navigation, with all results where it has their
+front page. Notebooks are pages too, and one page compares the methods of all records.
 """
 
 import json
@@ -34,14 +34,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     sections: dict[str, list] = {}
     for row in _ROW.finditer((ROOT / INDEX).read_text()):
         if row["section"]:
-            pages = sections.setdefault(row["section"], [])
+            entries = sections.setdefault(row["section"], [])
         elif sections and row["target"].endswith((".md", ".ipynb")):
-            pages.append(_page(_resolved(INDEX, row["target"])))
+            page = _page(_resolved(INDEX, row["target"]))
+            entries += _results() if page == RESULTS else [page]
     config.nav = [
         {"Home": "README.md"},
-        *({name: pages} for name, pages in sections.items() if pages),
+        *({name: entries} for name, entries in sections.items() if entries),
     ]
-    config.nav.append({"Results": _results()})
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     link = {"icon": "fontawesome/brands/git-alt", "link": project["urls"]["Repository"]}
     config.extra["social"] = [link]

@@ -21,6 +21,7 @@ function explorer(root) {
     const before = select.value;
     select.replaceChildren(...options.map(([value, words]) => new Option(words, value)));
     if (options.some(([value]) => value === before)) select.value = before;
+    select.parentElement.hidden = !options.length;
   }
 
   function mark(row) {
@@ -122,7 +123,7 @@ function explorer(root) {
     const without = rows.length - drawn.length;
     root.querySelector(".status").textContent =
       `${rows.length} of ${onBackend().length} methods` +
-      (without ? `; ${without} not in the plot: no price or no quality in the records` : "");
+      (without && quality && price ? `; ${without} not in the plot: no price or no quality in the records` : "");
     if (!drawn.length) return;
     root.querySelector(".better").textContent = columns[quality].lower ? "below" : "above";
     const spec = structuredClone(plot), scales = {};
@@ -146,7 +147,7 @@ function explorer(root) {
   function table(rows, quality, price) {
     const names = shownColumns(quality, price);
     const head = [["method", "method"], ...names.map((name) => [name, columns[name].words]), ["seeds", "seeds"]];
-    const column = sorting.column === "quality" ? quality : sorting.column;
+    const column = sorting.column === "quality" ? quality || price : sorting.column;
     const down = sorting.down ?? columns[column]?.lower === false;
     const value = (row) => (column in row ? row[column] : row.values[column]?.[0]);
     const sorted = [...rows].sort((a, b) => {
