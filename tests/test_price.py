@@ -320,7 +320,7 @@ def test_a_page_counts_in_steps_of_the_reference():
     found = frame.of("demo", plan, made)
     assert found.runs["setting"].nunique() == 1  # they can be compared
     assert list(found.runs["goal_s"]) == [4.0, 4.0]  # seconds of the price
-    assert "| full | - | 100 | 1 | 4 |\n| uniform | - | 200 | 0.5 | 4 |" in pages.summary(found)
+    assert "| full | 100 | 1 | 4 |\n| uniform | 200 | 0.5 | 4 |" in pages.summary(found)
     page = pages.Page({"demo": found}, "demo")
     page.picture()
     ((_, data),) = page.pictures.values()

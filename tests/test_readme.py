@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shipped import ROOT
 
-from softbench.report import pages, readme
+from softbench.report import markdown, pages, readme
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -17,12 +17,12 @@ def frames():
 
 
 def test_every_number_between_markers_is_that_of_its_record(frames):
-    assert len(readme.MARKED.findall(TEXT)) > 7
+    assert len(markdown.MARKED.findall(TEXT)) > 7
     assert readme.filled(TEXT, frames) == TEXT
 
 
 def test_a_number_that_is_wrong_is_put_right(frames):
-    first = readme.MARKED.search(TEXT).group()
+    first = markdown.MARKED.search(TEXT).group()
     wrong = re.sub(r"-->.*?<!--", "-->12,345<!--", first)
     assert wrong != first and readme.filled(wrong, frames) == first
 
@@ -40,7 +40,7 @@ def test_the_first_code_runs():
 
 def rows(table):
     """The cells of a Markdown table, as they are shown: no markers, no targets of links."""
-    shown = re.sub(r"\]\([^)]*\)", "]", readme.MARKED.sub(lambda match: match["shown"], table))
+    shown = re.sub(r"\]\([^)]*\)", "]", markdown.MARKED.sub(lambda match: match["shown"], table))
     return [line.strip("| ").split("|") for line in shown.strip().split("\n")]
 
 

@@ -336,7 +336,7 @@ def test_a_page_says_what_not_to_trust():
     assert "single" not in page_of(make_record(), make_record(1))
     failed = make_record(1, status="crashed", error="Traceback\nValueError: `units` is wrong")
     text = page_of(make_record(), failed | {"code": "b"}, make_record(2, code="a"))
-    assert "Without a result: 1." in text and "crashed. ValueError: \\`units\\` is wrong" in text
+    assert "Without a result: 1." in text and "crashed. ValueError: `units` is wrong" in text
     assert "The rows come from 2 versions of the code." in text
     assert "No cell has run." in page_of()
 

@@ -7,6 +7,7 @@ import pytest
 
 from softbench import experiments
 from softbench.bench.tasks import TASKS, page_module, run_module
+from softbench.report import measures
 
 SHARED = {"nce"}  # no experiment: what two of them share
 OF_THE_HARNESS = {"train"}
@@ -15,7 +16,10 @@ OF_THE_HARNESS = {"train"}
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_runs_a_job_and_shows_its_records(name):
     assert list(inspect.signature(run_module(name).run).parameters) == ["job"]
-    assert list(inspect.signature(page_module(name).tables).parameters) == ["plan", "records"]
+    view = page_module(name).VIEW
+    assert list(inspect.signature(view.rows).parameters) == ["record"] and view.keys
+    shown = [*view.columns, *(view.picture[axis] for axis in "xy" if axis in view.picture)]
+    assert all(map(measures.is_declared, shown))
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - OF_THE_HARNESS))

@@ -200,8 +200,13 @@ def test_what_is_not_decided_names_its_runs(monkeypatch):
     command = (
         "softbench --config=configs/demo.py --config.methods=a,b --config.seeds=(0,1) --config.x=2"
     )
-    made = frames(*(make_record(seed, 90.0 + 20 * seed, method=m, command=command)
-                    for m in ("a", "full") for seed in (0, 1)))  # fmt: skip
+    values = {"a": (90.0, 110.0), "full": (100.0, 100.0)}
+    made = [
+        make_record(seed, value, method=method, command=command)
+        for method, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    made = frames(*made)
     decided = claims.verdicts(made)
     assert claims.undecided(decided, made) == [
         "# x: the interval reaches over the limit",
@@ -212,7 +217,7 @@ def test_what_is_not_decided_names_its_runs(monkeypatch):
     ]
     page = pages.Page(made, "", decided)
     text = page.claims()
-    assert "| A, Table 1 | A claim. | [not decided][demo] | 1 | < 1 |" in text
+    assert "| A, Table 1 | A claim. | [not decided][demo] | 1 ± 1.3 | < 1 |" in text
     assert "[demo]: demo/README.md" in text and page.verdict("y") == "not decided"
     table = claims.table(decided)
     assert list(table["claim"]) == ["x", "y"] and table["of"][1] == "no record of none"

@@ -5,8 +5,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
+MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)  # filled by a program
 _GAPS = re.compile(r"[\s\x00-\x1f\x7f]+")
 _MARKS = re.compile(r"[\\`*~<\[\]]|&(?=#?\w+;)|(?<!\w)_|_(?!\w)")
+_NAMES = re.compile(r"((?<!`)`[^`]+`(?!`))")
 _WIDTH = 120  # of prose; tables and pictures have lines of their own
 
 
@@ -21,6 +23,12 @@ def one_line(text: str) -> str:
 def literal(text: str) -> str:
     """Returns the Markdown that shows a text as it is, on one line."""
     return _MARKS.sub(r"\\\g<0>", one_line(text))
+
+
+def message(text: str) -> str:
+    """Returns the text of an error, literally but for names that it has in single backticks."""
+    pieces = _NAMES.split(one_line(text))
+    return "".join(piece if i % 2 else literal(piece) for i, piece in enumerate(pieces))
 
 
 def code(text: str) -> str:

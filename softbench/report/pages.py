@@ -209,7 +209,7 @@ class Page:
             f"* {md.code(f'runs/{name}')} {md.literal(why)}." for name, why in frame.damaged.items()
         ]
         lines += [
-            f"* {md.code(row.cell)}: {row.status.replace('_', ' ')}. {md.literal(row.error)}"
+            f"* {md.code(row.cell)}: {row.status.replace('_', ' ')}. {md.message(row.error)}"
             for row in failed.head(_MOST_FAILED).itertuples()
         ]
         if lines:
@@ -224,7 +224,8 @@ def _provenance(rows: pd.DataFrame) -> list[str]:
     devices = md.literal("; ".join(sorted(set(runs["hardware"].dropna()))))
     words = [f"Records of {dates}{' on ' * bool(devices)}{devices}."]
     flags = runs["command"].dropna().str.extract(r"(--config=\S+)")[0].dropna()
-    words += [f"Made by {md.code(f'softbench {flags.mode().iloc[0]}')}."] * bool(len(flags))
+    if len(flags):  # the config that most runs are of
+        words.append(f"Made by {md.code(f'softbench {flags.mode().iloc[0]}')}.")
     if "device_memory_mb" in runs and runs["device_memory_mb"].notna().any():
         words.append(f"On the device {runs['device_memory_mb'].max() / 1024:.1f} GiB at most.")
     done = rows[rows["status"] == "ok"]

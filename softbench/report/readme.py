@@ -13,8 +13,7 @@ import jinja2
 from softbench.commands import ConfigError
 from softbench.report import pages
 from softbench.report.frame import Frame
-
-MARKED = re.compile(r"<!--= (?P<what>.*?) -->(?P<shown>.*?)<!--/-->", re.S)
+from softbench.report.markdown import MARKED
 
 
 def filled(text: str, frames: Mapping[str, Frame]) -> str:
