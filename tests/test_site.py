@@ -12,7 +12,7 @@ from browser import WIDTHS, browser, cut_off, opened, served  # noqa: F401
 from shipped import ROOT
 
 pytest.importorskip("mkdocs", reason="needs the extra `docs`")
-# One page of each kind, for both widths; all others are looked at on a telephone alone.
+# One page of each kind.
 KINDS = ["", "docs/choosing/", "docs/reference/heads/", "results/", "results/ptb_rff/"]
 KINDS += ["results/compare/", "docs/notebooks/recommender/"]
 
@@ -92,14 +92,22 @@ def test_arguments_are_shown_one_by_one_and_formulas_as_they_are_written(site):
     assert "sigmoid(+-(<h, w_node> + b_node))" in plain
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_pages_fit_their_windows(browser, site, pages, width):  # noqa: F811
-    paths = [path.removesuffix("index.html") for path in pages if path != "404.html"]
+def look(browser, site, paths, width):  # noqa: F811
     with served(site) as address:
-        for path in KINDS if width == WIDTHS[0] else sorted(paths):
+        for path in paths:
             with opened(browser, f"{address}/{path}", width) as page:
-                page.wait_for_load_state("networkidle") if "compare" in path else None
                 assert cut_off(page) == [], path
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_fit_their_windows(browser, site, width):  # noqa: F811
+    look(browser, site, KINDS, width)
+
+
+@pytest.mark.thorough
+def test_all_other_pages_fit_a_telephone(browser, site, pages):  # noqa: F811
+    paths = {path.removesuffix("index.html") for path in pages} - {"404.html", *KINDS}
+    look(browser, site, sorted(paths), WIDTHS[1])
 
 
 def test_the_site_compares_methods(browser, site):  # noqa: F811
@@ -113,9 +121,10 @@ def test_the_site_compares_methods(browser, site):  # noqa: F811
 
 def test_search_and_menu_work(browser, site):  # noqa: F811
     with served(site) as address, opened(browser, f"{address}/", WIDTHS[1]) as page:
-        page.locator("label[for=__drawer]").first.click()
-        page.locator(".md-nav__link", has_text="Choosing a method").first.click()
+        page.locator(".md-header label[for=__drawer]").click()
+        page.locator(".md-nav--primary label.md-nav__link:visible", has_text="Use").first.click()
+        page.locator(".md-nav__link:visible", has_text="Choosing a method").first.click()
         page.wait_for_url("**/docs/choosing/")
-        page.locator("label[for=__search]").first.click()
+        page.locator("label.md-header__button[for=__search]").click()
         page.locator("[data-md-component=search-query]").fill("codebook")
         page.wait_for_selector(".md-search-result__item", timeout=20_000)
