@@ -64,6 +64,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return site
 
 
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Without the comment above a generated page, behind which MkDocs sees no title."""
+    return re.sub(r"^<!--.*?-->\s*", "", markdown, flags=re.S)
+
+
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri != COMPARE:
         return html

@@ -127,4 +127,4 @@ def test_search_and_menu_work(browser, site):  # noqa: F811
         page.wait_for_url("**/docs/choosing/")
         page.locator("label.md-header__button[for=__search]").click()
         page.locator("[data-md-component=search-query]").fill("codebook")
-        page.wait_for_selector(".md-search-result__item", timeout=20_000)
+        page.wait_for_selector(".md-search-result__item", timeout=60_000)
