@@ -35,7 +35,7 @@ class Report(NamedTuple):
 def _report(results: Path, frames: Mapping, front: bool) -> Report:
     from softbench.report import checks, claims, evidence, pages, readme, tables
 
-    decided = claims.verdicts(frames) if front else {}
+    decided = claims.verdicts(frames)
     made = Report({}, {}, [])
 
     def add(name: str, folder: Path, prefix: str, default: str, target: str = "README.md") -> None:
