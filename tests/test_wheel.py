@@ -34,7 +34,8 @@ def test_the_wheel_works_outside_of_the_checkout(tmp_path):
     where, count = run([python, "-c", code], tmp_path).splitlines()[-1].split()
     assert str(tmp_path / "clean") in where and count == "5"
     command = tmp_path / "clean" / "bin" / "softbench"
-    made = ["--config=quickstart", "--config.preset=smoke", "--backend=jax", "--workdir=out"]
+    made = ["--config=quickstart", "--config.preset=smoke", "--config.methods=full,uniform"]
+    made += ["--backend=jax", "--workdir=out"]
     assert "perplexity" in run([command, *made], tmp_path)
     assert (tmp_path / "out" / "report.html").is_file()
     run([f"{command}-report", "--results=out"], tmp_path)
