@@ -17,8 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from softbench.report import explorer
-from softbench.report import pages as report_pages
+from softbench.report import explorer, pages
 
 ROOT = Path(__file__).parents[1]
 INDEX = "docs/README.md"
@@ -73,9 +72,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri != COMPARE:
         return html
-    frames = report_pages.read_all(ROOT / "results")[0].values()
-    ordered = sorted(frames, key=lambda frame: frame.name != FIRST)
-    fragment = explorer.fragment(*explorer.runs_of(ordered))
+    frames = sorted(
+        pages.read_all(ROOT / "results")[0].values(), key=lambda frame: frame.name != FIRST
+    )
+    fragment = explorer.fragment(*explorer.runs_of(frames))
     sources = [get_relative_url(path, page.url) for path in ASSETS]
     scripts = [f'<script src="{source}"></script>' for source in sources]
     return "\n".join([html, f"<style>{explorer.style()}</style>", fragment, *scripts])

@@ -48,7 +48,7 @@ def frame():
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "report.html"
-    path.write_text(explorer.document("methods", frame(), SHOWN))
+    path.write_text(explorer.document(frame(), SHOWN))
     return path
 
 
@@ -104,8 +104,8 @@ def test_runs_of_records(tmp_path):
     assert runs["step_ms"][0] == 60.0 and math.isnan(runs["step_ms"][1])
     assert shown == {
         "test_perplexity": Column("test perplexity", "quality", lower=True, log=True),
-        "price": Column("price of a step", "price", lower=True),
         "step_ms": Column("step, ms", "price", lower=True, log=True),
+        "price": Column("price of a step", "price", lower=True),
     }
 
 

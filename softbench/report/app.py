@@ -148,7 +148,7 @@ def _define() -> flags.FlagValues:
     flags.DEFINE_bool("check", False, "Exits 1 if a file is out of date.", flag_values=values)
     text = "Prints the commands whose runs would decide the claims that are not."
     flags.DEFINE_bool("undecided", False, text, flag_values=values)
-    text = "Writes the report to this one file, and nothing else."
+    text = "Writes a page that compares the methods to this one file, and nothing else."
     flags.DEFINE_string("html", None, text, flag_values=values)
     return values
 
@@ -161,17 +161,17 @@ def main(argv: list[str]) -> int:
     if options.check + options.undecided + bool(options.html) > 1:
         raise ConfigError("--check, --undecided and --html exclude each other.")
     with extra("the report"):
-        from softbench.report import claims, html, pages
+        from softbench.report import claims, explorer, pages
     results = Path(options.results)
     frames, front = pages.read_all(results)
     if options.undecided:
         print("\n".join(claims.undecided(claims.verdicts(frames), frames)))
         return 0
     damaged = _damaged(results, frames, front)
-    made = _report(results, frames, front)
     if options.html:
-        _write_html(Path(options.html), html.document(made.texts, made.pictures, frames))
+        _write_html(Path(options.html), explorer.document(*explorer.runs_of(frames.values())))
         return 0
+    made = _report(results, frames, front)
     if options.check:
         return max(_check(results, made), int(damaged > 0))
     _write(results, made)

@@ -54,24 +54,19 @@ def preferred(name: str) -> int:
 def styles(lines: Iterable[str], of: Mapping[str, str] | None = None) -> dict[str, dict]:
     """Returns {line: Matplotlib's arguments}, no two with one colour or one marker.
 
-    Of more lines than there are `LOOKS` the others have these again, with open markers.
-
     Args:
-        lines: names.
+        lines: names of at most as many lines as there are `LOOKS`.
         of: {line: method} of names that are no methods'.
     """
     names = {line: (of or {}).get(line, line.partition(",")[0]) for line in lines}
     free, chosen = list(range(len(LOOKS))), {}
     # Methods that the table names have their look before rows that only begin like them.
     for line in sorted(names, key=lambda line: names[line].removeprefix("rows_") not in _LOOK_OF):
-        free = free or list(range(len(LOOKS)))
         wanted = preferred(names[line])
-        look = wanted if wanted in free else free[0]
-        free.remove(look)
-        chosen[line] = _style(*LOOKS[look], is_open=len(chosen) >= len(LOOKS))
-    return {line: chosen[line] for line in names}
+        chosen[line] = wanted if wanted in free else free[0]
+        free.remove(chosen[line])
+    return {line: _style(*LOOKS[chosen[line]]) for line in names}
 
 
-def _style(colour: str, marker: str, is_open: bool) -> dict:
-    style = {"color": colour, "marker": marker, "linestyle": "-", "linewidth": 1.4}
-    return style | ({"markerfacecolor": "none"} if is_open else {})
+def _style(colour: str, marker: str) -> dict:
+    return {"color": colour, "marker": marker, "linestyle": "-", "linewidth": 1.4}

@@ -1,8 +1,9 @@
 """A page on which a reader compares methods: quality against price, and a table. Needs no Keras.
 
 The reader picks an experiment's data set, a backend, a measure of quality, a price and methods; a
-plot shows them with the frontier, a table sorts them. It is a part of a page of the site, and of
-the file of `softbench-report --html`, which loads nothing and runs these scripts alone.
+plot shows them with the frontier, a table sorts them. The same page is one file for a reader's
+records, which loads nothing and runs its own scripts alone (`document`), and a part of a page of
+the site (`fragment`).
 """
 
 import base64
@@ -18,7 +19,9 @@ from softbench.report.frame import Frame
 from softbench.report.intervals import interval
 
 _PRICES = ("price", "step_ms")
-_FILES = Path(__file__).parent / "templates"
+_NAMED = {"group", "dataset", "backend", "variant", "method"}  # of a frame's columns
+_MOST = len(colours.LOOKS)
+_FILES = Path(__file__).with_name("templates")
 _GROUP = ["experiment", "problem"]
 # Markers of `colours` as paths of an SVG picture, in a square from -1 to 1.
 _PATHS = {
@@ -51,27 +54,15 @@ class Column(NamedTuple):
     log: bool = False
 
 
-def document(
-    title: str, runs: pd.DataFrame, columns: Mapping[str, Column], nav: str = "", pages: str = ""
-) -> str:
-    """Returns one HTML file: the comparison if there are runs, then pages.
-
-    Args:
-        title: of the file.
-        runs, columns: as in `fragment`.
-        nav, pages: HTML.
-    """
-    compared = len(runs) > 0
-    scripts = [bundle(), script()] if compared else []
-    return _template("report").render(
-        title=title,
-        nav=nav,
-        pages=pages,
-        fragment=fragment(runs, columns) if compared else "",
-        style=style() if compared else "",
+def document(runs: pd.DataFrame, columns: Mapping[str, Column]) -> str:
+    """Returns the page as one HTML file; see `fragment` for the arguments."""
+    scripts = [bundle(), script()]
+    return _template("document").render(
+        fragment=fragment(runs, columns),
+        style=style(),
         scripts=scripts,
         # The page's policy names what may run: neither a record's text nor `eval`.
-        policy=" ".join(f"'{_digest(text)}'" for text in scripts) or "'none'",
+        policy=" ".join(f"'{_digest(text)}'" for text in scripts),
     )
 
 
@@ -154,7 +145,7 @@ def plot() -> dict:
 
 def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
     """The methods of a problem: on each backend their means over seeds, and half the intervals."""
-    styles = colours.styles(runs["method"].unique())
+    marks = _marks(list(runs["method"].unique()))
     rows = []
     for (backend, method), seeds in runs.groupby(["backend", "method"], sort=False):
         values = {name: interval(seeds[name]) for name in columns}
@@ -168,19 +159,20 @@ def _rows(runs: pd.DataFrame, columns: Sequence[str]) -> list[dict]:
                     for name, value in values.items()
                     if value.count
                 },
-                **_mark(styles[method]),
+                **marks[method],
             }
         )
     return rows
 
 
-def _mark(style: Mapping) -> dict:
-    is_open = style.get("markerfacecolor") == "none"
-    return {
-        "colour": style["color"],
-        "path": _PATHS[style["marker"]],
-        "fill": "transparent" if is_open else style["color"],
-    }
+def _marks(methods: Sequence[str]) -> dict[str, dict]:
+    """How the plot shows each method: the looks of all pictures, then those again, but open."""
+    marks = {}
+    for start in range(0, len(methods), _MOST):
+        for method, look in colours.styles(methods[start : start + _MOST]).items():
+            colour, fill = look["color"], "transparent" if start else look["color"]
+            marks[method] = {"colour": colour, "path": _PATHS[look["marker"]], "fill": fill}
+    return marks
 
 
 def _template(name: str):
@@ -199,30 +191,37 @@ def _digest(source: str) -> str:
 
 
 def runs_of(frames: Iterable[Frame]) -> tuple[pd.DataFrame, dict[str, Column]]:
-    """Returns what was trained, and the columns of its pages, as `fragment` takes them.
+    """Returns the runs of experiments, and the columns of their pages, as `fragment` takes them.
 
     Times that other programs made longer are left out. Where rows of one name differ in more than
     the seed, the name says on which device they are.
     """
-    found = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
+    tables = [pd.DataFrame(columns=[*_GROUP, "backend", "method", "seed"])]
     columns = {}
     for frame in frames:
-        cells = frame.runs[(frame.runs["task"] == "train") & (frame.runs["status"] == "ok")]
-        names = list(dict.fromkeys([*frame.plan["columns"], *_PRICES]))
+        view, runs = frame.view, frame.runs[frame.runs["status"] == "ok"]
+        names = list(dict.fromkeys([*(view.columns or frame.plan["columns"]), *_PRICES]))
+        names = [name for name in names if name in runs]
         columns |= {name: _column(name) for name in names}
-        values = cells.reindex(columns=names).astype(float)
+        values = runs[names].apply(pd.to_numeric, errors="coerce")
         timed = [name for name in names if measures.of(name).of_machine]
-        values[timed] = values[timed].mask(cells["shared_clock"].astype(bool))
-        several = cells.groupby(["group", "backend", "method"])["variant"].transform("nunique") > 1
-        method = cells["method"].mask(several, cells["method"] + ", " + cells["device"].astype(str))
-        keys = cells[["backend", "seed"]].assign(method=method, problem=cells["group"])
-        found.append(pd.concat([keys.assign(experiment=frame.name), values], axis=1))
-    runs = pd.concat([table for table in found if len(table)] or found, ignore_index=True)
-    return runs.reindex(columns=[*found[0], *columns]), columns
+        values[timed] = values[timed].mask(runs["shared_clock"].astype(bool))
+        apart = [key for key in view.keys if key not in _NAMED]
+        problem = runs["group"].astype(str)
+        for key in apart:
+            problem += ", " + measures.words(key) + " " + runs[key].astype(str)
+        rows = runs[["backend", "seed", "method"]].assign(problem=problem, experiment=frame.name)
+        several = runs.groupby([problem, "backend", "method"])["variant"].transform("nunique") > 1
+        device = rows["method"] + ", " + runs["device"].astype(str)
+        rows["method"] = rows["method"].mask(several, device)
+        tables.append(pd.concat([rows, values], axis=1))
+    runs = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
+    return runs.reindex(columns=[*tables[0], *columns]), columns
 
 
 def _column(name: str) -> Column:
     measure = measures.of(name)
-    role = "price" if name in _PRICES else "quality" if measures.is_quality(name) else ""
+    quality = measures.is_quality(name) and not measure.exact and name not in _PRICES
+    role = "price" if name in _PRICES else "quality" if quality else ""
     lower = measures.lower_is_better(name) if measure.better else None
     return Column(measures.words(name), role, True if role == "price" else lower, measure.log)
