@@ -225,7 +225,7 @@ def test_a_file_is_read_once_for_all_cells_and_runs(tmp_path, capsys):
         ),
         ("sequences", ["--config.dataset.path=nowhere"], "`path` must be your own interactions"),
         (
-            "gowalla",
+            "matrix_factorisation",
             ["--config.dataset.path=a.txt"],
             "--config.dataset.path is for --config= with one of: interactions, text, triples, xmc",
         ),

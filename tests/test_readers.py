@@ -305,6 +305,7 @@ def test_real_sets(name, classes, sizes):
     ("name", "digest"),
     [
         ("gowalla", "3319a722cadc5152"),
+        ("yelp2018", "413bc0acf8d37667"),
         ("beauty", "4ddf7478bf916856"),
         ("wd50k", "e3502278f6438658"),
     ],

@@ -132,6 +132,12 @@ ENTRIES = {
         {},
         "the check-ins of https://github.com/kuandeng/LightGCN (Gowalla, its split)",
     ),
+    "yelp2018": Entry(
+        "interactions",
+        {split: (f"yelp2018/{split}.txt",) for split in ("train", "test")},
+        {},
+        "the visits of https://github.com/kuandeng/LightGCN (Yelp2018, its split)",
+    ),
     "xmc/citeulike-t": Entry(
         "multi_label",
         {"all": ("xmc/citeulike-t_all.txt",)},
