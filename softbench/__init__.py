@@ -48,7 +48,12 @@ _MODULES = (
 )
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
-_SAVED = ("metrics", "models", "prediction")  # with what these import: all that Keras saves
+_SAVED = (
+    "item_tower",
+    "metrics",
+    "models",
+    "prediction",
+)  # with what these import: all that Keras saves
 
 
 def _register_saved() -> None:

@@ -123,7 +123,7 @@ LIGHT = (
     "softbench.bench.app",
     "softbench.bench.runner",
     "softbench.report.app",
-    "softbench.report.html",
+    "softbench.report.explorer",
     "softbench.advise",
     *(task.page for task in tasks.TASKS.values()),
 )

@@ -212,6 +212,7 @@ def test_rows_get_the_gradient_of_the_loss():
     np.testing.assert_allclose(moved, to_numpy(expected), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 @given(cases(heads=tuple(SAMPLED), plain=True), st.data())
 def test_padding_order_and_duplicates_change_nothing(case, data):
     """And losses are finite, whatever is given."""

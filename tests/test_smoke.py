@@ -9,7 +9,7 @@ from softbench import __main__ as command
 from softbench.bench import records
 
 
-@pytest.mark.parametrize("name", slow_but(CONFIGS, "full_softmax", thorough=("signal_to_noise",)))
+@pytest.mark.parametrize("name", slow_but(CONFIGS, "signal_to_noise"))
 def test_smoke_preset_runs(name, tmp_path):
     options = ["--config.preset=smoke", f"--backend={keras.backend.backend()}"]
     line = ["softbench", f"--config={config_path(name)}", f"--workdir={tmp_path}", *options]
