@@ -140,7 +140,7 @@ def test_hierarchical_rows_are_updated_as_by_a_dense_optimizer(optimizer):
 CUTOFFS = [[1], [7], [3, 4], [5, 12, 20]]
 
 
-@pytest.mark.parametrize("cutoffs", CUTOFFS)
+@pytest.mark.parametrize("cutoffs", thorough_but(CUTOFFS, [3, 4]))
 @pytest.mark.parametrize("sorted_ids", thorough_but([True, False], False))
 def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
     n = 23
@@ -159,7 +159,7 @@ def test_adaptive_streams(monkeypatch):
     assert_is_the_model(built(AdaptiveSoftmax(23, [3, 9], **options)), 23)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.999])
+@pytest.mark.parametrize("share", thorough_but([0.1, 0.4, 0.999], 0.4))
 def test_adaptive_losses_and_gradients_do_not_depend_on_the_capacity(share):
     """Batches in which the cluster fits, is full to the last row, and does not fit."""
     functions = []
