@@ -137,13 +137,13 @@ def test_hierarchical_rows_are_updated_as_by_a_dense_optimizer(optimizer):
         np.testing.assert_array_equal(value[~on], old[~on])
 
 
-CUTOFFS = [[1], [7], [3, 4], [5, 12, 20]]
+CUTOFFS = {"small": [1], "half": [7], "two": [3, 4], "three": [5, 12, 20]}
 
 
-@pytest.mark.parametrize("cutoffs", thorough_but(CUTOFFS, [3, 4]))
+@pytest.mark.parametrize("clusters", thorough_but(CUTOFFS, "two"))
 @pytest.mark.parametrize("sorted_ids", thorough_but([True, False], False))
-def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
-    n = 23
+def test_adaptive_is_its_formula_and_sums_to_one(clusters, sorted_ids):
+    n, cutoffs = 23, CUTOFFS[clusters]
     counts = None if sorted_ids else np.random.default_rng(1).integers(0, 9, n)  # with ties
     head = built(AdaptiveSoftmax(n, cutoffs, div_value=1.5, counts=counts))
     sizes = [p.shape[1] for p in head.projections]
