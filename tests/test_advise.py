@@ -43,7 +43,7 @@ def priced(monkeypatch, device="cpu", **steps):
     return configs
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_small_problem_is_priced(monkeypatch, capsys):
     two = {n: m for n, m in advise.methods(300, 16).items() if n in ("full", "unigram")}
     monkeypatch.setattr(advise, "methods", lambda classes, batch: two)

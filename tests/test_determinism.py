@@ -15,7 +15,7 @@ def run(path, workdir, *options):
     return {record["cell"]: untimed(record) for record in records.read_all(workdir)}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_cell_is_the_same_again_and_alone(tmp_path):
     arguments(tmp_path, "")
     path, epochs = tmp_path / "small.py", "--config.epochs=2"
