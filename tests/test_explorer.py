@@ -124,7 +124,7 @@ def drawn(page, points, named=None):
             (named === null || of(".plot .mark-text.role-mark text", said) === named);
         }""",
         arg=[points, named],
-        timeout=10_000,
+        timeout=60_000,
     )
 
 

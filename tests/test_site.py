@@ -119,6 +119,7 @@ def test_the_site_compares_methods(browser, site):  # noqa: F811
         assert 0 < page.locator("tbody tr").count() < rows
 
 
+@pytest.mark.thorough
 def test_search_and_menu_work(browser, site):  # noqa: F811
     with served(site) as address, opened(browser, f"{address}/", WIDTHS[1]) as page:
         page.locator(".md-header label[for=__drawer]").click()
