@@ -1,10 +1,9 @@
 """The command `softbench`, and `python -m softbench`: an experiment, then its tables and page."""
 
-import sys
 from pathlib import Path
 
 from softbench import commands
-from softbench.bench import app, records
+from softbench.bench import app
 
 PAGE = "report.html"  # in the folder of the results
 
@@ -15,17 +14,21 @@ def main(argv: list[str]) -> int:
 
 
 def _show(workdir: Path) -> None:
-    """Prints the tables and writes the page, naming records that cannot be read."""
+    """Prints the tables of an experiment and writes its page, as far as libraries are there."""
     try:
-        from softbench.report import app as report
-        from softbench.report import frame, pages
+        from softbench.report import explorer, frame, pages
     except ModuleNotFoundError as error:
         print(f"\nNo tables: {error.name} is missing, pip install 'softbench[report]'")
-        for name, why in records.read_folder(workdir)[1].items():
-            print(f"softbench: {workdir / 'runs' / name} {why}", file=sys.stderr)
-    else:
-        print("\n" + pages.summary(frame.read(workdir)))
-        report.main(["softbench-report", f"--results={workdir}", f"--html={workdir / PAGE}"])
+        return
+    found = frame.read(workdir)
+    print("\n" + pages.summary(found))
+    try:
+        text = explorer.document(*explorer.runs_of([found]))
+    except commands.ConfigError as error:
+        print(f"\nNo page: {error}")
+        return
+    (workdir / PAGE).write_text(text)
+    print(f"Wrote {workdir / PAGE}")
 
 
 def run() -> None:

@@ -10,6 +10,7 @@ import pytest
 from report_records import PLAN, files, make_record, step_record, write_results
 from shipped import ROOT
 
+from softbench import __main__ as command
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
@@ -426,6 +427,15 @@ def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     expected = f"the report needs {name}: install the `report` extra"
     assert done.stdout.startswith(expected)
+
+
+def test_a_run_ends_well_without_what_draws_its_page(tmp_path, monkeypatch, capsys):
+    results = write_results(tmp_path / "demo", make_record())
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    command._show(results)
+    shown = capsys.readouterr().out
+    assert "\n| full" in shown and "\nNo page: the page needs vl_convert: install" in shown
+    assert not (results / command.PAGE).exists()
 
 
 def test_records_survive_the_round_trip(tmp_path):

@@ -277,8 +277,10 @@ def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[P
         print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
     how = values.retry_failed, values.checkpoint_minutes, call.launcher
     statuses = runner.run_cells(cells, workdir, data_dir, command, *how)
-    show(workdir)
     _, damaged = records.read_folder(workdir)
+    for name, why in damaged.items():
+        print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
+    show(workdir)
     if left := statuses.count(runner.LEFT):
         print(f"softbench: the time is over; cells left for the same command: {left}", flush=True)
         return suites.OUT_OF_TIME

@@ -66,16 +66,16 @@ def test_the_commands_name_it_and_go_on(finished, tmp_path, capsys):
         f"{bad} is empty, cut or no JSON; it is left out",
         f"{out}/runs/xx-renamed.json is the record of another cell: {good.stem}; it is left out",
     ]
-    expected = [f"softbench-report: {line}" for line in expected]
     assert command.main(arguments(tmp_path, "full", SEEDS, "--retry_failed")) == 1
     said = capsys.readouterr()
-    assert said.err.splitlines() == expected
+    assert said.err.splitlines() == [f"softbench: {line}" for line in expected]
     assert f"{bad.stem}: damaged (kept)" in said.out and "\n| full" in said.out
     assert bad.read_text() == ""
 
     report = ["softbench-report", f"--results={out}"]
     assert report_app.main(report) == 0
-    assert capsys.readouterr().err.splitlines() == expected
+    found = capsys.readouterr().err.splitlines()
+    assert found == [f"softbench-report: {line}" for line in expected]
     page = (out / "README.md").read_text()
     assert f"* `runs/{bad.name}` is empty, cut or no JSON." in page
     assert page.count("| full") == 1
