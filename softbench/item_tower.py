@@ -1,22 +1,21 @@
 """Rows that a model computes from features of the items."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from softbench import item_features
 from softbench.class_table import ClassTable
 from softbench.common import PACKAGE, Tensor
+from softbench.item_features import Features
 from softbench.ops import gather_rows, on_distinct, read, recomputed_map
 from softbench.state import add_constant, saved_arguments
 from softbench.table import Table
 
 CHUNK = 16_384  # items whose inner layers are held at once in a pass over all
-_LARGEST = np.iinfo(np.int32).max
-Features = np.ndarray | dict[str, np.ndarray]
 _NO_ROW_OPTIMIZER = (
     "an item tower computes its rows, so that there is no row of its own to update; the model's "
     "optimizer trains the tower"
@@ -86,7 +85,7 @@ class ItemTower(Table):
                 "`model` must be a Keras model or layer, from features to one vector for each "
                 f"item. Received: {type(model).__name__}"
             )
-        arrays = checked_features(features)
+        arrays = item_features.checked(features)
         units = len(next(iter(arrays.values())) if isinstance(arrays, dict) else arrays)
         super().__init__(
             units,
@@ -231,19 +230,9 @@ class ItemTower(Table):
             ValueError: if they have other names, shapes or kinds of numbers than those here.
         """
         self.begin(training=False)
-        found = self._arrays()
-        added = checked_features(features)
-        old, new = (x if isinstance(x, dict) else {"": x} for x in (found, added))
-        kinds = [{k: (v.shape[1:], v.dtype) for k, v in sorted(x.items())} for x in (old, new)]
-        if kinds[0] != kinds[1]:
-            raise ValueError(
-                "`features` must have the names, the shapes and the types of those of the tower, "
-                f"{_described(kinds[0])}. Received: {_described(kinds[1])}"
-            )
-        joined = {name: np.concatenate([array, new[name]]) for name, array in old.items()}
+        features = item_features.joined(self._arrays(), item_features.checked(features))
         options = {name: getattr(self, name) for name in self.arguments}
-        joined = joined if isinstance(found, dict) else joined[""]
-        return ItemTower(self.model, joined, **options, dtype=self.dtype_policy)
+        return ItemTower(self.model, features, **options, dtype=self.dtype_policy)
 
     def precomputed(self) -> ClassTable:
         """The rows as they are now, as a table that nothing trains: for service and evaluation.
@@ -301,51 +290,3 @@ class ItemTower(Table):
         tower = cls(features=features, **config)
         tower.is_filled = False
         return tower
-
-
-def checked_features(features: Any) -> Features:
-    """Features as float32 and int32 arrays, or a ValueError that says what is wrong with them."""
-    if not isinstance(features, Mapping):
-        return _checked("features", features)
-    if not features or not all(isinstance(name, str) for name in features):
-        raise ValueError(
-            "`features` must be an array or a dict of arrays by the names of the model's inputs. "
-            f"Received: a dict with keys {list(features)}"
-        )
-    arrays = {name: _checked(f"features[{name!r}]", features[name]) for name in sorted(features)}
-    sizes = {name: len(array) for name, array in arrays.items()}
-    if len(set(sizes.values())) > 1:
-        raise ValueError(
-            f"`features` must have a row for each item in every array. Received: {sizes} rows"
-        )
-    return arrays
-
-
-def _checked(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim < 1 or not array.size:
-        raise ValueError(
-            f"`{name}` must be numbers of shape (n, ...), n >= 1; words become numbers by "
-            "`keras.layers.StringLookup`, or outside. "
-            f"Received: shape {array.shape}, dtype {array.dtype}"
-        )
-    if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            array = array.astype("float32", copy=False)
-        if not np.all(np.isfinite(array)):
-            raise ValueError(
-                f"`{name}` must be finite. Received: {int((~np.isfinite(array)).sum())} entries "
-                "that are not, as float32"
-            )
-        return array
-    if array.max() > _LARGEST or array.min() < -_LARGEST:
-        raise ValueError(
-            f"`{name}` must be integers that fit in int32. Received: {array.min()} to {array.max()}"
-        )
-    return array.astype("int32", copy=False)
-
-
-def _described(kinds: dict) -> str:
-    """Names, shapes and types of features in words."""
-    texts = [f"{name} {list(shape)} {dtype}".strip() for name, (shape, dtype) in kinds.items()]
-    return ", ".join(texts)

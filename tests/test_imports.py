@@ -18,7 +18,7 @@ from softbench.bench import tasks
 PACKAGE = Path(softbench.__file__).parent
 # From the ground up; a room imports from itself and from those below it.
 ROOMS = (
-    ("common", "commands"),
+    ("common", "commands", "item_features"),
     ("ops",),
     ("labels", "distribution", "groups", "streaming"),
     ("targets", "state", "partition", "losses", "metrics", "datasets"),
