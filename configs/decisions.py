@@ -1,0 +1,167 @@
+"""Which head and draws to use: every method at equal price, on problems with real data.
+
+    softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax --price
+    softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax \\
+        --config.budget=full:3200
+
+After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), citeulike (labels of
+documents, 52,946) or wd50k (entities, 41,334). `--price` measures what a step of each method costs
+in steps of `full`, and the second command trains all for as many steps as 3,200 of `full` cost.
+`BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
+improves no more, a third and a tenth of it.
+
+All rows of a problem have one encoder, one head model, the same start and the same batches for a
+seed, and a rate that falls to a twentieth over the steps that are paid for. Where draws are shared
+by the batch, there are 1,024; `codebook_own` has 32 for each example. Three rates are tried for
+each method, 600 steps each, on the validation set. The page reads the best of eight validation
+points (`keep="best"`); the test set is evaluated for it alone and for the last one.
+"""
+
+from softbench.bench.config import ConfigError, experiment
+from softbench.bench.methods import (
+    FLAT_COUNTS,
+    NORMALISED_FREQUENCIES,
+    SASREC,
+    SMALL_HISTORIES,
+    SMALL_LABELS,
+    SMALL_LANGUAGE,
+    SMALL_TIMING,
+    SMALL_TRIPLES,
+    full,
+    noise,
+    row,
+    sampled,
+    sampler,
+)
+
+M, OWN = 1024, 32
+SHARED = {"share_draws": True}
+SEEN = {"counts": "train + 1"}  # a class of which there is no example can be drawn too
+# In steps of `full`.
+BUDGETS = {
+    "beauty": (320, 1_070, 3_200),
+    "ptb": (930, 3_100, 9_300),
+    "citeulike": (150, 500, 1_500),
+    "wd50k": (130, 430, 1_300),
+}
+
+
+def methods(head, *others):
+    """The rows that all problems have, and some of those that not all of them have.
+
+    Args:
+        head: arguments of every head.
+        *others: "gbce" or "adversarial".
+    """
+    in_batch = sampler("in_batch", counts="train")
+    unigram = {**FLAT_COUNTS, **SEEN, "unique": True, **SHARED}
+    both = {"first": in_batch, "second": sampler("unigram", **unigram)}
+    mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
+    gbce = {"objective": "gbce", "t": 0.75, "remove_accidental_hits": True}
+    table = {
+        "full": full(**head),
+        "uniform": sampled("uniform", M, head, **SHARED),
+        "unigram": sampled("unigram", M, head, **unigram),
+        "in_batch": row("SampledSoftmax", sampler=in_batch, num_sampled=M, **head),
+        "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **head),
+        "codebook": sampled("codebook", M, head, **SEEN, **SHARED),
+        "codebook_own": sampled("codebook", OWN, head, **SEEN),
+        "top_and_tail": sampled("top_and_tail", M // 2, head, num_top=M // 2, **SEEN, **SHARED),
+        "rff": sampled("rff", M, head, **SHARED),
+        "exp": sampled("exp", M, head, **SHARED),
+        "nce_binary": noise("binary", M, head, **SEEN, **SHARED),
+        "nce_ranking": noise("ranking", M, head, **SEEN, **SHARED),
+    }
+    further = {
+        "gbce": row(
+            "NegativeSampling", sampler=sampler("uniform", **SHARED), num_sampled=M, **gbce, **head
+        ),
+        "adversarial": sampled("adversarial", OWN, head, num_components=16, regularization=10.0),
+    }
+    return table | {name: further[name] for name in others}
+
+
+def adam(rate, **options):
+    """Adam whose rate falls to a twentieth; a budget sets the steps that it does so in."""
+    config = {"initial_learning_rate": rate, "decay_steps": 1_000, "alpha": 0.05}
+    schedule = {"class_name": "CosineDecay", "config": config}
+    return {"name": "adam", "learning_rate": schedule, **options}
+
+
+def problem(name):
+    """Fields of a problem, and the set of a few generated examples of its kind."""
+    if name == "beauty":
+        return {
+            "dataset": {"name": "beauty"},
+            "model": {
+                **SASREC,
+                "dropout": 0.2,
+                "tied": True,
+                "batch_size": 16,
+                "valid_users": 1024,
+            },
+            "optimizer": adam(3e-3),
+            "method_table": methods(NORMALISED_FREQUENCIES, "gbce"),
+            "search": {"learning_rate": (1.5e-3, 3e-3, 6e-3)},
+            "keep_by": "ndcg_at_10",
+            "columns": ("best.test_ndcg_at_10", "test_ndcg_at_10", "test_recall_at_10", "step_ms"),
+        }, SMALL_HISTORIES
+    if name == "ptb":
+        return {
+            "dataset": {"name": "ptb"},
+            "model": {"name": "lstm", "preset": "small", "normalize": True},
+            "optimizer": adam(2e-3, global_clipnorm=5.0),
+            "method_table": methods(NORMALISED_FREQUENCIES),
+            "search": {"learning_rate": (1e-3, 2e-3, 4e-3)},
+            "keep_by": "perplexity",
+            "columns": ("best.test_perplexity", "test_perplexity", "step_ms"),
+        }, SMALL_LANGUAGE
+    precision = "test_precision_at_1"
+    labels = {
+        "optimizer": adam(5e-3),
+        "method_table": methods(NORMALISED_FREQUENCIES, "adversarial"),
+        "search": {"learning_rate": (2.5e-3, 5e-3, 1e-2)},
+        "keep_by": "precision_at_1",
+        "columns": (f"best.{precision}", precision, "test_perplexity", "step_ms"),
+    }
+    if name == "citeulike":
+        return {
+            "dataset": {"name": "xmc/citeulike-t", "valid_fraction": 0.05},
+            "model": {"name": "bag", "dim": 128, "normalize": True, "batch_size": 128},
+            **labels,
+        }, SMALL_LABELS
+    return {
+        "dataset": {"name": "wd50k"},
+        "model": {"name": "pair", "dim": 128, "hidden_units": 256, "batch_size": 512},
+        **labels,
+    }, SMALL_TRIPLES
+
+
+def get_config(name="beauty"):
+    """Returns the experiment on one problem; every value can be overridden."""
+    if name not in BUDGETS:
+        raise ConfigError(f"After the colon: {', '.join(BUDGETS)}. Received: {name!r}")
+    fields, small = problem(name)
+    return experiment(
+        f"decisions_{name}",
+        title=f"Which one to use: {name} at equal price",
+        seeds=(0, 1, 2),
+        epochs=8,  # equal parts of a budget
+        keep="best",
+        search_budget={"epochs": 1, "steps_per_epoch": 600},
+        cell_timeout_s=3 * 3600.0,
+        curves_against="step",
+        timing={"warmup_steps": 5, "head_repetitions": 0},
+        **fields,
+        presets={
+            "smoke": {
+                "dataset": small,
+                "methods": "full,in_batch,codebook_own",
+                "search": {"learning_rate": ()},
+                "seeds": (0,),
+                "epochs": 2,
+                "timing": SMALL_TIMING,
+            },
+            "paper": {},
+        },
+    )
