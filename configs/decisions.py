@@ -13,7 +13,7 @@ improves no more, a third and a tenth of it.
 All rows of a problem have one encoder, one head model, the same start and the same batches for a
 seed, and a rate that falls to a twentieth over the steps that are paid for. Where draws are shared
 by the batch, there are 1,024; `codebook_own` has 32 for each example. Three rates are tried for
-each method, 600 steps each, on the validation set. The page reads the best of eight validation
+each method, 400 steps each, on the validation set. The page reads the best of eight validation
 points (`keep="best"`); the test set is evaluated for it alone and for the last one.
 """
 
@@ -148,7 +148,7 @@ def get_config(name="beauty"):
         seeds=(0, 1, 2),
         epochs=8,  # equal parts of a budget
         keep="best",
-        search_budget={"epochs": 1, "steps_per_epoch": 600},
+        search_budget={"epochs": 1, "steps_per_epoch": 400},
         cell_timeout_s=3 * 3600.0,
         curves_against="step",
         timing={"warmup_steps": 5, "head_repetitions": 0},
