@@ -91,7 +91,7 @@ def get_config():
         },
         methods=",".join([*methods, *ranking]),
         search={"learning_rate": (5e-3, 1e-2, 2e-2), "temperature": (0.07, 0.1, 0.14)},
-        search_budget={"epochs": 6, "steps_per_epoch": 0},
+        search_budget={"epochs": 6, "steps": 0},
         cell_timeout_s=2 * 3600.0,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         columns=COLUMNS,

@@ -13,7 +13,7 @@ RATES = [0.005, 0.02, 0.08]
 LINE = ["softbench", f"--config={config_path('quickstart')}", "--config.methods=full,unigram"]
 LINE += [
     f"--config.search.learning_rate={tuple(RATES)}",
-    "--config.search_budget.steps_per_epoch=7",
+    "--config.search_budget.steps=7",
 ]
 
 
@@ -57,7 +57,9 @@ def test_cells_run_with_the_best_rate_of_the_same_short_runs(ran, tmp_path, caps
     short = [config for place, config in found if place == "search"]
     whole = [config for place, config in found if place == "out"]
     assert len(short) == 2 * 2 * 3 and len(whole) == 2 * 2 * 2
-    assert {(c["seed"], c["epochs"], c["steps_per_epoch"]) for c in short} == {(3, 1, 7)}
+    assert {(c["seed"], c["epochs"], c["steps"], c["steps_per_epoch"]) for c in short} == {
+        (3, 1, 7, 0)
+    }
     assert {(*c["methods"], of_schedule(c, "initial_learning_rate")) for c in whole} == {
         ("full", 0.005),
         ("unigram", 0.02),

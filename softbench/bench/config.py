@@ -63,7 +63,8 @@ _DEFAULTS = {
     # it then runs with the one that is best on the validation set by `keep_by`. Row optimizers keep
     # the ratio of their rates to `learning_rate`. Without values: it is not.
     "search": {"learning_rate": ()},
-    "search_budget": {"epochs": 1, "steps_per_epoch": 0},
+    # `steps`, if not 0, are those of the whole run, and `epochs` equal shares of them.
+    "search_budget": {"epochs": 1, "steps": 0},
     # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
     # lost.
     "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
@@ -271,7 +272,7 @@ def _check_search(config: Mapping) -> None:
     if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
         raise _wrong("--config.search.learning_rate must hold positive numbers", rates)
     _check_names("--config.search_budget may set", budget, _DEFAULTS["search_budget"])
-    if budget["epochs"] < 1 or budget["steps_per_epoch"] < 0:
+    if budget["epochs"] < 1 or budget["steps"] < 0:
         raise _wrong("--config.search_budget must have one epoch or more", budget)
     if grid(config) and any(problem["task"] != "train" for problem in problems(config)):
         raise _wrong("--config.search is for the task 'train'", config["task"])

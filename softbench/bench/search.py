@@ -16,9 +16,8 @@ from softbench.bench.learning_rates import Rate
 from softbench.bench.matrix import Cell
 
 FOLDER = "search"
-_BUDGET = ("epochs", "steps_per_epoch")
-_OTHERS = ("max_train_seconds", "budget", "steps")
-_OF_THE_WHOLE = (*_BUDGET, *_OTHERS, "keep", "patience", "keep_by", "search", "search_budget")
+_LENGTH = ("epochs", "steps_per_epoch", "max_train_seconds", "budget", "steps")
+_OF_THE_WHOLE = (*_LENGTH, "keep", "patience", "keep_by", "search", "search_budget")
 
 
 def trials(cells: list[Cell]) -> list[Cell]:
@@ -61,7 +60,8 @@ def _trials(cell: Cell) -> list[tuple[dict, Cell]]:
     """Settings and their short run, for every combination of the values of a cell's `search`."""
     whole = {k: v for k, v in cell.config.items() if k not in _OF_THE_WHOLE}
     budget, grid = cell.config["search_budget"], cell.config["search"]
-    whole |= {key: budget[key] for key in _BUDGET}
+    whole |= {"epochs": budget["epochs"], "steps_per_epoch": 0}
+    whole |= {"steps": budget["steps"]} if budget["steps"] else {}
     whole |= {"seed": budget["seed"], "test": False}
     whole |= {"timing": {**whole["timing"], "head_repetitions": 0}}
     whole = learning_rates.changed(whole, lambda rate: _falling(rate, cell.config, budget))
@@ -76,8 +76,8 @@ def _trials(cell: Cell) -> list[tuple[dict, Cell]]:
 
 def _falling(rate: Rate, config: Mapping, budget: Mapping) -> Rate:
     """A rate that falls as far in a short run as in the whole one."""
-    if budget["steps_per_epoch"]:
-        return learning_rates.ending(rate, budget["epochs"] * budget["steps_per_epoch"])
+    if budget["steps"]:
+        return learning_rates.ending(rate, budget["steps"])
     if "steps" in config or config["steps_per_epoch"] or not config["epochs"]:
         return rate  # of runs that do not count in whole epochs
     return learning_rates.shortened(rate, budget["epochs"] / config["epochs"])

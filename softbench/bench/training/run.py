@@ -135,7 +135,7 @@ class _Epoch(NamedTuple):
 def _epochs(config: Mapping, timer: timing.StepTimer, first: int) -> Iterator[_Epoch]:
     """Epochs from the `first` on."""
     epochs, seconds = config["epochs"], config.get("max_train_seconds", 0.0)
-    if config.get("budget"):
+    if "steps" in config:
         ends = [config["steps"] * share // epochs for share in range(epochs + 1)]
         lengths = [end - start for start, end in itertools.pairwise(ends)]
         yield from (_Epoch(i, steps=n) for i, n in enumerate(lengths) if n and i >= first)
