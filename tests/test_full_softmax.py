@@ -6,7 +6,9 @@ import pytest
 import reference
 from conftest import to_numpy
 from report_records import make_record
+from shipped import config_path
 
+from softbench.bench import app, matrix
 from softbench.experiments.full_softmax import memory, page, run, steps
 
 MODEL = {"batch_size": 6, "dim": 5, "dtype": "float32"}
@@ -92,3 +94,10 @@ def test_the_page_has_ratios_and_operations():
     assert [rows[name]["over_keras"] for name in times] == [0.5, 1.0, 0.75]
     np.testing.assert_allclose(rows["products"]["tflops"], 0.096)
     assert [rows[name]["peak_mib"] for name in times] == [None, 7.0, 3.0]
+
+
+def test_the_peak_of_a_device_can_be_given_to_every_problem():
+    line = [f"--config={config_path('full_softmax')}", "--config.model.peak_tflops=989.0"]
+    for preset in ("", "accelerator"):
+        config = app.read_config(app.parse(["softbench", *line, f"--config.preset={preset}"]))
+        assert {cell.config["model"]["peak_tflops"] for cell in matrix.cells(config)} == {989.0}
