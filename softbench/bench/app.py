@@ -90,8 +90,9 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    The flag of the config is `--config`, which may be written `-config`. With `--config.dataset.path`, the names in `USER_CONFIGS` mean the configs that
-    read user data, and those in `STREAMED` the configs for a path that is a pattern of files.
+    The flag of the config is `--config`, which may be written `-config`. With
+    `--config.dataset.path`, the names in `USER_CONFIGS` mean the configs that read user data, and
+    those in `STREAMED` the configs for a path that is a pattern of files.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
