@@ -7,7 +7,9 @@ The files have a column of numbers of users and one of numbers of items, each fr
 (`--config.dataset.columns=user,item`); rows are taken as they are. In the order of the files' names
 the last row groups are the test set, those before them are for validation: files by time make it a
 split by time. At most `held_out_users` users are asked, and all items ranked but those that they
-have had. Row groups of some 2^16 rows mix best.
+have had. Row groups of some 2^16 rows mix best. There is no `test_novelty_at_k`: it counts the
+different users of each item, which is more than a stream keeps; the groups of users are thirds of
+those that are asked.
 
 A user is a row of 64 numbers and so is an item; both tables take row updates. Every interaction is
 a training example; `--config.steps_per_epoch=10000` gives a point of the curve after so many steps.

@@ -299,7 +299,8 @@ class Table(keras.layers.Layer):
             def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor) -> Tensor:
                 return losses(outer, labels - first, None, False, hidden)
 
-            return by_shards(part, join, self.class_variables, [], hidden, labels)
+            variables = self.class_variables
+            return by_shards(part, join, self.units, variables, [], hidden, labels)
 
         inputs = [
             over_shards(lambda log_rest, *_: log_rest, partial(ops.logsumexp, axis=0)),

@@ -37,19 +37,27 @@ COMMANDS = {
         (["--nonsense=1"], "Unknown command line flag 'nonsense'"),
         (["stray"], "Only flags are expected. Received: ['stray']"),
         (["--workdir"], "Missing value for flag --workdir"),
-        (["--config=no_such_name"], "--config must be a path or one of: adversarial, bnews, "),
-        (["--config=xmc:nope"], "Received: 'nope'"),
-        (["--config=adversarial:nope"], "Received: 'nope'"),
-        (["--config=ptb_rff:nope"], "Received: 'nope'"),
+        (["--config=no/where.py"], "--config must be given once. Received: --config=/"),
+        (["-config", "no/where.py"], "quickstart.py --config=no/where.py"),
     ],
 )
 def test_bad_input_is_one_line(options, expected):
     assert expected in mistake("softbench", f"--config={config_path('quickstart')}", *options)
 
 
-def test_a_missing_config_is_named():
-    expected = "--config must name a readable file. Received: no/where.py"
-    assert mistake("softbench", "--config=no/where.py") == expected
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("no_such_name", "--config must be a path or one of: adversarial, bnews, "),
+        ("xmc:nope", "Received: 'nope'"),
+        ("adversarial:nope", "Received: 'nope'"),
+        ("ptb_rff:nope", "Received: 'nope'"),
+        ("no/where.py", "--config must name a readable file. Received: no/where.py"),
+    ],
+)
+def test_a_config_that_is_none_is_named(config, expected):
+    assert expected in mistake("softbench", f"--config={config}")
+    assert expected in mistake("softbench", "-config", config)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -186,30 +186,9 @@ def run(folder, name, *options):
     return found.stdout
 
 
-@pytest.mark.thorough
-def test_from_a_file_to_a_service(tmp_path, monkeypatch):
-    """The programs of the page on this backend; the server without softbench; what both answer."""
-    monkeypatch.chdir(tmp_path)
-    texts = [(ROOT / "docs" / name).read_text() for name in ("own_data.md", "serving.md")]
-    other = "On TensorFlow" if keras.backend.backend() == "jax" else "On JAX"
-    texts[1] = re.sub(rf"^## {other}\n.*?^(?=## )", "", texts[1], flags=re.S | re.M)
-    programs = [
-        program for text in texts for program in re.findall(r"```python\n(.*?)```", text, re.S)
-    ]
-    assert len(programs) == 2 + 5
-    names = {}
-    random.seed(0)
-    for program in programs:
-        exec(compile(program.replace("fit(", "fit(verbose=0, x="), "serving.md", "exec"), names)
-    assert names["scores"]["users"] == 300 and names["scores"]["recall_at_10"] > 0.5
-    items, row = names["data"].items, np.array([names["row"]])
-    expected = names["service"].predict(row, verbose=0)
-    np.testing.assert_array_equal(np.asarray(names["answer"]["ids"]), expected["ids"])
-    assert not np.isin(row, expected["ids"]).any() and items.index("p10") in expected["ids"][0, :3]
-    file = ROOT / "docs" / "examples" / "server.py"
-    check = f"""
+SERVER = f"""
 import http.client, json, runpy, sys, threading
-server = runpy.run_path({str(file)!r})
+server = runpy.run_path({str(ROOT / "docs" / "examples" / "server.py")!r})
 recommend = server["recommender"]("service", json.load(open("items.json")))
 http_server = server["server"](0, recommend)
 threading.Thread(target=http_server.serve_forever, daemon=True).start()
@@ -223,12 +202,49 @@ status, answer = ask({{"history": ["p7", "p8", "nothing", "p9"]}})
 assert status == 200 and "softbench" not in sys.modules
 print(answer.decode())
 """
-    shown = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+
+
+def check_server(items, expected):
+    """What the server answers, without softbench, is what the service does."""
+    shown = subprocess.run([sys.executable, "-c", SERVER], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr[-2000:]
     answer = json.loads(shown.stdout)
     assert [row["item"] for row in answer] == [items[i] for i in expected["ids"][0]]
     scores = [row["score"] for row in answer]
     np.testing.assert_allclose(scores, expected["scores"][0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
+def test_from_a_file_to_a_service(tmp_path, monkeypatch):
+    """The programs of the page on this backend, and the server: by rows, and by an item tower."""
+    monkeypatch.chdir(tmp_path)
+    texts = [(ROOT / "docs" / name).read_text() for name in ("own_data.md", "serving.md")]
+    other = "On TensorFlow" if keras.backend.backend() == "jax" else "On JAX"
+    texts[1] = re.sub(rf"^## {other}\n.*?^(?=## )", "", texts[1], flags=re.S | re.M)
+    programs = [
+        compile(program.replace("fit(", "fit(verbose=0, x="), "serving.md", "exec")
+        for text in texts
+        for program in re.findall(r"```python\n(.*?)```", text, re.S)
+    ]
+    *of_rows, export, load, make_products, train, serve = programs
+    assert len(of_rows) == 2 + 3
+    names = {}
+    random.seed(0)
+    for program in (*of_rows, export, load):
+        exec(program, names)
+    assert names["scores"]["users"] == 300 and names["scores"]["recall_at_10"] > 0.5
+    items, row = names["data"].items, np.array([names["row"]])
+    expected = names["service"].predict(row, verbose=0)
+    np.testing.assert_array_equal(np.asarray(names["answer"]["ids"]), expected["ids"])
+    assert not np.isin(row, expected["ids"]).any() and items.index("p10") in expected["ids"][0, :3]
+    check_server(items, expected)
+    for program in (make_products, train, serve, export):
+        exec(program, names)
+    assert names["tower"].width == 32 and names["features"].shape == (50, 10 + 5 + 1)
+    by_features = names["service"].predict(row, verbose=0)
+    assert items.index("p10") in by_features["ids"][0, :3]
+    assert not np.allclose(by_features["scores"], expected["scores"])
+    check_server(items, by_features)
 
 
 @pytest.mark.thorough

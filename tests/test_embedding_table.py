@@ -1,6 +1,7 @@
 """Heads on the rows of a Keras embedding layer: equal to its own reverse projection."""
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -103,10 +104,25 @@ def test_saved_once_and_loaded_as_one(name, batch, tmp_path):
     assert_equal_weights(loaded, model, rtol=0)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "exp", "rff", "codebook", "in_batch"])
-def test_sampled_losses_train_the_rows(sampler, batch, tmp_path):
-    embedding = keras.layers.ReversibleEmbedding(N, D, embeddings_initializer="random_normal")
-    head = softbench.SampledSoftmax(None, sampler, 20, table=embedding, seed=1)
+def sampled(name, embedding):
+    """A head of a sampler's name, or the one that looks for the best classes of directions."""
+    if name == "bucketed":
+        return softbench.BucketedSoftmax(table=embedding, num_buckets=8, bucket_classes=40, seed=1)
+    return softbench.SampledSoftmax(None, name, 20, table=embedding, seed=1)
+
+
+TRAINED = [(name, "tied") for name in ("uniform", "exp", "in_batch")]
+# They pass over all classes, by themselves.
+TRAINED += itertools.product(("rff", "codebook", "bucketed"), ("tied", "untied", "lora"))
+
+
+@pytest.mark.parametrize(("name", "kind"), TRAINED)
+def test_sampled_losses_train_the_rows(name, kind, batch, tmp_path):
+    """Of "untied" and "lora" the rows are computed, and of no variable (n, d)."""
+    options = {"embeddings_initializer": "random_normal", "tie_weights": kind != "untied"}
+    options |= {"lora_rank": 6} if kind == "lora" else {}
+    embedding = keras.layers.ReversibleEmbedding(N, D, **options)
+    head = sampled(name, embedding)
     tokens, labels = (keras.Input((T,), dtype="int32") for _ in range(2))
     model = keras.Model([tokens, labels], head(embedding(tokens), labels))
     model.compile(keras.optimizers.Adam(0.05))
@@ -189,6 +205,9 @@ def test_a_layer_divided_over_devices():
     kinds, largest = zip(*((kind, size) for kind, size, *_ in found["collectives"]), strict=True)
     # At most the hidden vectors, 48 of 16 numbers; the table has 4,096 rows of them.
     assert set(kinds) == {"all-reduce"} and max(largest) <= 48 * 16
+    for one, four in found["computed"].values():
+        np.testing.assert_allclose(four, one, rtol=1e-5)
+        assert np.ptp(one) > 0
 
 
 HAS_HUB = importlib.util.find_spec("keras_hub") is not None

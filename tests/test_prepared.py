@@ -99,6 +99,20 @@ def test_options_are_those_of_the_preparation(files, tmp_path):
         datasets.prepare("xmc/own", files, tmp_path)
 
 
+@pytest.mark.parametrize("split", ["last", "time"])
+def test_an_option_that_a_folder_was_prepared_without_is_an_error(tmp_path, split):
+    """A folder from before there was `split` cannot say how it was split."""
+    source = tmp_path / "events.csv"
+    source.write_text("user,item,time\n" + "".join(f"u{i % 4},i{i % 5},{i}\n" for i in range(40)))
+    datasets.prepare("interactions", source, tmp_path / "out")
+    path = tmp_path / "out" / "interactions" / "manifest.json"
+    in_manifest(lambda manifest: manifest["options"].pop("split"))(path)
+    assert datasets.load("interactions", data_dir=tmp_path / "out").num_classes == 5
+    expected = rf"`split` must be an option that interactions was prepared with.*: '{split}', and "
+    with pytest.raises(ValueError, match=expected):
+        datasets.load("interactions", data_dir=tmp_path / "out", split=split)
+
+
 def flip(path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1

@@ -247,7 +247,9 @@ def test_a_table_has_at_most_twelve_rows_and_eight_columns():
     text = tables.table(of(*made, paper={}, columns=columns))
     shown = cells(text)
     assert [row[0] for row in shown[1:]] == names[8:] and len(shown[0]) == 8
-    assert "8 more are among all rows." in text
+    assert "8 more rows are left out here." in text
+    text = tables.table(of(*made[:13], paper={}, columns=columns))
+    assert "1 more row is left out here." in text
     whole = cells(tables.table(of(*made, paper={}, columns=columns), top=None))
     assert len(whole) == 21 and len(whole[0]) == 14
 

@@ -9,6 +9,7 @@ import pytest
 
 from softbench import __main__ as command
 from softbench import datasets
+from softbench.bench.training import recommenders
 from softbench.datasets import Prefetched, shards
 
 pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
@@ -174,6 +175,18 @@ def test_the_split_is_by_row_groups_and_keeps_the_asked_users(tmp_path, most):
     assert len(seen[0]) == 136
     rows = zip(columns["user"][:136], columns["item"][:136], strict=True)
     assert Counter(zip(*seen, strict=True)) == Counter(rows)
+
+
+def test_streamed_interactions_have_all_measures_but_novelty(tmp_path):
+    """It needs the users of every item, of whom only the asked ones are kept."""
+    _, path, options = interactions(tmp_path, held_out_users=3)
+    datasets.prepare("interaction_shards", path, tmp_path / "out", **options)
+    data = datasets.load("interaction_shards", data_dir=tmp_path / "out", **options)
+    model = {"name": "matrix_factorisation", "dim": 4, "batch_size": 16}
+    config = {"model": model, "seed": 0, "steps_per_epoch": 0}
+    measures = recommenders.problem(data, config)["evaluate"](None, "test")
+    assert {"recall_at_5", "map_at_5", "coverage_at_5", "users_of_few"} <= set(measures)
+    assert not any("novelty" in name for name in measures)
 
 
 def bags(folder, sizes=(120, 80), **options):

@@ -134,6 +134,20 @@ def test_class_chunks_work_eagerly(batch):
     np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
 
 
+def test_no_gradient_is_made_that_nothing_records(batch, monkeypatch):
+    """Of tiles for which it is formed early, with the loss."""
+    monkeypatch.setattr(streaming, "tile", lambda *_: streaming.Tile(4, 4, True, True))
+    head = with_weights(FullSoftmax(N))
+    hidden, labels = batch
+    expected = reference.negative_log_likelihood(reference_scores(head, hidden), labels)
+    made, second_pass = [], streaming._second_pass
+    monkeypatch.setattr(streaming, "_second_pass", lambda *_: made.append(1) or second_pass(*_))
+    np.testing.assert_allclose(to_numpy(head(hidden, labels, training=True)), expected, rtol=1e-5)
+    assert not made
+    head_gradients(head, hidden, labels)
+    assert made
+
+
 def test_log_partition(batch, tiled):
     table = ClassTable(N)
     table.build((None, D))

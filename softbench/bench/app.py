@@ -90,8 +90,9 @@ def first_line(path: Path) -> str:
 def resolved(argv: list[str]) -> list[str]:
     """The command line with values after equals signs, and the path of a config named barely.
 
-    With `--config.dataset.path`, the names in `USER_CONFIGS` mean the configs that
-    read user data, and those in `STREAMED` the configs for a path that is a pattern of files.
+    The flag of the config is `--config`, which may be written `-config`. With
+    `--config.dataset.path`, the names in `USER_CONFIGS` mean the configs that read user data, and
+    those in `STREAMED` the configs for a path that is a pattern of files.
 
     Raises:
         ConfigError: for a bare name that no shipped config has.
@@ -109,7 +110,7 @@ def resolved(argv: list[str]) -> list[str]:
                 result.append(argument)
                 break
         if flag == "config":
-            value = _config_path(substitutes.get(value, value))
+            name, value = "--config", _config_path(substitutes.get(value, value))
         result.append(f"{name}={value}" if equals or value else name)
     return result
 
@@ -127,6 +128,9 @@ def _config_path(value: str) -> str:
 
 def parse(argv: list[str]) -> flags.FlagValues:
     """Returns the flags of a `resolved` command line; every mistake in them is a ConfigError."""
+    configs = [argument for argument in argv if argument.startswith("--config=")]
+    if len(configs) > 1:  # overrides would be checked with each
+        raise ConfigError(f"--config must be given once. Received: {' '.join(configs)}")
     try:
         values = commands.parse(_define(argv), argv, _USAGE)
         if values.config is None:
@@ -135,8 +139,8 @@ def parse(argv: list[str]) -> flags.FlagValues:
     except (AttributeError, KeyError) as error:
         raise ConfigError(_unknown_key(argv, str(error))) from None
     except OSError:
-        path = next((a for a in argv if a.startswith("--config=")), "--config=")
-        raise ConfigError(f"--config must name a readable file. Received: {path[9:]}") from None
+        path = config_flags.get_config_filename(values["config"])
+        raise ConfigError(f"--config must name a readable file. Received: {path}") from None
     return values
 
 

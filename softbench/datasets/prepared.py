@@ -179,11 +179,18 @@ def check_prepared(folder: Path, options: Mapping, verify: bool = False) -> dict
     """Returns the manifest of a prepared folder after a check of its files.
 
     Raises:
-        ValueError: if one of the reader's `options` is not what the folder was prepared with, or a
-            file is not as it was written: of another size or, with `verify`, sha256.
+        ValueError: if one of the reader's `options` is not what the folder was prepared with, or
+            did not exist then, or if a file is not as it was written: of another size or, with
+            `verify`, sha256.
     """
     manifest = read_manifest(folder)
     for key, value in options.items():
+        if key not in manifest["options"]:
+            raise ValueError(
+                f"`{key}` must be an option that {folder.name} was prepared with; prepare it again "
+                f"to choose it. Received: {value!r}, and options "
+                f"{', '.join(manifest['options']) or 'none'} in {folder / MANIFEST}"
+            )
         if manifest["options"][key] != value:
             raise ValueError(
                 f"`{key}` must be {manifest['options'][key]!r}, with which {folder.name} was "

@@ -70,10 +70,8 @@ class ExactScores(keras.layers.Layer):
         self, function: Callable, join: Callable, hidden: Tensor, side: dict[str, Tensor]
     ) -> Any:
         """`function(first, count, hidden, side)` for the classes [first, first + count)."""
-        own = self.class_variables
-        if not own:
-            return function(0, self.units, hidden, side)
-        return by_shards(function, join, own, self.variables, hidden, side)
+        own, others = self.class_variables, self.variables
+        return by_shards(function, join, self.units, own, others, hidden, side)
 
     @property
     def class_variables(self) -> list[keras.Variable]:

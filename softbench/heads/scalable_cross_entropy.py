@@ -125,7 +125,8 @@ class BucketedSoftmax(TableHead):
             return partition.top_k(scorer, directions, count, DENSE_CLASSES, most, first)
 
         join = lambda found: partition.best_of(found, most)  # noqa: E731
-        classes = by_shards(part, join, self.class_variables, [], directions)[1]
+        own = self.class_variables
+        classes = by_shards(part, join, self.units, own, [], directions)[1]
         return examples, ops.stop_gradient(ops.cast(classes, "int32"))
 
 

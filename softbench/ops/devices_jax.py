@@ -51,6 +51,7 @@ def local_ids(value: Tensor, variable: keras.Variable, ids: Tensor) -> Tensor:
 def by_shards(
     function: Callable,
     join: Callable,
+    units: int,
     variables: Sequence[keras.Variable],
     others: Sequence[keras.Variable],
     *arrays: Any,
@@ -63,17 +64,19 @@ def by_shards(
     Args:
         function: returns arrays, of the same shapes whichever the classes are.
         join: the arrays (S, ...) of all devices, in the order of the classes -> the result.
-        variables: (n, ...), the rows and what else is divided like them; (at least) one.
+        units: n.
+        variables: (n, ...), the rows and what else is divided like them; none if the rows are
+            computed from something else.
         others: further variables that it reads; any of `variables` among them does not count.
         arrays: trees of arrays, the same on all devices.
     """
-    if any(shards(v) == 1 for v in variables):
-        return function(0, variables[0].shape[0], *arrays)
+    if not variables or any(shards(v) == 1 for v in variables):
+        return function(0, units, *arrays)
     own = {id(v) for v in variables}
     others = [v for v in others if id(v) not in own]
     layout = variables[0]._layout
     axis, mesh = layout.axes[0], layout.device_mesh.backend_mesh
-    count = variables[0].shape[0] // shards(variables[0])
+    count = units // shards(variables[0])
 
     def local(own: list, rest: list, *arrays: Any) -> Any:
         _axes.append(axis)

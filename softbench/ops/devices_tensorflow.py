@@ -51,9 +51,10 @@ def shards(variable: keras.Variable) -> int:
 def by_shards(
     function: Callable,
     join: Callable,
+    units: int,
     variables: Sequence[keras.Variable],
     others: Sequence[keras.Variable],
     *arrays: Any,
 ) -> Any:
     """`function(first, count, *arrays)` of all classes."""
-    return function(0, variables[0].shape[0], *arrays)
+    return function(0, units, *arrays)

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from keras import ops
+from tensorflow.python.eager import record  # whether a tape records has no public name
 
 from softbench.common import Tensor
 
@@ -16,7 +17,9 @@ from softbench.common import Tensor
 def differentiable(
     value: Callable, forward: Callable, backward: Callable, arrays: tuple, fixed: Any
 ) -> Tensor:
-    """A graph drops what is made for a gradient that no one wants; eager calls make it."""
+    """A graph drops what is made for a gradient that no one wants, an eager call cannot."""
+    if tf.executing_eagerly() and not record.could_possibly_record():
+        return value(tuple(map(tf.convert_to_tensor, arrays)), fixed)
 
     @tf.custom_gradient
     def function(*arrays: Tensor) -> tuple[Tensor, Callable]:

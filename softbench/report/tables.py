@@ -240,7 +240,8 @@ def _wide(groups: list[tuple], keys: list[str], measure: str, over: str, top: in
 def _explained(header: list[str], body: list[list[str]], left_out: int) -> str:
     """A table, and below it what its signs say."""
     text = md.table(header, body)
-    words = [f"{left_out} more are among all rows."] if left_out else []
+    more = "1 more row is" if left_out == 1 else f"{left_out} more rows are"
+    words = [f"{more} left out here."] if left_out else []
     words += [SEEDS] if "±" in text else []
     words += ["Tied: it overlaps that of the best."] if " tied |" in text else []
     return f"{text}\n\n{' '.join(words)}" if words else text

@@ -222,7 +222,7 @@ def _groups(sizes: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _novelty(data: datasets.InteractionData) -> np.ndarray | None:
-    """Of each item (n,); None of streamed data, of which not all users are in memory."""
+    """Of each item (n,); None of streamed data, whose `train` is that of the asked users alone."""
     if data.stream is not None:
         return None
     sizes = data.train.sizes()

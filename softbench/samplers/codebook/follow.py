@@ -165,7 +165,8 @@ class FollowingCodebook(Sampler):
     ) -> tuple[Tensor, fit.Statistics]:
         """`fit.sums_of` all classes, each device those that it has the rows of."""
         own = functools.partial(fit.sums_of, self._rows(table), self.quantizer)
-        return by_shards(own, fit.joined, table.class_variables, [], weight, cell, codewords)
+        divided = table.class_variables
+        return by_shards(own, fit.joined, self.units, divided, [], weight, cell, codewords)
 
     def _laid_out(
         self, table: Any, old: fit.Codewords, cell: Tensor, sums: fit.Statistics, weight: Tensor

@@ -169,7 +169,8 @@ class KernelSampler(Sampler):
         if self.units // table.num_shards % self.span:
             return None
         others = [*self.features.variables, *self.class_weights.variables]
-        return lambda function, join: by_shards(function, join, table.class_variables, others)
+        divided = self.units, table.class_variables, others
+        return lambda function, join: by_shards(function, join, *divided)
 
     def _prior_weights(self) -> np.ndarray | None:
         """counts^power over its maximum, float64 (n,)."""
