@@ -282,6 +282,19 @@ def test_the_kth_score_of_weighted_draws():
         np.testing.assert_allclose(found, reference.sigmoid(1.0 - threshold), rtol=1e-5)
 
 
+def test_the_kth_score_where_each_draw_stands_for_k_classes():
+    """The best draw, whatever the label's score; of one that cannot be drawn nothing counts."""
+    masked = -np.inf
+    rows = [[3.0, 5.0, 2.0, 9.0], [3.0, masked, 2.0, 9.0], [masked, masked, masked, masked]]
+    true, sampled = f32([1.0, 6.0, 6.0], rows)
+    (counts,) = f32([*-np.log([8.0, 6.0, 7.0]), -np.inf])
+    softmax = to_numpy(losses.sampled_softmax(true, sampled, None, counts))
+    for k, threshold in ((1, [5, 6, 6]), (2, [5, 3, 6]), (5, [5, 3, 6])):
+        found = to_numpy(losses.sl_at_k(true, sampled, None, counts, k, 1.0))
+        expected = reference.sigmoid(true - np.array(threshold)) * softmax
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_no_gradient_through_the_kth_score():
     """That of the K-th draw is the softmax loss's, times the weight."""
     arrays = f32([1.0], [[3.0, 2.0]])

@@ -4,7 +4,17 @@ import pytest
 from shipped import config_path, get_config
 
 from softbench import __main__ as command
-from softbench.bench import app, cell, environment, learning_rates, matrix, records, runner, search
+from softbench.bench import (
+    app,
+    arguments,
+    cell,
+    environment,
+    learning_rates,
+    matrix,
+    records,
+    runner,
+    search,
+)
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.report import frame, pages
@@ -115,6 +125,56 @@ def test_rates_keep_their_ratios_and_arguments_are_those_of_the_head():
         search._with(
             config | {"optimizer": {"name": "sgd", "schedule": "zaremba"}}, {"learning_rate": 0.1}
         )
+
+
+def of_recommenders(*options):
+    line = ["softbench", f"--config={config_path('matrix_factorisation')}", *options]
+    config = app.read_config(app.parse(line))
+    config_lib.check(config)
+    return config
+
+
+def test_what_is_inside_of_an_argument_is_tried_where_a_row_has_it():
+    line = "--config.methods=uniform,bsl", "--config.search.objective.ratio=(1.1,1.4)"
+    cells = matrix.cells(of_recommenders(*line))
+    grids = {name: own.config["search"] for own in cells for name in own.config["methods"]}
+    assert set(grids["uniform"]) == {"learning_rate", "temperature"}
+    assert grids["bsl"] == {**grids["uniform"], "objective.ratio": [1.1, 1.4]}
+    tried = [trial.config["methods"] for trial in search.trials(cells)]
+    ratios = [m["bsl"]["kwargs"]["objective"]["config"]["ratio"] for m in tried if "bsl" in m]
+    combinations = len(grids["uniform"]["learning_rate"]) * len(grids["uniform"]["temperature"])
+    problems = 2
+    assert {r: ratios.count(r) for r in ratios} == dict.fromkeys(
+        [1.1, 1.4], combinations * problems
+    )
+    assert all(m["bsl"]["kwargs"]["objective"]["class_name"] == "bsl" for m in tried if "bsl" in m)
+    written = of_recommenders()["method_table"]["bsl"]["kwargs"]["objective"]["config"]["ratio"]
+    assert written not in ratios  # what the config says stays as it is
+
+
+def test_a_cell_without_a_setting_of_the_search_runs_as_it_is(tmp_path):
+    none = ["--config.search.learning_rate=()", "--config.search.temperature=()"]
+    cells = matrix.cells(of_recommenders(*none, "--config.methods=uniform"))
+    assert search.trials(cells) == []
+    assert search.chosen(cells, tmp_path, "ndcg_at_20") == (cells, [])
+
+
+@pytest.mark.parametrize("setting", [{"objective": {"rate": [1.0]}}, {"temprature": [0.1]}])
+def test_a_setting_that_no_row_has_is_an_error(setting):
+    with pytest.raises(ConfigError, match="must name an argument that a method"):
+        config_lib.check({**of_recommenders(), "search": setting})
+
+
+def test_names_of_settings():
+    nested = {"first": {"class_name": "unigram", "config": {"power": 1.0}}}
+    kwargs = {"sampler": {"class_name": "mixed", "config": nested}, "rows": {"rate": 0.1}, "m": 8}
+    for name, value in (("sampler.first.power", 1.0), ("rows.rate", 0.1), ("m", 8)):
+        assert arguments.has({"kwargs": kwargs}, name)
+        made = arguments.changed(kwargs, name, 0.5)
+        assert str(made) == str(kwargs).replace(str(value), "0.5")
+    for name in ("sampler.power", "m.n", "sampler.config", "rows.rate.x", "n"):
+        assert not arguments.has({"kwargs": kwargs}, name)
+    assert not arguments.has({"head": "FullSoftmax"}, "temperature")
 
 
 def test_a_short_run_in_whole_epochs_has_its_part_of_the_fall():

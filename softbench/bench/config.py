@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ml_collections import ConfigDict
 
+from softbench.bench import arguments
 from softbench.bench.tasks import TASKS
 from softbench.commands import ConfigError
 from softbench.common import BACKENDS
@@ -58,10 +59,11 @@ _DEFAULTS = {
     # What a task that times nothing is to do; it has no `timing`.
     "options": {},
     "cell_timeout_s": 3600.0,
-    # {"learning_rate": values, argument of the head: values}: each method is tried with every
-    # combination in a run of `search_budget` with the first seed, which never sees the test set;
-    # it then runs with the one that is best on the validation set by `keep_by`. Row optimizers keep
-    # the ratio of their rates to `learning_rate`. Without values: it is not.
+    # {"learning_rate": values, argument of the head: values}, or {"objective": {"ratio": values}}
+    # of what is inside of one: each method is tried with every combination of those that its row
+    # has, in a run of `search_budget` with the first seed, which never sees the test set; it then
+    # runs with the one that is best on the validation set by `keep_by`. Row optimizers keep the
+    # ratio of their rates to `learning_rate`. Without values: it is not.
     "search": {"learning_rate": ()},
     # `steps`, if not 0, are those of the whole run, and `epochs` equal shares of them.
     "search_budget": {"epochs": 1, "steps": 0},
@@ -260,21 +262,34 @@ def check(config: Mapping) -> None:
             raise _wrong(f"--config.epochs {rule}", epochs)
 
 
-def grid(config: Mapping) -> dict[str, list]:
-    """Returns the settings that a config's methods are tried with, and their values."""
-    return {name: list(values) for name, values in config["search"].items() if values}
+def grid(config: Mapping, method: Mapping | None = None) -> dict[str, list]:
+    """Returns the settings that are tried and their values: {"objective.ratio": [1.1, 1.2]}.
+
+    Args:
+        config: a config.
+        method: a row, of whose settings alone; None: of any method.
+    """
+    tried = {name: list(values) for name, values in arguments.named(config["search"]) if values}
+    if method is None:
+        return tried
+    return {name: values for name, values in tried.items() if arguments.has(method, name)}
 
 
 def _check_search(config: Mapping) -> None:
-    budget, rates = config["search_budget"], config["search"].get("learning_rate", ())
-    if not all(isinstance(values, list | tuple) for values in config["search"].values()):
-        raise _wrong("--config.search must have a tuple for each setting", config["search"])
+    for _, values in arguments.named(config["search"]):
+        if not isinstance(values, list | tuple):
+            raise _wrong("--config.search must have a tuple for each setting", config["search"])
+    budget, tried, rows = config["search_budget"], grid(config), config["method_table"].values()
+    for name in tried:
+        if not any(arguments.has(method, name) for method in rows):
+            raise _wrong("--config.search must name an argument that a method's row has", name)
+    rates = tried.get(arguments.RATE, ())
     if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
         raise _wrong("--config.search.learning_rate must hold positive numbers", rates)
     _check_names("--config.search_budget may set", budget, _DEFAULTS["search_budget"])
     if budget["epochs"] < 1 or budget["steps"] < 0:
         raise _wrong("--config.search_budget must have one epoch or more", budget)
-    if grid(config) and any(problem["task"] != "train" for problem in problems(config)):
+    if tried and any(problem["task"] != "train" for problem in problems(config)):
         raise _wrong("--config.search is for the task 'train'", config["task"])
 
 

@@ -69,7 +69,7 @@ def _cell(config: Mapping, problem: Mapping, names: list[str], seed: int) -> Cel
     cell = {k: value for k, value in problem.items() if k not in ("methods", "on_request")}
     cell |= {"backend": config["backend"], "experiment": config["experiment"], "seed": seed}
     cell |= {"methods": methods}
-    if grid := config_lib.grid(config):
+    if grid := config_lib.grid(config, next(iter(methods.values()))):
         budget = {**config["search_budget"], "seed": config["seeds"][0]}
         cell |= {"search": grid, "search_budget": budget}
     path = cell["dataset"].get("path") or None

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from softbench.bench import arguments, learning_rates, matrix, records
 from softbench.bench import config as config_lib
-from softbench.bench import learning_rates, matrix, records
 from softbench.bench.learning_rates import Rate
 from softbench.bench.matrix import Cell
 
@@ -21,12 +21,13 @@ _OF_THE_WHOLE = (*_LENGTH, "keep", "patience", "keep_by", "search", "search_budg
 
 
 def trials(cells: list[Cell]) -> list[Cell]:
-    """Returns the short runs of cells whose config has a `search`, each once.
+    """Returns the short runs of those cells whose config has a `search`, each once.
 
     Raises:
         ConfigError: for a cell whose learning rate cannot be set.
     """
-    runs = (trial for cell in cells for _, trial in _trials(cell))
+    searched = (cell for cell in cells if "search" in cell.config)
+    runs = (trial for cell in searched for _, trial in _trials(cell))
     return list({trial.id: trial for trial in runs}.values())
 
 
@@ -37,12 +38,15 @@ def chosen(cells: list[Cell], workdir: Path, measure: str) -> tuple[list[Cell], 
     not in the id.
 
     Args:
-        cells: whose config has a `search`.
+        cells: those without a `search` in their config stay as they are.
         workdir: of the cells; that of their short runs is in it.
         measure: the curve's, as "perplexity".
     """
     best, failed = [], []
     for cell in cells:
+        if "search" not in cell.config:
+            best.append(cell)
+            continue
         grid = [_tried(settings, trial, workdir, measure) for settings, trial in _trials(cell)]
         scored = [row for row in grid if row["value"] is not None]
         if not scored:
@@ -89,10 +93,12 @@ def _with(config: Mapping, settings: Mapping) -> dict:
     All rates keep their ratios to that of the optimizer.
     """
     ((name, method),) = config["methods"].items()
-    arguments = {k: v for k, v in settings.items() if k != "learning_rate"}
-    method = {**method, "kwargs": {**method.get("kwargs", {}), **arguments}}
-    config = {**config, "methods": {name: method}}
-    if "learning_rate" not in settings:
+    kwargs = dict(method.get("kwargs", {}))
+    for argument, value in settings.items():
+        if argument != arguments.RATE:
+            kwargs = arguments.changed(kwargs, argument, value)
+    config = {**config, "methods": {name: {**method, "kwargs": kwargs}}}
+    if arguments.RATE not in settings:
         return config
     number = learning_rates.first(learning_rates.base(config))
     if number is None:
@@ -101,7 +107,7 @@ def _with(config: Mapping, settings: Mapping) -> dict:
             "a schedule with an `initial_learning_rate`. "
             f"Received: {config['optimizer']} for {name!r}"
         )
-    factor = settings["learning_rate"] / number
+    factor = settings[arguments.RATE] / number
     return learning_rates.changed(config, lambda rate: learning_rates.scaled(rate, factor))
 
 

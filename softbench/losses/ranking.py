@@ -14,6 +14,7 @@ from softbench.losses.corrections import masked_draws
 from softbench.losses.softmax import cross_entropy, sampled_softmax
 
 _HALVINGS = 16
+_LOWEST = -3e38  # above -inf, the logit of a masked draw
 
 
 def bsl(
@@ -158,24 +159,36 @@ def sl_at_k(
 def _kth_largest(true: Tensor, sampled: Tensor, log_count: Tensor, k: int) -> Tensor:
     """The estimate (B,) of the k-th largest logit of all classes; see `sl_at_k`.
 
-    By bisection: a sort of the draws would cost more than their logits. Of scores closer than
-    2^-16 of the range of an example's logits it may take the lower one.
+    Where every draw stands for k classes or more, it is the best draw. Otherwise it is found by
+    bisection, in passes over the logits: to sort them takes longer. Of scores closer than 2^-16 of
+    the range of an example's logits that may take the lower one.
     """
-    true, sampled = (ops.stop_gradient(x) for x in (true, sampled))
-    masked = masked_draws(sampled, log_count)
-    weight = ops.where(masked, 0.0, ops.exp(-ops.where(masked, 0.0, log_count)))
-    true = ops.expand_dims(true, -1)
-    logits = ops.where(masked, true, sampled)
+    never = ops.equal(log_count, -float("inf"))
+    weight = ops.where(never, 0.0, ops.exp(-ops.where(never, 0.0, log_count)))
+    true = ops.expand_dims(ops.stop_gradient(true), -1)
+    logits = ops.where(never, -float("inf"), ops.stop_gradient(sampled))
+    best = ops.max(logits, axis=-1, keepdims=True)
+    highest = ops.maximum(true, best)
 
-    def halved(_: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        low, high = bounds
-        middle = (low + high) / 2.0
-        number = ops.sum(ops.where(logits >= middle, weight, 0.0), axis=-1, keepdims=True)
-        enough = number + ops.cast(true >= middle, "float32") >= k
-        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+    def best_draw() -> Tensor:
+        return highest if k == 1 else ops.where(best > -float("inf"), best, true)
 
-    low = ops.minimum(true, ops.min(logits, axis=-1, keepdims=True))
-    high = ops.maximum(true, ops.max(logits, axis=-1, keepdims=True))
-    low, _ = ops.fori_loop(0, _HALVINGS, halved, (low, high))
-    logits = ops.concatenate([true, logits], axis=-1)
-    return ops.min(ops.where(logits >= low, logits, float("inf")), axis=-1)
+    def bisected() -> Tensor:
+        def halved(_: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            low, high = bounds
+            middle = (low + high) / 2.0
+            number = ops.sum(ops.where(logits >= middle, weight, 0.0), axis=-1, keepdims=True)
+            enough = number + ops.cast(true >= middle, "float32") >= k
+            return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+        def lowest(bound: Tensor) -> Tensor:
+            """The lowest logit from `bound` (B, 1) on."""
+            above = ops.where(logits >= bound, logits, float("inf"))
+            others = ops.min(above, axis=-1, keepdims=True)
+            return ops.where(true >= bound, ops.minimum(true, others), others)
+
+        bounds = lowest(ops.full_like(true, _LOWEST)), highest
+        return lowest(ops.fori_loop(0, _HALVINGS, halved, bounds)[0])
+
+    one_is_enough = ops.all(ops.logical_or(never, weight >= k))
+    return ops.cond(one_is_enough, best_draw, bisected)[:, 0]
