@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import rejects, to_numpy
+from conftest import rejects, thorough_but, to_numpy
 
 import softbench
 
@@ -103,7 +103,10 @@ def test_saved_once_and_loaded_as_one(name, batch, tmp_path):
     assert_equal_weights(loaded, model, rtol=0)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "exp", "rff", "codebook", "in_batch"])
+@pytest.mark.parametrize(
+    "sampler",
+    thorough_but(["uniform", "exp", "rff", "codebook", "in_batch"], "codebook", "in_batch"),
+)
 def test_sampled_losses_train_the_rows(sampler, batch, tmp_path):
     embedding = keras.layers.ReversibleEmbedding(N, D, embeddings_initializer="random_normal")
     head = softbench.SampledSoftmax(None, sampler, 20, table=embedding, seed=1)
@@ -208,7 +211,7 @@ def backbone(name):
 
 
 @pytest.mark.skipif(not HAS_HUB, reason="keras_hub is not installed: pip install softbench[hub]")
-@pytest.mark.parametrize("name", ["GPT2", "Gemma"])
+@pytest.mark.parametrize("name", thorough_but(["GPT2", "Gemma"], "Gemma"))
 def test_a_language_model_of_keras_hub(name, tmp_path):
     """Its own training with its masks, without the scores: 20 steps, then saved and loaded."""
     import keras_hub
