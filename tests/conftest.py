@@ -24,6 +24,11 @@ from softbench.samplers import Independent, Proposal, Sampler
 from softbench.samplers.kernel import shape as kernel_shape
 
 BACKEND = keras.backend.backend()
+if BACKEND == "tensorflow" and os.environ.get("TF_DISABLE_MOST_OPTIMIZATIONS", "1") == "1":
+    import tensorflow as tf
+
+    # As above: graphs that run once or twice. Child processes run them optimised.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 SIGNIFICANCE = 1e-4
 
 # Hypothesis: the same examples in each run, or `--hypothesis-profile=long` for new and more ones.

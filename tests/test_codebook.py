@@ -232,7 +232,7 @@ def head_of(config, **options):
 
 @functools.cache
 def trained(counted):
-    """A head after 1000 row updates; the counts given, or seen and what it has kept of these."""
+    """A head after 400 row updates; the counts given, or seen and what it has kept of these."""
     rng = np.random.default_rng(4)
     counts, centres = class_counts(), rng.normal(size=(N, D))
     config = {"refresh_every": 1} | ({"counts": counts.tolist()} if counted else {})
@@ -241,7 +241,7 @@ def trained(counted):
     start, seen = to_numpy(head.table.kernel), np.zeros(N)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follow, "SHARE", 3)  # a round takes 14 steps, the last one is not finished
-        for _ in range(1000):
+        for _ in range(400):
             labels = rng.choice(N, 8, p=counts / counts.sum()).astype("int32")
             seen += np.bincount(labels, minlength=N)
             hidden = centres[labels] + rng.normal(size=(8, D))
@@ -254,12 +254,12 @@ def trained(counted):
 
 
 def test_codewords_follow_a_row_optimizer():
-    """After 1000 steps they are the means of the rows of now, in the cells in use."""
+    """After 400 steps they are the means of the rows of now, in the cells in use."""
     head, counts = trained(True)
     assert_codewords_are_means(head.sampler, head.table, counts, atol=1e-3)
 
 
-def test_draws_after_a_thousand_row_updates():
+def test_draws_after_hundreds_of_row_updates():
     head = trained(False)[0]
     assert_conforms(head.sampler, head.table)
 

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 from shipped import ROOT
 
 from softbench.report import claims, colours, pages
@@ -24,6 +25,7 @@ def lab(colour, matrix):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+@pytest.mark.thorough
 def test_a_method_looks_the_same_on_all_committed_pages_and_shares_no_colour_there():
     frames, _ = pages.read_all(ROOT / "results")
     decided = claims.verdicts(frames)

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import rejects, to_numpy
+from conftest import rejects, thorough_but, to_numpy
 
 import softbench
 
@@ -114,9 +114,10 @@ def sampled(name, embedding):
 TRAINED = [(name, "tied") for name in ("uniform", "exp", "in_batch")]
 # They pass over all classes, by themselves.
 TRAINED += itertools.product(("rff", "codebook", "bucketed"), ("tied", "untied", "lora"))
+QUICK = (("in_batch", "tied"), ("rff", "untied"), ("codebook", "lora"))
 
 
-@pytest.mark.parametrize(("name", "kind"), TRAINED)
+@pytest.mark.parametrize(("name", "kind"), thorough_but(TRAINED, *QUICK))
 def test_sampled_losses_train_the_rows(name, kind, batch, tmp_path):
     """Of "untied" and "lora" the rows are computed, and of no variable (n, d)."""
     options = {"embeddings_initializer": "random_normal", "tie_weights": kind != "untied"}
@@ -227,7 +228,7 @@ def backbone(name):
 
 
 @pytest.mark.skipif(not HAS_HUB, reason="keras_hub is not installed: pip install softbench[hub]")
-@pytest.mark.parametrize("name", ["GPT2", "Gemma"])
+@pytest.mark.parametrize("name", thorough_but(["GPT2", "Gemma"], "Gemma"))
 def test_a_language_model_of_keras_hub(name, tmp_path):
     """Its own training with its masks, without the scores: 20 steps, then saved and loaded."""
     import keras_hub

@@ -6,7 +6,15 @@ import math
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, FixedSampler, gradient_function, rejects, slow_but, to_numpy
+from conftest import (
+    BACKEND,
+    FixedSampler,
+    gradient_function,
+    rejects,
+    slow_but,
+    thorough_but,
+    to_numpy,
+)
 from small import assert_all_close, classifier, functional, saved_and_loaded, spec, vectors
 
 import softbench
@@ -111,8 +119,12 @@ XLA = {"shared, XLA": (1, True)} if BACKEND == "tensorflow" else {}
 DRAWS = {"shared": (1, False), "per example": (7, False), **XLA}
 
 
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.parametrize("form", FORMS)
+QUICK_DRAWS = [("plain", "per example"), ("all", "shared"), *(("all", name) for name in XLA)]
+
+
+@pytest.mark.parametrize(
+    ("form", "draws"), thorough_but([(f, d) for f in FORMS for d in DRAWS], *QUICK_DRAWS)
+)
 def test_gradients_are_those_of_all_rows_with_the_same_draws(form, draws):
     """Labels and draws repeat each other and themselves: a row gets the sum of its gradients."""
     (rows, xla), generator = DRAWS[draws], np.random.default_rng(3)
@@ -137,9 +149,11 @@ def test_gradients_are_those_of_all_rows_with_the_same_draws(form, draws):
     assert_all_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("xla", [False, True] if BACKEND == "tensorflow" else [False])
-@pytest.mark.parametrize("chunk", [7, N])
-@pytest.mark.parametrize("form", FORMS)
+CHUNKS = [(f, c, xla) for f in FORMS for c in (7, N) for xla in {False, BACKEND == "tensorflow"}]
+QUICK_CHUNKS = [("all", 7, False), ("plain", 7, BACKEND == "tensorflow"), ("all", N, False)]
+
+
+@pytest.mark.parametrize(("form", "chunk", "xla"), thorough_but(CHUNKS, *QUICK_CHUNKS))
 def test_gradients_of_the_full_softmax(form, chunk, xla, monkeypatch):
     """In chunks, the last one not full, whose gradient computes each again; and at once."""
     monkeypatch.setattr(item_tower, "CHUNK", chunk)
@@ -320,7 +334,8 @@ def test_every_sampler_trains_and_is_saved(name, tmp_path):
     labels = np.arange(32, dtype="int32") % N
     batch = [4 * vectors(32, D), labels]
     before = model.evaluate(batch, verbose=0)
-    model.fit(batch, epochs=40, batch_size=32, verbose=0)
+    for _ in range(40):
+        model.train_on_batch(batch)
     assert model.evaluate(batch, verbose=0) < before - 0.2
     loaded = saved_and_loaded(model, tmp_path)
     assert loaded.evaluate(batch, verbose=0) == model.evaluate(batch, verbose=0)

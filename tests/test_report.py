@@ -380,6 +380,7 @@ def test_every_committed_experiment_is_on_the_front_page_and_no_page_is_long():
     assert checks.too_long(texts) == []
 
 
+@pytest.mark.thorough
 def test_a_committed_page_is_the_same_alone_as_among_all():
     for path in (ROOT / "results").glob("*/README.md"):
         name = path.parent.name

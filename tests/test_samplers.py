@@ -94,10 +94,10 @@ def sizes(case):
 
 
 def sized(cases):
-    """Every case with each of its sizes: one or two of those of `WHOLE`, and some are slow."""
+    """Every case with each of its sizes: the largest of those of `WHOLE`, and some are slow."""
     pairs = [(case, n) for case in cases for n in sizes(case)]
-    quick = [(case, n) for case, n in pairs if case in WHOLE and n in (3, sizes(case)[-1])]
-    thorough = [p for p in pairs if p[1] in (*MORE_SIZES, sizes(p[0])[-1])]
+    quick = [(case, n) for case, n in pairs if case in WHOLE and n == sizes(case)[-1]]
+    thorough = [p for p in pairs if p[1] in (3, *MORE_SIZES, sizes(p[0])[-1])]
     return slow_but(pairs, *quick, thorough=thorough)
 
 
