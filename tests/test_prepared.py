@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 
 import data_files
+import keras
 import numpy as np
 import pytest
 from small_runs import ENVIRON, driver, mistake
@@ -111,6 +113,11 @@ def test_an_option_that_a_folder_was_prepared_without_is_an_error(tmp_path, spli
     expected = rf"`split` must be an option that interactions was prepared with.*: '{split}', and "
     with pytest.raises(ValueError, match=expected):
         datasets.load("interactions", data_dir=tmp_path / "out", split=split)
+    # And of the harness one line, before a cell starts.
+    line = ["softbench", "--config=interactions", f"--config.dataset.path={tmp_path / 'out'}"]
+    line += [f"--workdir={tmp_path / 'results'}", f"--config.dataset.split={split}"]
+    said = mistake(*line, f"--backend={keras.backend.backend()}")
+    assert re.search(f"^--config.dataset.path: {expected}", said)
 
 
 def flip(path):

@@ -105,12 +105,13 @@ def _read(dataset: Mapping, path: str, workdir: Path, key: str) -> Path:
     options = {k: v for k, v in datasets.arguments(dataset).items() if k != "name"}
     try:
         load = catalog.split_options(name, options)[1]
+        options = {k: v for k, v in options.items() if k not in load}
         if folder := prepared.find_prepared(name, source):
+            prepared.check_prepared(folder, options)
             return _shown(folder, source)
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         target = workdir.resolve() / "data" / f"{dataset['label'].replace('/', '_')}-{digest}"
         if not prepared.find_prepared(name, target):
-            options = {k: v for k, v in options.items() if k not in load}
             with tempfile.TemporaryDirectory() as folder:
                 if path.startswith(tfds_files.PREFIX):
                     source = tfds_files.export(path, name, dataset["features"], Path(folder))
