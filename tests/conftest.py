@@ -195,14 +195,18 @@ def gradients(function, arrays):
     return [to_numpy(g) for g in jax.grad(lambda *a: keras.ops.sum(function(*a)), every)(*arrays)]
 
 
-def head_gradients(head, hidden, labels):
-    """Mean training loss and its gradients with respect to hidden, kernel and bias (if any)."""
+def mean_loss_gradients(head):
+    """(hidden, labels) -> mean training loss, its gradients by hidden, kernel and bias (if any)."""
     variables = [v for v in (head.table.kernel, head.table.bias) if v is not None]
 
     def mean_loss(hidden, labels):
         return keras.ops.mean(head(hidden, labels, training=True))
 
-    return gradient_function(mean_loss, head, variables)(hidden, labels)
+    return gradient_function(mean_loss, head, variables)
+
+
+def head_gradients(head, hidden, labels):
+    return mean_loss_gradients(head)(hidden, labels)
 
 
 OF_TABLE = {"absolute", "logit_soft_cap", "kernel_initializer", "bias_initializer", "table_dtype"}
