@@ -92,7 +92,6 @@ WITH_TAIL = [(layout, tail) for layout in LAYOUTS for tail in ("unigram", "unifo
     ("layout", "tail"),
     slow_but(
         WITH_TAIL,
-        ("groups", "unigram"),
         ("groups", "uniform"),
         thorough=[("batch", "uniform"), *(pair for pair in WITH_TAIL if pair[1] == "unigram")],
     ),
