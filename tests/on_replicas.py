@@ -182,6 +182,7 @@ def refusal(make, strategy):
 
 
 def main():
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # run once each
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

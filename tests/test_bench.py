@@ -79,6 +79,7 @@ def test_processors_of_one_brand_have_different_names():
     assert environment.cpu_name("") and "family" not in environment.cpu_name("")
 
 
+@pytest.mark.thorough
 def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(tiny, tmp_path, capsys):
     out = tmp_path / "out"
     methods = "--config.methods=broken,unigram,diverges"

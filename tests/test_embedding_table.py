@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import rejects, thorough_but, to_numpy
+from small import saved_and_loaded
 
 import softbench
 
@@ -72,9 +73,9 @@ def assert_equal_weights(model, other, **tolerance):
         np.testing.assert_allclose(value, others[path], **tolerance)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_trains_as_the_layer_itself(name, batch):
-    """Twenty steps: losses and weights, of which the rows get both gradients."""
+@pytest.mark.parametrize("name", thorough_but(LAYERS, "tied", "soft cap"))
+def test_trains_as_the_layer_itself_and_is_saved_once(name, batch, tmp_path):
+    """Twenty steps: losses and weights, of which the rows get both gradients; loaded as one."""
     ours, plain, head = models(name)
     before = to_numpy(ours.trainable_weights[0])
     for _ in range(20):
@@ -88,20 +89,13 @@ def test_trains_as_the_layer_itself(name, batch):
     np.testing.assert_allclose(scores, Reverse(head.table.embedding)(hidden), atol=1e-5)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :3]
     np.testing.assert_array_equal(to_numpy(head.top_k(hidden, 3)[1]), best)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_saved_once_and_loaded_as_one(name, batch, tmp_path):
-    model = models(name)[0]
-    model.train_on_batch(list(batch))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(ours, tmp_path)
     if name == "lora":  # Keras saves the effective rows, and begins anew what is added to them
-        assert loaded.test_on_batch(list(batch)) == model.test_on_batch(list(batch))
+        assert loaded.test_on_batch(list(batch)) == ours.test_on_batch(list(batch))
         return
     for _ in range(2):
-        assert loaded.train_on_batch(list(batch)) == model.train_on_batch(list(batch))
-    assert_equal_weights(loaded, model, rtol=0)
+        assert loaded.train_on_batch(list(batch)) == ours.train_on_batch(list(batch))
+    assert_equal_weights(loaded, ours, rtol=0)
 
 
 def sampled(name, embedding):
@@ -131,8 +125,7 @@ def test_sampled_losses_train_the_rows(name, kind, batch, tmp_path):
     first = model.evaluate(batch, verbose=0)
     model.fit(batch, epochs=20, verbose=0)
     assert model.evaluate(batch, verbose=0) < 0.7 * first
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     assert loaded.evaluate(batch, verbose=0) == model.evaluate(batch, verbose=0)
 
 
@@ -253,7 +246,6 @@ def test_a_language_model_of_keras_hub(name, tmp_path):
         np.testing.assert_allclose(to_numpy(weight), to_numpy(other), atol=1e-5)
     scores = model.predict(inputs, verbose=0)
     np.testing.assert_allclose(scores, whole.predict(inputs, verbose=0), atol=1e-4)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path)
     assert len(loaded.weights) == len(model.weights) == len(encoder.weights)
     assert loaded.train_on_batch(*data) == model.train_on_batch(*data)

@@ -152,7 +152,10 @@ def expected_scores(scores, truth, counts, inverse=None):
     return found | {"nll_head": nll, "recall_at_5_head": recall}
 
 
-@pytest.mark.parametrize("row", [None, {"name": "adagrad", "learning_rate": 0.1}])
+@pytest.mark.parametrize(
+    "row",
+    [None, pytest.param({"name": "adagrad", "learning_rate": 0.1}, marks=pytest.mark.thorough)],
+)
 def test_multi_label_problem(row, monkeypatch):
     monkeypatch.setattr("softbench.bench.training.evaluation._SLOTS", 3)  # several pieces of labels
     sizes = dict(num_classes=30, num_features=80, num_train=64, num_valid=20, num_test=40)

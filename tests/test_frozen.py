@@ -73,8 +73,6 @@ def assert_frozen(model, head):
         CASES,
         ("codebook", False),
         ("mixed", True),
-        ("kernel", True),
-        ("top_and_tail", False),
         thorough=[case for case in CASES if case not in (("uniform", False), ("codebook", True))],
     ),
 )

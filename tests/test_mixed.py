@@ -162,7 +162,7 @@ def test_one_part_can_share_its_draws_while_the_other_follows_the_example(layout
     sampler.build((N, D), 9, table)
     order = sampler.arrange(hidden)
     hidden, labels = (x if order is None else x[to_numpy(order)] for x in (hidden, labels))
-    expected, _ = assert_drawn_as_often_as_said(sampler, table, hidden, 9, labels, 1500)
+    expected, _ = assert_drawn_as_often_as_said(sampler, table, hidden, 9, labels, 600)
     q = np.exp(to_numpy(sampler.log_prob(table, hidden, labels=labels)).astype(float))
     np.testing.assert_allclose(q, expected / expected.sum(-1, keepdims=True), rtol=1e-4)
     assert (expected[np.arange(len(labels)), labels] == 0).all()

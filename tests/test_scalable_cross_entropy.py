@@ -25,7 +25,7 @@ def test_buckets_that_hold_everything_are_the_full_softmax(rng):
     assert_all_close(own, gradients, 1e-4, 1e-6)
     weight = np.array([1, 0, 1, 1, 0, 1], "float32")
     nll = to_numpy(full(hidden, labels, sample_weight=weight))
-    found = to_numpy(head(hidden, labels, sample_weight=weight, training=True))
+    found = to_numpy(training(head)(hidden, labels, weight))
     np.testing.assert_allclose(found, nll, rtol=1e-5, atol=1e-6)
 
 

@@ -4,7 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, gradient_function, head_gradients, on_table, slow_but, to_numpy
+from conftest import (
+    BACKEND,
+    gradient_function,
+    head_gradients,
+    on_table,
+    slow_but,
+    thorough_but,
+    to_numpy,
+)
 from keras import ops
 from small import assert_all_close
 from test_identities import (
@@ -54,9 +62,12 @@ def batch(rng):
 
 
 CHUNKS = [(4, options) for options in OPTIONS] + [(c, "everything") for c in (1, N, 50)]
+ENDS = ("plain", "everything")  # the other options are each a part of the second
 
 
-@pytest.mark.parametrize("chunk, options", CHUNKS)
+@pytest.mark.parametrize(
+    ("chunk", "options"), thorough_but(CHUNKS, *((c, o) for c, o in CHUNKS if o in ENDS))
+)
 def test_class_chunks_change_nothing(batch, options, chunk):
     """n = 13 is not divisible by 4."""
     head = with_weights(on_table(FullSoftmax, N, class_chunk=chunk, **OPTIONS[options]))
@@ -81,7 +92,7 @@ def tiled(request, monkeypatch):
     assert streaming.tile(B, N, None) == (rows, 4, keep, keep and rows < B)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", thorough_but(OPTIONS, *ENDS))
 def test_tiles_change_nothing(batch, options, tiled):
     head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
     assert_same(head_gradients(head, *batch), expected_gradients(head, *batch, MEAN))
@@ -206,7 +217,9 @@ SIZES = [(2048, 4, 0.0012), (2048, 8, 0.003), (65_536, 8, 0.003), (65_536, 4, 0.
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize(("size", "deviation", "bound"), slow_but(SIZES, *SIZES[:2]))
+@pytest.mark.parametrize(
+    ("size", "deviation", "bound"), slow_but(SIZES, SIZES[1], thorough=SIZES[:1])
+)
 @numbers(None, 1, 8, 64, 256, kept=[("bfloat16", None), ("bfloat16", 64), ("float32", 8)])
 def test_gradients_are_as_exact_as_their_products(size, deviation, bound, dtype, chunks, compiler):
     """The labels are of the model, so that what is left of p - y is small."""

@@ -91,12 +91,17 @@ CASES = (
     + [(name, several_labels) for name in SEVERAL_LABELS]
     + [("tied", tied)]
 )
-QUICK = ("augment reduce rows", "adaptive counts", "bucketed", "bfloat16 rows", "tied")
-QUICK += ("sampled rows, several", "lazy adam", "maclaurin rows", "mixed rows", "top groups")
+QUICK = ("augment reduce rows", "bucketed", "sampled rows, several", "mixed rows", "tied")
+MORE = ("adaptive counts", "bfloat16 rows", "lazy adam", "maclaurin rows", "top groups")
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), slow_but(CASES, *(case for case in CASES if case[0] in QUICK))
+    ("name", "make"),
+    slow_but(
+        CASES,
+        *(case for case in CASES if case[0] in QUICK),
+        thorough=[case for case in CASES if case[0] in MORE],
+    ),
 )
 def test_a_loaded_model_trains_on_as_the_one_in_memory(name, make, tmp_path):
     model, arrays = make(name)
