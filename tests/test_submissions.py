@@ -111,9 +111,21 @@ def test_prices_come_first_and_what_lacks_data_is_named(version, tmp_path, capsy
     assert {flags["config.experiment"] for flags in calls.made} == {"suite-2026.1"}
     assert {flags["data_dir"] for flags in calls.made} == {str(tmp_path)}
     said = capsys.readouterr().err
-    files = {"beauty": "sequences/beauty", "ptb": "ptb/ptb.train", "citeulike-t": "xmc/citeulike-t"}
-    for name, file in files.items():
-        assert f"softbench: left out: {name}: `data_dir` must hold {file}" in said
+    assert "softbench: sequences is left out: beauty: `data_dir` must hold sequences/beau" in said
+    assert "softbench: ptb is left out: ptb: `data_dir` must hold ptb/ptb.train.txt" in said
+    assert "softbench: citeulike-t is left out: citeulike-t: `data_dir` must hold xmc/" in said
+
+
+def test_methods_may_be_of_some_runs(version, tmp_path, capsys):
+    calls = Calls()
+    assert run_suite(tmp_path, calls, "--config.methods=nce,full,unigram") == 0
+    assert [flags["config.methods"] for flags in calls.made] == ["full,unigram"] * 2
+    assert run_suite(tmp_path, Calls(), "--config.methods=nce") == 0
+    said = capsys.readouterr().err
+    for run in ("quickstart", "sequences", "ptb"):
+        assert f"softbench: {run} is left out: it has none of --config.methods\n" in said
+    with pytest.raises(ConfigError, match=r"--config.methods must name .*exp, rff.* \['none'\]$"):
+        run_suite(tmp_path, Calls(), "--config.methods=none,full")
 
 
 def test_other_data_are_not_those_of_the_version(version, tmp_path, capsys, monkeypatch):
@@ -125,7 +137,7 @@ def test_other_data_are_not_those_of_the_version(version, tmp_path, capsys, monk
     data = f"--data_dir={tmp_path}"
     assert run_suite(tmp_path / "out", Calls(), data) == 0
     wanted = f"beauty, all: the data must have sha256 {version['beauty'].data['all']}. "
-    assert f"left out: {wanted}Received: {digest}\n" in capsys.readouterr().err
+    assert f"sequences is left out: {wanted}Received: {digest}\n" in capsys.readouterr().err
     version["beauty"] = version["beauty"]._replace(data={"all": digest})
     calls = Calls(price=1)
     assert run_suite(tmp_path / "out", calls, data, "--minutes=9") == 1
@@ -310,7 +322,9 @@ def test_records_that_are_refused(tmp_path, kind):
     said = mistake("softbench", "submit", str(folder))
     assert said.startswith(f"{folder}: quickstart/runs/language-lstm-full-s0-jax-") and why in said
     name = f"2026.1-quickstart-{submission.machine_id(record)}"
-    suites.write_pack({name: folder / "quickstart"}, pack)
+    suites.write_pack(
+        {f"{name}/runs/{p.name}": p.read_bytes() for p in path.parent.iterdir()}, pack
+    )
     if kind != "empty":
         merged = mistake("softbench-report", "--merge", str(pack), main=report_app.main)
         assert merged.startswith(f"{pack}: {name}/runs/") and why in merged
@@ -355,9 +369,19 @@ def test_files_that_are_not_merged(tmp_path):
     assert merge_of(tmp_path / "none").startswith(rule)
     copy.write_bytes(pack.read_bytes()[:-9])
     assert merge_of(pack, copy).startswith(f"{rule}{copy}")
-    suites.write_pack({"2026.1-quickstart-00000000": tmp_path / "a" / "quickstart"}, copy)
-    said = merge_of(copy)
-    assert "its folders must be of machine" in said and said.endswith("2026.1-quickstart-00000000")
+    contents = suites.read_pack(pack, "")
+    record, plan = contents
+    suites.write_pack({record: contents[record]}, copy)  # without its plan
+    assert merge_of(copy).endswith(f", and no more. Received: {plan}")
+    machine = pack.name[len("softbench-2026.1-") :][:8]
+    renamed = {name.replace(machine, "0" * 8): content for name, content in contents.items()}
+    suites.write_pack(renamed, copy)
+    said = (
+        f"{copy}: it must hold the records of machine {machine}, a plan for each run, and no more"
+    )
+    assert merge_of(copy).startswith(said)
+    suites.write_pack({**contents, f"2026.1-quickstart-{machine}/price/a.json": b"{}"}, copy)
+    assert merge_of(copy).endswith("price/a.json: is no record of a cell")
     with tarfile.open(copy, "w:gz") as archive:
         member = tarfile.TarInfo("2026.1-quickstart-0/runs/a.json")
         member.size = suites._LARGEST + 1
@@ -371,9 +395,6 @@ def test_a_pack_brings_its_records_into_the_results(tmp_path):
     """Unpacked there, they are an experiment of this machine, with a page that is current."""
     pack = submit(write(tmp_path / "a", make(), make("unigram")))
     results = tmp_path / "results"
-    plan = configured("quickstart")
-    records.write_plan(tmp_path / "a" / "quickstart", plan)
-    pack = submit(tmp_path / "a")
     with tarfile.open(pack) as archive:
         archive.extractall(results, filter="data")
     for more in ([], ["--check"]):

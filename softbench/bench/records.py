@@ -56,13 +56,17 @@ def checksum(record: Mapping) -> str:
 
 
 def write_plan(workdir: Path, config: Mapping) -> None:
-    """Writes what a report needs beyond the records: title, columns, rows, paper's numbers."""
-    plan = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
+    """Writes the `plan` of a config."""
+    write_json(Path(workdir) / PLAN, plan(config))
+
+
+def plan(config: Mapping) -> dict:
+    """Returns what a report needs beyond the records: title, columns, rows, paper's numbers."""
+    made = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
     if config["budget"]:
-        plan["columns"] = [*plan["columns"], "steps", "price"]
-    plan["curves_against"] = config["curves_against"]
-    plan["methods"] = list(config["method_order"])
-    write_json(Path(workdir) / PLAN, plan)
+        made["columns"] = [*made["columns"], "steps", "price"]
+    made["curves_against"] = config["curves_against"]
+    return made | {"methods": list(config["method_order"])}
 
 
 def append_line(path: Path, value: object) -> None:

@@ -41,7 +41,8 @@ NAME: str = _FIXED["version"]
 EXPERIMENT = f"suite-{NAME}"  # of the configs of its cells: those of another version are others
 RUNS = {name: Run(**fields) for name, fields in _FIXED["runs"].items()}
 PROBLEMS = {name: Problem(**fields) for name, fields in _FIXED["problems"].items()}
-_OPEN = ("--config.seeds=", "--config.methods=")  # what a command line may choose itself
+_METHODS = "--config.methods="
+_OPEN = ("--config.seeds=", _METHODS)  # what a command line may choose itself
 
 
 def lines_of_runs() -> dict[str, str]:
@@ -54,14 +55,30 @@ def lines_of_runs() -> dict[str, str]:
     }
 
 
-def check_flags(arguments: list[str]) -> None:
-    """Raises a ConfigError for flags that would change what the version fixes."""
+def chosen(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the flags that go to every run, and {run: its methods}.
+
+    Of `--config.methods`, which may name methods of several runs, a run has those that are its own.
+
+    Raises:
+        ConfigError: for flags that would change what the version fixes, or an unknown method.
+    """
     others = [a for a in arguments if a.startswith("--config") and not a.startswith(_OPEN)]
     if others:
         raise ConfigError(
             f"--suite={NAME} fixes its configs but for --config.seeds and --config.methods. "
             f"Received: {' '.join(others)}"
         )
+    texts = [a for a in arguments if a.startswith(_METHODS)]
+    names = texts[-1].removeprefix(_METHODS).split(",") if texts else []
+    methods = {name: run.methods.split(",") for name, run in RUNS.items()}
+    unknown = sorted(set(names).difference(*methods.values()))
+    if unknown:
+        every = ", ".join(dict.fromkeys(name for own in methods.values() for name in own))
+        raise ConfigError(f"--config.methods must name methods of {every}. Received: {unknown}")
+    passed = [argument for argument in arguments if argument not in texts]
+    wanted = {run: [m for m in own if m in names or not names] for run, own in methods.items()}
+    return passed, {run: ",".join(own) for run, own in wanted.items()}
 
 
 def cells(run: str, config: Mapping) -> list[matrix.Cell]:

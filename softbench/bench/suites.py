@@ -20,7 +20,7 @@ import sys
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from absl import flags
@@ -46,6 +46,7 @@ SUITES = {
     },
     suite_version.NAME: suite_version.lines_of_runs(),
 }
+_NONE_CHOSEN = "it has none of --config.methods"
 OUT_OF_TIME = 3  # exit status when `--minutes` are over and something is left
 _LARGEST = 1 << 26  # bytes of a file in a pack: the largest record here has 40 kB
 _PACKED = re.compile(rf"[\w-][\w.-]*/({records.PLAN}|(runs|price)/[^./\x00][^/\x00]*\.json)")
@@ -70,7 +71,7 @@ def run(
         raise ConfigError("--suite does not go with --config, of which it has several.")
     is_version = values.suite == suite_version.NAME
     if is_version:
-        suite_version.check_flags(others)
+        others, methods = suite_version.chosen(others)
     workdir = Path(values.workdir or f"suite_results/{values.suite}")
     pack, end = workdir / f"{values.suite}.tar.gz", time.monotonic() + 60 * values.minutes
     if pack.exists():
@@ -81,16 +82,18 @@ def run(
         print(f"--- {name}", flush=True)
         if is_version:
             made = suite_version.cells(name, configured(command))
-            if why := suite_version.lacking(made, values.data_dir):
-                print(f"softbench: left out: {why}", file=sys.stderr, flush=True)
+            why = suite_version.lacking(made, values.data_dir) if methods[name] else _NONE_CHOSEN
+            if why:
+                print(f"softbench: {name} is left out: {why}", file=sys.stderr, flush=True)
                 continue
+            command.append(f"--config.methods={methods[name]}")
         ended = 0
         if is_version:
             ended = _run(softbench, [*command, "--price", *_rest(values.minutes, end)])
         if not ended:
             ended = _run(softbench, [*command, *_rest(values.minutes, end)])
         status = max(status, ended)
-        write_pack({run: workdir / run for run in SUITES[values.suite]}, pack)
+        write_pack(packable(workdir / run for run in SUITES[values.suite]), pack)
     print(f"softbench: the records so far: {pack}, {pack.stat().st_size:,} bytes")
     print(f"softbench: tables: softbench-report --results={workdir}/<run>")
     if is_version:
@@ -129,24 +132,26 @@ def _run(softbench: Callable[[list[str]], int], line: list[str]) -> int:
         return 2
 
 
-def write_pack(folders: Mapping[str, Path], path: Path) -> None:
-    """Writes plans, records and prices into one file, without names of users or times.
+def packable(folders: Iterable[Path]) -> dict[str, bytes]:
+    """Returns {name in a pack: content} of the plans, records and prices in folders of results."""
+    contents = {}
+    for folder in folders:
+        for file in sorted([folder / records.PLAN, *folder.glob("*/*.json")]):
+            name = file.relative_to(folder.parent).as_posix()
+            if file.is_file() and _PACKED.fullmatch(name):
+                contents[name] = file.read_bytes()
+    return contents
 
-    Args:
-        folders: {name in the file: folder of results}.
-        path: of the file.
-    """
+
+def write_pack(contents: Mapping[str, bytes], path: Path) -> None:
+    """Writes {name: content} into one file, without names of users or times."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.tmp")
     with tarfile.open(unfinished, "w:gz") as archive:
-        for prefix, folder in folders.items():
-            for file in sorted([folder / records.PLAN, *folder.glob("*/*.json")]):
-                name = f"{prefix}/{file.relative_to(folder).as_posix()}"
-                if file.is_file() and _PACKED.fullmatch(name):
-                    content = file.read_bytes()
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     unfinished.replace(path)
 
 

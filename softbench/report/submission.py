@@ -3,8 +3,8 @@
     softbench submit suite_results/2026.1
 
 A pack is one file, `softbench-<version>-<machine>.tar.gz` in that folder. In it every run has a
-folder `<version>-<run>-<machine>` with its plan, records and prices, so that it can be unpacked
-into `results/` beside those of other machines. `machine` is a hash of device, processors and
+folder `<version>-<run>-<machine>` with its plan and records, so that it can be unpacked into
+`results/` beside those of other machines. `machine` is a hash of device, processors and
 memory.
 """
 
@@ -65,9 +65,12 @@ def pack(folder: Path) -> Path:
         raise ConfigError(f"The folder must be one that --suite wrote. Received: {folder}")
     contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     made = _checked(contents, str(folder))
-    prefix, runs = f"{suite_version.NAME}-", dict.fromkeys(p.parents[1] for p in paths)
-    path = folder / f"softbench-{prefix}{made.machine}.tar.gz"
-    suites.write_pack({f"{prefix}{run.name}-{made.machine}": run for run in runs}, path)
+    packed = {_path(r, made.machine): contents[name] for name, r in made.records.items()}
+    for run in sorted({suite_version.PROBLEMS[run_of(r)[0]].run for r in made.records.values()}):
+        plan = records.plan(_suite_cells(run, "jax")[0])
+        packed[f"{_folder(run, made.machine)}/{records.PLAN}"] = json.dumps(plan, indent=1).encode()
+    path = folder / f"softbench-{suite_version.NAME}-{made.machine}.tar.gz"
+    suites.write_pack(packed, path)
     return path
 
 
@@ -78,14 +81,23 @@ def read(path: Path) -> Submission:
         ConfigError: for a file that is no pack, or is not as `softbench submit` wrote it.
     """
     contents = suites.read_pack(path, "A file of --merge must be one of `softbench submit`")
-    named = {name: c for name, c in contents.items() if name.split("/")[1] == "runs"}
-    made = _checked(named, str(path))
-    folders = {name.split("/")[0] for name in contents}
-    expected = {f"{suite_version.NAME}-{run}-{made.machine}" for run in suite_version.RUNS}
-    if not folders <= expected:
-        rule = f"{path}: its folders must be of machine {made.machine}, which ran its records"
-        raise ConfigError(f"{rule}. Received: {', '.join(sorted(folders - expected))}")
+    plans = {name for name in contents if name.endswith(f"/{records.PLAN}")}
+    made = _checked({name: contents[name] for name in contents if name not in plans}, str(path))
+    expected = {_path(record, made.machine) for record in made.records.values()}
+    expected |= {f"{name.partition('/')[0]}/{records.PLAN}" for name in expected}
+    if other := sorted(expected ^ contents.keys()):
+        rule = f"{path}: it must hold the records of machine {made.machine}, a plan for each run"
+        raise ConfigError(f"{rule}, and no more. Received: {', '.join(other)}")
     return made
+
+
+def _folder(run: str, machine: str) -> str:
+    return f"{suite_version.NAME}-{run}-{machine}"
+
+
+def _path(record: Mapping, machine: str) -> str:
+    run = suite_version.PROBLEMS[run_of(record)[0]].run
+    return f"{_folder(run, machine)}/runs/{record['cell']}.json"
 
 
 def run_of(record: Mapping) -> tuple[str, str, str, int]:
@@ -113,6 +125,8 @@ def _checked(contents: Mapping[str, bytes], where: str) -> Submission:
     for name, content in contents.items():
         try:
             made[name] = _record(content, Path(name).stem)
+        except ConfigError:  # of the suite here, not of the record
+            raise
         except ValueError as error:
             wrong.append(f"{where}: {name}: {error}")
     if wrong:
