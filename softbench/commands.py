@@ -25,6 +25,12 @@ def with_flags(message: object, prefix: str) -> str:
     return re.sub(r"`(\w+=)", rf"`{prefix}\1", str(message))
 
 
+def divided(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Returns a command line with its flags alone, and the arguments that are no flags."""
+    names = [argument for argument in argv[1:] if not argument.startswith("-")]
+    return [argv[0], *(argument for argument in argv[1:] if argument.startswith("-"))], names
+
+
 def parse(values: flags.FlagValues, argv: list[str], usage: str) -> flags.FlagValues:
     """Returns the flags with the values of a command line; `--help` prints them and ends.
 

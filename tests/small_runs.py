@@ -21,7 +21,7 @@ ENDLESS = "--config.epochs=20000"
 # Fields that a clock or the memory decides, or that name what was done meanwhile.
 TIMES = {"started_at", "seconds", "evaluation_seconds", "compile_seconds", "fit_seconds"}
 TIMES |= {"generation_seconds", "processor_seconds", "step_ms", "head_ms", "examples_per_second"}
-TIMES |= {"peak_memory_mb", "resident_mb", "processors", "draws", "command", "git"}
+TIMES |= {"peak_memory_mb", "resident_mb", "processors", "draws", "command", "git", "checksum"}
 SMALL = """
 from softbench.bench.config import experiment
 from softbench.bench.methods import *

@@ -85,7 +85,7 @@ class Runs:
 
 def test_a_call_goes_through_all_runs_and_shares_its_minutes(tmp_path, capsys):
     runs, line = Runs(), ["softbench", "--suite=accelerator", f"--workdir={tmp_path}"]
-    assert suites.run([*line, "--minutes=2", "--data_dir=d"], runs) == 0
+    assert suites.run([*line, "--minutes=2", "--data_dir=d"], runs, None, None) == 0
     assert [flags["workdir"] for flags in runs.lines] == [str(tmp_path / name) for name in SUITE]
     first = {"config": "full_softmax", "config.preset": "accelerator"}
     assert runs.lines[0].items() >= first.items()
@@ -94,15 +94,15 @@ def test_a_call_goes_through_all_runs_and_shares_its_minutes(tmp_path, capsys):
     assert 2 >= minutes[0] > minutes[-1] > 1
     assert "next:" not in capsys.readouterr().out
     runs.statuses = {"xmc_scale": "--data_dir: no", "scaling": 1}
-    assert suites.run([*line, "--config.preset=smoke"], runs) == 2
+    assert suites.run([*line, "--config.preset=smoke"], runs, None, None) == 2
     assert "softbench: error: --data_dir: no" in capsys.readouterr().err
     assert len(runs.lines) == 2 * len(SUITE) and "minutes" not in runs.lines[-1]
     assert runs.lines[-1]["config.preset"] == "smoke"  # the later one counts
     runs.statuses["sequences"] = suites.OUT_OF_TIME
-    assert suites.run([*line, "--minutes=1"], runs) == suites.OUT_OF_TIME
+    assert suites.run([*line, "--minutes=1"], runs, None, None) == suites.OUT_OF_TIME
     assert f"next: {' '.join([*line, '--minutes=1'])}\n" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--suite does not go with --config"):
-        suites.run([*line, "--config=xmc"], runs)
+        suites.run([*line, "--config=xmc"], runs, None, None)
     with pytest.raises(ConfigError, match=r"suite.*should be one of.*accelerator"):
         app.main(["softbench", "--suite=other"], None)
 
@@ -115,11 +115,13 @@ def test_a_pack_brings_the_records_to_another_folder(tmp_path):
     for name in ("partial/x.checkpoint", "partial/x.job.json", "price/a.json"):
         (first / "scaling" / name).parent.mkdir(exist_ok=True)
         (first / "scaling" / name).write_text("{}")
-    assert suites.run(["softbench", "--suite=accelerator", f"--workdir={first}"], Runs()) == 0
+    line = ["softbench", "--suite=accelerator", f"--workdir={first}"]
+    assert suites.run(line, Runs(), None, None) == 0
     second.mkdir()
     pack = second / "accelerator.tar.gz"
     (first / pack.name).rename(pack)
-    assert suites.run(["softbench", "--suite=accelerator", f"--workdir={second}"], Runs()) == 0
+    line = ["softbench", "--suite=accelerator", f"--workdir={second}"]
+    assert suites.run(line, Runs(), None, None) == 0
     made = sorted(p.relative_to(second) for p in second.rglob("*.json"))
     names = ["experiment.json", "price/a.json", f"runs/{record['cell']}.json"]
     assert list(map(str, made)) == [f"scaling/{name}" for name in names]
@@ -140,10 +142,10 @@ def test_a_pack_with_other_files_is_refused(name, tmp_path):
         member = tarfile.TarInfo(name)
         member.size = 2
         archive.addfile(member, io.BytesIO(b"{}"))
-    with pytest.raises(ConfigError, match="the records there are no pack"):
+    with pytest.raises(ConfigError, match="the records there must be a pack"):
         suites.unpack(path, tmp_path / "out")
     path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(ConfigError, match="the records there are no pack"):
+    with pytest.raises(ConfigError, match="the records there must be a pack"):
         suites.unpack(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -35,7 +35,8 @@ from softbench.datasets import own_files
 _USAGE = """softbench --config=quickstart [--config.methods=full,uniform]
 
 Runs every cell of an experiment that has no result yet and prints the tables. The experiment is the
-path of a config, or the bare name of one that softbench ships; --config= lists these."""
+path of a config, or the bare name of one that softbench ships; --config= lists these.
+`softbench submit FOLDER` packs what --suite has written into one file for others."""
 
 
 # {name of a shipped config: that which reads user data}.
@@ -178,6 +179,17 @@ def read_config(values: flags.FlagValues) -> dict:
     return config | {"backend": values.backend or config["backend"]}
 
 
+def configured(argv: list[str]) -> dict:
+    """Returns the plain, checked config of a command line."""
+    return _checked(parse(resolved(argv)))
+
+
+def _checked(values: flags.FlagValues) -> dict:
+    config = own_data.named(read_config(values))
+    config_lib.check(config)
+    return config
+
+
 def default_workdir(config: Mapping) -> Path:
     """Returns where results go without `--workdir`; those of smoke runs are not kept."""
     smoke, accelerator = config["preset"] == "smoke", config["preset"] == "accelerator"
@@ -197,10 +209,9 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
         print("\n".join(f"{name}: {first_line(path)}" for name, path in shipped().items()))
         return 0
     if any(argument.startswith("--suite=") for argument in argv):
-        return suites.run(argv, lambda line: main(resolved(line), lambda folder: None))
+        return suites.run(argv, lambda line: main(line, lambda folder: None), configured, show)
     values = parse(argv)
-    config = own_data.named(read_config(values))
-    config_lib.check(config)
+    config = _checked(values)
     launcher = launchers.get(values.launcher or "local", config["cluster"], values.minutes)
     call = _Call(argv, values, config, launcher)
     cells = matrix.cells(config)

@@ -39,7 +39,10 @@ def budgeted(
         ((name, method),) = cell.config["methods"].items()
         row = record["methods"].get(name, {})
         if row.get("method") == method and len(row.get("rounds", ())) >= price.ROUNDS:
-            made.append(_budgeted(cell, config, record, name))
+            paid = {key: row[key] for key in ("ratio", "low", "high", "step_ms", "before_seconds")}
+            unit = record["methods"][config_lib.reference(config)[0]]["step_ms"]
+            paid |= {"reference_ms": unit, "device": record["device"]}
+            made.append(priced(cell, config, paid))
         else:
             why = f": {row['error']}" if "error" in row else ""
             lacking.append(f"{name} on {matrix.name(cell.config['dataset'])}{why}")
@@ -51,16 +54,19 @@ def budgeted(
     return made
 
 
-def _budgeted(cell: Cell, config: Mapping, record: Mapping, name: str) -> Cell:
-    """A cell with its steps."""
-    row, (reference, steps) = record["methods"][name], config_lib.reference(config)
-    unit = record["methods"][reference]["step_ms"]
-    before = row["before_seconds"] * 1000 / unit
-    total = max(1, math.floor((steps - before) / row["ratio"]))
-    paid = {key: row[key] for key in ("ratio", "low", "high", "step_ms", "before_seconds")}
-    paid |= {"reference": reference, "reference_ms": unit, "device": record["device"]}
+def priced(cell: Cell, config: Mapping, paid: Mapping) -> Cell:
+    """Returns a cell with the steps that its budget is worth.
+
+    Args:
+        cell, config: as `budgeted` takes them.
+        paid: the price of its method: `ratio`, `before_seconds`, `reference_ms` and others.
+    """
+    reference, steps = config_lib.reference(config)
+    before = paid["before_seconds"] * 1000 / paid["reference_ms"]
+    total = max(1, math.floor((steps - before) / paid["ratio"]))
     changed = learning_rates.changed(cell.config, lambda rate: learning_rates.ending(rate, total))
     changed |= {"steps": total, "steps_per_epoch": 0}
+    paid = {**paid, "reference": reference}
     return cell._replace(id=matrix.cell_id(changed), config=changed, price=paid)
 
 

@@ -61,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     record["device"] = environment.device(cell["config"]["backend"])
     record["peak_memory_mb"] = environment.peak_memory_mb()
     record["processors"] = processors.used()
-    records.write_json(workdir / "runs" / f"{cell['id']}.json", record)
+    record["machine"] = environment.machine()
+    records.write(workdir / "runs" / f"{cell['id']}.json", record)
     if record["status"] != "crashed":  # tried again, a crashed cell goes on
         checkpoints.remove(checkpoint)
     return 0 if record["status"] == "ok" else 1

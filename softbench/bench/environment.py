@@ -81,6 +81,12 @@ def cpu_name(cpuinfo: str | None = None) -> str:
     return name
 
 
+def machine() -> dict[str, int]:
+    """Returns the processors of the machine, and its memory in whole GiB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cores": os.cpu_count() or 1, "memory_gib": round(memory / 2**30)}
+
+
 class Processors:
     """How many processors this process and its children use from now on, and all other programs.
 

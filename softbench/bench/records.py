@@ -1,6 +1,7 @@
 """Records: one JSON file per finished cell, written once and atomically. Needs no Keras."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -43,14 +44,29 @@ def write_json(path: Path, value: object) -> None:
         raise
 
 
+def write(path: Path, record: Mapping) -> None:
+    """Writes a record with its `checksum`, by which `read` notices that it was changed since."""
+    write_json(path, {**record, "checksum": checksum(record)})
+
+
+def checksum(record: Mapping) -> str:
+    """Returns the SHA-256 of what a record says, whatever the layout of its file."""
+    content = {key: value for key, value in finite(record).items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def write_plan(workdir: Path, config: Mapping) -> None:
-    """Writes what a report needs beyond the records: title, columns, rows, paper's numbers."""
-    plan = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
+    """Writes the `plan` of a config."""
+    write_json(Path(workdir) / PLAN, plan(config))
+
+
+def plan(config: Mapping) -> dict:
+    """Returns what a report needs beyond the records: title, columns, rows, paper's numbers."""
+    made = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
     if config["budget"]:
-        plan["columns"] = [*plan["columns"], "steps", "price"]
-    plan["curves_against"] = config["curves_against"]
-    plan["methods"] = list(config["method_order"])
-    write_json(Path(workdir) / PLAN, plan)
+        made["columns"] = [*made["columns"], "steps", "price"]
+    made["curves_against"] = config["curves_against"]
+    return made | {"methods": list(config["method_order"])}
 
 
 def append_line(path: Path, value: object) -> None:
@@ -106,7 +122,8 @@ def read(path: Path) -> dict:
 
     Raises:
         FileNotFoundError: when there is none.
-        ValueError: when the file is not a whole record of this schema, or is of another cell.
+        ValueError: when the file is not a whole record of this schema, is of another cell, or was
+            changed after it was written.
     """
     try:
         record = json.loads(path.read_text())
@@ -116,6 +133,11 @@ def read(path: Path) -> dict:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except ValueError:
         raise ValueError("is empty, cut or no JSON") from None
+    return checked(record, path.stem)
+
+
+def checked(record: object, cell: str) -> dict:
+    """Returns the content of a record's file, of the name of a cell, or raises as `read` does."""
     version = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
         raise ValueError(f"is of schema {version}; this version reads {SCHEMA_VERSION}")
@@ -124,8 +146,10 @@ def read(path: Path) -> dict:
     whole = whole and all(isinstance(config.get(key), dict) for key in ("methods", "dataset"))
     if not whole or record.get("status") not in STATUSES or config.get("task") not in TASKS:
         raise ValueError("is no record of a cell")
-    if record.get("cell") != path.stem:
+    if record.get("cell") != cell:
         raise ValueError(f"is the record of another cell: {record.get('cell')}")
+    if "checksum" in record and record["checksum"] != checksum(record):
+        raise ValueError("was changed after it was written: its checksum is another")
     return record
 
 

@@ -179,6 +179,6 @@ def _run_cell(cell: Cell, workdir: Path, job: dict, launcher: Any) -> Ended | No
             text = records.scrub(errors.read_text(errors="replace"))
             record |= {"status": "crashed", "error": f"Exit code {code}.\n{text}".strip()}
         curve = records.read_curve(partial / f"{cell.id}.jsonl")
-        records.write_json(path, record | ({"curve": curve} if curve else {}))
+        records.write(path, record | ({"curve": curve} if curve else {}))
     job_file.unlink(missing_ok=True)
     return ended

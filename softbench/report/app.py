@@ -12,9 +12,11 @@ from softbench.commands import ConfigError
 from softbench.report import extra
 
 _USAGE = """softbench-report --results=results [--check | --undecided | --html=report.html]
+softbench-report --merge FILE FILE ...
 
 Writes the page, rows and picture of an experiment's folder, or of a folder of many: then with a
-front page, the claims of the papers, and the numbers of the README.md next to it."""
+front page, the claims of the papers, and the numbers of the README.md next to it. With --merge,
+prints the table of what `softbench submit` has packed on several machines."""
 _MADE = (".csv", ".svg")  # endings of files that only a report writes
 
 
@@ -150,11 +152,15 @@ def _define() -> flags.FlagValues:
     flags.DEFINE_bool("undecided", False, text, flag_values=values)
     text = "Writes a page that compares the methods to this one file, and nothing else."
     flags.DEFINE_string("html", None, text, flag_values=values)
+    text = "Prints one table of files of `softbench submit`; needs no --results."
+    flags.DEFINE_bool("merge", False, text, flag_values=values)
     return values
 
 
 def main(argv: list[str]) -> int:
     """Writes the report of `--results`, or checks it with `--check`; returns the exit status."""
+    if "--merge" in argv:
+        return _merge(argv)
     options = commands.parse(_define(), argv, _USAGE)
     if options.results is None:
         raise ConfigError("--results must name a folder. Received: none")
@@ -175,6 +181,18 @@ def main(argv: list[str]) -> int:
     if options.check:
         return max(_check(results, made), int(damaged > 0))
     _write(results, made)
+    return 0
+
+
+def _merge(argv: list[str]) -> int:
+    """Prints the table of several machines; returns the exit status."""
+    line, paths = commands.divided(argv)
+    commands.parse(_define(), line, _USAGE)
+    if len(line) > 2 or not paths:
+        raise ConfigError(f"--merge takes files and no other flag. Received: {argv[1:]}")
+    with extra("the report"):
+        from softbench.report import merge
+    print(merge.merged(map(Path, paths)))
     return 0
 
 

@@ -40,6 +40,10 @@ DAMAGE = {
     "state": (lambda path: edit(path, status=None), "is no record of a cell"),
     "task": (lambda path: edit(path, config={"task": "x"}), "is no record of a cell"),
     "other": (lambda path: edit(path, cell="x"), "is the record of another cell: x"),
+    "edited": (
+        lambda path: edit(path, checksum="0" * 64),
+        "was changed after it was written: its checksum is another",
+    ),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read: Is a directory"),
 }
 
