@@ -94,31 +94,31 @@ def main(argv: list[str]) -> int:
     if options.minutes and options.data is None:
         raise ConfigError(f"--minutes must come with --data. Received: {options.minutes:g}")
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        config, classes = _problem(options, Path(folder))
+        kind, folder = KINDS[options.kind], Path(folder)
+        config, classes = _problem(options, kind, folder)
         source = transfer.nearest(transfer.read(), options.kind, classes, options.nats)
         names = transfer.candidates(source, config["method_table"])
         names = list(dict.fromkeys([*names, *config["methods"].split(",")]))[:TIMED]
-        priced = _price(config, KINDS[options.kind], names, classes, Path(folder))
-        what = config, KINDS[options.kind], names[:TRAINED], 60 * options.minutes
-        trained = train(*what, Path(folder)) if options.minutes else []
+        priced = _price(config, kind, names, classes, folder)
+        first = [name for name in names if "ratio" in priced["methods"].get(name, {})][:TRAINED]
+        trained = train(config, kind, first, 60 * options.minutes, folder) if first else []
     print(text(options, classes, config, source, priced, trained))
     return 0
 
 
-def _problem(options: flags.FlagValues, workdir: Path) -> tuple[dict, int]:
+def _problem(options: flags.FlagValues, kind: Kind, workdir: Path) -> tuple[dict, int]:
     """The shipped config of the kind, with these sizes; and n."""
-    kind = KINDS[options.kind]
     config = app.read_config(app.parse(app.resolved(["", f"--config={kind.config}"])))
     model = sized(kind, config["model"], options.dim, options.batch)
     if options.data is None:
         classes = options.classes
         config |= {"dataset": generated(config, classes, examples(kind, model))}
     else:
-        config |= {"dataset": {**config["dataset"], "path": options.data}}
-        (cell,) = own_data.read(matrix.cells(own_data.named(config))[:1], workdir)
+        dataset = {**config["dataset"], "path": options.data}
+        config = own_data.named({**config, "dataset": dataset})
+        (cell,) = own_data.read(matrix.cells(config)[:1], workdir)
         arguments = datasets.arguments(cell.config["dataset"])
         classes = datasets.load(**arguments, data_dir=cell.data_dir).num_classes
-        config = own_data.named(config)
     table = config_lib.method_table(config)
     if classes > ROWS_FROM and (options.data is None or "tied" not in model):
         # A step is of the touched rows, those of the words and users that are read too.
@@ -127,8 +127,7 @@ def _problem(options: flags.FlagValues, workdir: Path) -> tuple[dict, int]:
             model = {"name": "matrix_factorisation", "batch_size": examples(kind, model)}
             model |= {"dim": options.dim or config["model"]["dim"]}
         model |= {"row_optimizer": rows} if options.kind != "labels" else {}
-        sampling = {m: with_row_updates(row, rows) for m, row in table.items() if m != REFERENCE}
-        table |= sampling
+        table |= {m: with_row_updates(row, rows) for m, row in table.items() if m != REFERENCE}
     backend = options.backend or os.environ.get("KERAS_BACKEND") or BACKENDS[0]
     config |= {"model": model, "method_table": table, "backend": backend}
     config_lib.check(config)
@@ -148,9 +147,9 @@ def sized(kind: Kind, model: Mapping, dim: int | None, batch: int | None) -> dic
     """Returns the model of a config with another d and as many examples in a step."""
     model = {**model, kind.width: dim or model[kind.width]}
     if batch:
-        longest = model[kind.steps] if kind.steps else 1
+        longest = model.get(kind.steps, 1)
         steps = max(size for size in range(1, longest + 1) if batch % size == 0)
-        model |= {"batch_size": batch // steps, **({kind.steps: steps} if kind.steps else {})}
+        model |= {"batch_size": batch // steps, **{k: steps for k in model if k == kind.steps}}
     return model
 
 
@@ -172,7 +171,9 @@ def _price(config: Mapping, kind: Kind, names: list[str], classes: int, folder: 
 
 
 def train(config: Mapping, kind: Kind, names: list[str], seconds: float, folder: Path) -> list:
-    """Returns the records of methods that are trained for so many seconds in all."""
+    """Returns the records of methods that are trained for so many seconds in all; none for 0."""
+    if not seconds:
+        return []
     each = seconds / len(names)
     seeds = max(1, min(SEEDS, int(each / SHORTEST)))
     config = {**config, "methods": ",".join(names), "seeds": list(range(seeds)), "epochs": 8}
@@ -194,11 +195,9 @@ def text(
     """Returns what is printed: at most 12 lines.
 
     Args:
-        options: the flags.
-        classes, config: of the problem.
+        options, classes, config: of the problem.
         source: the decided problem that is the nearest, or None.
-        priced: the record of prices.
-        trained: records of training on the user's data.
+        priced, trained: the record of prices, and those of training on the user's data.
     """
     kind, model, timed = KINDS[options.kind], config["model"], priced["methods"]
     ratios = {name: row["ratio"] for name, row in timed.items() if "ratio" in row}
@@ -216,8 +215,6 @@ def text(
             there = decision_tables.there(source, name)
             words = f"{row['step_ms']:9.4g}  {ratios[name] / ratios[unit]:11.3g}  {there}"
         lines.append(f"{name:<12}  {words}")
-    if source:
-        lines.append(f"would change it: {decision_tables.changes(classes, source, ratios)}")
     best = transfer.advised(source, list(ratios))
     why = "the simplest of the best there"
     if trained:
@@ -225,6 +222,8 @@ def text(
         lines.append(line)
         if len(rows) > 1:
             best, why = decisions.simplest(rows), "the simplest of the best on your data"
+    elif source:
+        lines.append(f"would change it: {decision_tables.changes(classes, source, ratios)}")
     if best is None:
         return "\n".join([*lines, "recommended: none, for no method that runs here is decided"])
     lines.append(f"recommended: {best}, {why}; to paste:")

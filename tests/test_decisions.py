@@ -144,7 +144,7 @@ def test_what_is_hopeless_at_the_lowest_price_is_given_up_at_all(name, best, fir
     ("changed", "why"),
     [
         ({"numbers": NUMBERS | {"full": FULL[:2]}}, "full has 2 of 3 seeds"),
-        ({"numbers": {"codebook": FULL, "in_batch": FULL}}, "full has 0 of 3 seeds"),
+        ({"numbers": {"codebook": FULL}}, "full has no run at the highest price"),
         ({"numbers": {"full": FULL, "in_batch": FULL[:2]}}, "no other method has 3 seeds"),
         ({"shape": (0.5, 0.98, 0.99, 1)}, "the longest runs of full were still improving"),
         ({"shape": (0.5, 1)}, "the longest runs of full were still improving"),
@@ -169,6 +169,23 @@ def test_a_method_that_failed_once_is_no_row():
     assert "codebook" not in level["rows"]
 
 
+def test_a_number_that_is_not_finite_is_a_failure():
+    """Records have null for it."""
+    end = {"test_ndcg_at_10": None, "test_nll": None}
+    made = records("beauty", {"full": FULL, "in_batch": FULL})
+    made += records("beauty", {"codebook": FULL}, best=end, final=end)
+    (level,) = decided("beauty", made)["levels"]
+    assert level["failed"] == {"codebook": "nan"} and level["recommended"] == "full"
+
+
+def test_the_reference_must_be_at_the_highest_price():
+    without = {"codebook": FULL, "in_batch": FULL}
+    made = decided("beauty", records("beauty", NUMBERS, 100), records("beauty", without, 300))
+    assert {level["undecided"] for level in made["levels"]} == {
+        "full has no run at the highest price"
+    }
+
+
 def test_a_problem_without_results_is_not_decided():
     assert decided("beauty", [])["levels"] == []
     failed = records("beauty", {"full": (0.9,)}, status="crashed", final=None, best=None)
@@ -181,6 +198,10 @@ def test_records_that_the_rule_cannot_read_are_named():
         decisions.of({"decisions_paris": of("paris", [])})
     with pytest.raises(ConfigError, match="one record of a method, seed and price"):
         decided("beauty", good, records("beauty", {"full": FULL}))
+    other = records("beauty", {"rff": FULL})
+    other[0]["config"]["backend"] = "tensorflow"
+    with pytest.raises(ConfigError, match="all of one data set and backend"):
+        decided("beauty", good, other)
     with pytest.raises(ConfigError, match=r"three prices. Received: \[1, 2, 3, 4\]"):
         decided("beauty", *(records("beauty", NUMBERS, steps) for steps in (1, 2, 3, 4)))
     for wrong in (

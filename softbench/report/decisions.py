@@ -149,7 +149,7 @@ def information(records: Iterable[Mapping]) -> float:
     It is the log-loss of the class frequencies less the least of all records, on the test set.
     """
     ends = [(record, record[end]["test_nll"]) for record in records for end in ("best", "final")]
-    return max(record["most_frequent"]["test_nll"] - nll for record, nll in ends)
+    return max(r["most_frequent"]["test_nll"] - nll for r, nll in ends if nll is not None)
 
 
 def _problem(name: str, frame: Frame | None) -> dict:
@@ -161,16 +161,15 @@ def _problem(name: str, frame: Frame | None) -> dict:
     if not done:
         return made
     made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
-    ends = [
-        improvement(record["curve"], problem.measure)
-        for record in prices[max(prices)].get(REFERENCE, {}).values()
-        if record["status"] == "ok"
-    ]
-    moving = bool(ends) and statistics.mean(ends) > FLAT
+    longest = [r for r in prices[max(prices)].get(REFERENCE, {}).values() if r["status"] == "ok"]
+    refused = "" if longest else f"{REFERENCE} has no run at the highest price"
+    ends = [improvement(record["curve"], problem.measure) for record in longest]
+    if ends and statistics.mean(ends) > FLAT:
+        refused = f"the longest runs of {REFERENCE} were still improving"
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
     for label, steps in zip(LEVELS, sorted(prices), strict=False):
-        level = _level(prices[steps], problem, chance, moving, given_up)
+        level = _level(prices[steps], problem, chance, refused, given_up)
         given_up = level["given_up"] if given_up is None else given_up
         told = {*level["rows"], *level["given_up"], *level["failed"]}
         level["not_measured"] = [
@@ -188,20 +187,21 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
         config = record["config"]
         steps = re.fullmatch(rf"{REFERENCE}:(\d+)", config.get("budget", ""))
         (method,) = config["methods"]
-        ok = record["status"] != "ok" or (
-            {measure} <= {*record.get("best", {})} and "price" in record
-        )
-        if not steps or method not in SIMPLICITY or not ok:
+        ok = record["status"] == "ok"
+        lacks = ok and not (record.get("price") and measure in record.get("best", {}))
+        if not steps or method not in SIMPLICITY or lacks:
             raise ConfigError(
                 f"A record of {frame.name} must be of one of {', '.join(SIMPLICITY)}, with "
                 f"config.budget={REFERENCE}:<steps>, `price` and `best.{measure}`. "
                 f"Received: {record['cell']}"
             )
         seeds = made.setdefault(int(steps[1]), {}).setdefault(method, {})
-        if other := seeds.get(config["seed"]):
+        other = seeds.get(config["seed"], frame.records[0])
+        same = all(other["config"][key] == config[key] for key in ("dataset", "backend"))
+        if config["seed"] in seeds or not same:
             raise ConfigError(
-                f"{frame.name} must have one record of a method, seed and price. "
-                f"Received: {other['cell']}, {record['cell']}"
+                f"{frame.name} must have one record of a method, seed and price, all of one data "
+                f"set and backend. Received: {other['cell']}, {record['cell']}"
             )
         seeds[config["seed"]] = record
     if len(made) > len(LEVELS):
@@ -213,7 +213,7 @@ def _level(
     records: Mapping[str, Mapping[int, dict]],
     problem: Problem,
     chance: float,
-    moving: bool,
+    refused: str,
     given_up: Mapping[str, float] | None,
 ) -> dict:
     """What is decided at a price.
@@ -222,46 +222,40 @@ def _level(
         records: {method: {seed: record}}.
         problem: whose price it is.
         chance: what the class frequencies reach.
-        moving: whether the reference was still improving.
+        refused: why the problem is not decided, "": nothing is against it.
         given_up: {method: how much worse its first seed was} at the lowest price; None: this is it.
     """
-    failed = {
-        method: next(r["status"] for r in seeds.values() if r["status"] != "ok")
-        for method, seeds in records.items()
-        if any(record["status"] != "ok" for record in seeds.values())
-    }
-    values = {
-        method: {seed: record["best"][problem.measure] for seed, record in sorted(seeds.items())}
-        for method, seeds in records.items()
-        if method not in failed
-    }
+    failed, values = {}, {}
+    for method, seeds in records.items():
+        wrong = [r["status"] for r in seeds.values() if r["status"] != "ok"]
+        own = {s: seeds[s]["best"][problem.measure] for s in sorted(seeds)} if not wrong else {}
+        if wrong or None in own.values():  # a number that is not finite is null
+            failed[method] = wrong[0] if wrong else "nan"
+        else:
+            values[method] = own
     paired = values.get(REFERENCE, {})
     whole = {m: {s: v for s, v in own.items() if s in paired} for m, own in values.items()}
     whole = {method: own for method, own in whole.items() if len(own) >= SEEDS}
     lower = measures.lower_is_better(problem.measure)
-    rows, why = {}, ""
-    if moving:
-        why = f"the longest runs of {REFERENCE} were still improving"
-    elif REFERENCE not in whole:
-        why = f"{REFERENCE} has {len(paired)} of {SEEDS} seeds"
-    elif len(whole) < 2:
-        why = f"no other method has {SEEDS} seeds"
-    else:
-        rows = rank(whole, lower)
+    if not refused and REFERENCE not in whole:
+        refused = f"{REFERENCE} has {len(paired)} of {SEEDS} seeds"
+    if not refused and len(whole) < 2:
+        refused = f"no other method has {SEEDS} seeds"
+    rows = {} if refused else rank(whole, lower)
+    if rows:
         best = next(iter(rows.values())).mean.mean
         if worse(best, chance, lower, chance) >= 0:
-            rows, why = {}, "no method is better than the class frequencies"
+            rows, refused = {}, "no method is better than the class frequencies"
         elif given_up is None:
             limit = math.log1p(HOPELESS) if lower else HOPELESS
-            firsts = {m: next(iter(v.values())) for m, v in values.items() if m not in rows}
-            losses = {m: worse(v, best, lower, best) for m, v in firsts.items()}
+            firsts = {m: next(iter(own.values())) for m, own in values.items() if m not in rows}
+            losses = {m: worse(value, best, lower, best) for m, value in firsts.items()}
             given_up = {m: _short(loss) for m, loss in losses.items() if loss >= limit}
     first = next((r for r in records.get(REFERENCE, {}).values() if r["status"] == "ok"), None)
-    seconds = _short(first["price"]["reference_ms"]) if first else None
     return {
-        "reference_ms": seconds,
+        "reference_ms": _short(first["price"]["reference_ms"]) if first else None,
         "recommended": simplest(rows) if rows else None,
-        "undecided": why,
+        "undecided": refused,
         "rows": {name: _row(row, records[name], whole[name]) for name, row in rows.items()},
         "given_up": {m: loss for m, loss in (given_up or {}).items() if m not in rows},
         "failed": failed,
