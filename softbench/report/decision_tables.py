@@ -68,7 +68,8 @@ def _line(problem: Mapping, folder: str) -> list[str]:
         reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem)}"
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
     step = f"{rows[name]['price']:.2g}"
-    cells = [link, f"{problem['n']:,}", level["level"], md.code(name), _tied(level)]
+    price = f"{level['level']}{_seconds(level)}"
+    cells = [link, f"{problem['n']:,}", price, md.code(name), _tied(level)]
     return [*cells, step, reached]
 
 
