@@ -23,13 +23,13 @@ A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]`
 --config.dataset.features=user_id,movie_id,timestamp`.
 
 All rows train the same encoder, SASRec of the last `length` items, which reads its items from the
-table of the head, for ten epochs: the recommended row, `codebook`; the two strongest of the others
-on Amazon Beauty (results/sequences), `unigram` without replacement and `mixed`; and `full`. Others:
-`--config.methods=uniform,in_batch,nce_ranking,rff`, and three losses that rank on the draws of
-`codebook`: `bsl,psl,sl_at_k`, whose perplexity says nothing. For more than some 50,000 items,
-`unigram_rows` and `in_batch_rows` update the touched rows of the class table alone; they need
-`--config.model.tied=False`. Large catalogues: also `--config.model.test_users=10000`, the number of
-users asked at the end (0: all), beside `valid_users` after each epoch.
+table of the head, for ten epochs: `codebook`, `unigram` without replacement, `mixed` and `full`.
+Others: `--config.methods=uniform,in_batch,nce_ranking,gbce,rff`, and three losses that rank on the
+draws of `codebook`: `bsl,psl,sl_at_k`, whose perplexity says nothing. `softbench-advise` says which
+are recommended. For more than some 50,000 items, `unigram_rows` and `in_batch_rows` update the
+touched rows of the class table alone; they need `--config.model.tied=False`. Large catalogues: also
+`--config.model.test_users=10000`, the number of users asked at the end (0: all), beside
+`valid_users` after each epoch.
 """
 
 from softbench.bench.config import experiment
@@ -40,6 +40,7 @@ from softbench.bench.methods import (
     SMALL_HISTORIES,
     SMALL_TIMING,
     comparison,
+    gbce,
     ranked,
     ranking_columns,
 )
@@ -56,6 +57,7 @@ def get_config():
         "test_users": 0,
     }
     table = comparison(NORMALISED_FREQUENCIES, "at most 512")
+    table["gbce"] = gbce(NORMALISED_FREQUENCIES, "at most 512")
     table |= {name: ranked(name, table["codebook"]) for name in ("bsl", "psl", "sl_at_k")}
     return experiment(
         "interactions",

@@ -12,12 +12,12 @@ negative weights.
 A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]` installed):
 `--config.dataset.name=tfds:mnist --config.dataset.features=image,label`, numbers and a label.
 
-All rows train the same bag of features from the same start for five epochs: the recommended row,
-`rff`; its rivals `codebook` and `nce_binary`; and `full`. Others:
-`--config.methods=uniform,unigram,in_batch,mixed,nce_ranking`. `unigram_rows` and
-`in_batch_rows` update the touched rows of the class table alone: for more than some 50,000 labels.
-With very many features, the table of the encoder takes row updates too: a config of your own with
-`row_optimizer` in `model`, as in configs/xmc.py.
+All rows train the same bag of features from the same start for five epochs: `rff`, `codebook`,
+`nce_binary` and `full`. Others: `--config.methods=uniform,unigram,in_batch,mixed`;
+`softbench-advise` says which are recommended. `unigram_rows` and `in_batch_rows` update the touched
+rows of the class table alone: for more than some 50,000 labels. With very many features, the table
+of the encoder takes row updates too: a config of your own with `row_optimizer` in `model`, as in
+configs/xmc.py.
 """
 
 from softbench.bench.config import experiment

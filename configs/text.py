@@ -12,10 +12,10 @@ A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]`
 `--config.dataset.name=tfds:ag_news_subset --config.dataset.features=description`.
 
 All rows train the same LSTM from the same start for five epochs, or, with `max_train_seconds`, for
-that many seconds each: the recommended row, `unigram` without replacement; its rivals `in_batch`
-and `nce_binary`; and `full`. Others: `--config.methods=uniform,codebook,mixed,nce_ranking,rff`, and
-for more than some 50,000 words `unigram_rows,in_batch_rows`, which update the touched rows of the
-class table alone. Settings that matter first: `--config.dataset.min_count`,
+that many seconds each: `unigram` without replacement, `in_batch`, `nce_binary` and `full`. Others:
+`--config.methods=uniform,codebook,mixed,nce_ranking,rff` (`softbench-advise` says which are
+recommended), and for more than some 50,000 words `unigram_rows,in_batch_rows`, which update the
+touched rows of the class table alone. Settings that matter first: `--config.dataset.min_count`,
 `--config.dataset.tokenizer=whitespace` (all that stands between spaces is a word),
 `--config.dataset.end_of_line=True` (lines are sentences), `--config.model.units`,
 `--config.epochs`.

@@ -9,8 +9,8 @@ are held out for validation and test. A row without one of the three is an error
 `--config.dataset.missing=drop`.
 
 All rows train the same encoder, a small network on the embeddings of head and relation, from the
-same start for five epochs: the recommended row, `rff`; its rivals `codebook` and `nce_binary`; and
-`full`. Others: `--config.methods=uniform,unigram,in_batch,mixed,nce_ranking`.
+same start for five epochs: `rff`, `codebook`, `nce_binary` and `full`. Others:
+`--config.methods=uniform,unigram,in_batch,mixed,nce_ranking`.
 `unigram_rows` and `in_batch_rows` update the touched rows of the class table alone: for more than
 some 50,000 entities. `--config.model.held_out_rows=10000` evaluates on so many triples.
 """

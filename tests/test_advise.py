@@ -1,25 +1,33 @@
-"""`softbench-advise`: what it prices, what it advises, what it prints, and its mistakes."""
+"""`softbench-advise`: what it times and trains, what it advises and prints, and its mistakes."""
 
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 from conftest import BACKEND
-from shipped import ROOT
+from shipped import ROOT, config_path, get_config
+from test_decisions import THREE, problems
+from test_own_data import write_csv
 
 import softbench
 from softbench import advise, commands
-from softbench.bench import price
+from softbench.bench import config as config_lib
+from softbench.bench import methods, price
 from softbench.bench.training import build
 from softbench.commands import ConfigError
-from softbench.report import evidence, pages
-
-WORDS = advise.KINDS["words"]
+from softbench.report import decision_tables, decisions, transfer
 
 
 def run(*arguments):
     return advise.main(["softbench-advise", f"--backend={BACKEND}", *arguments])
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """Two problems of labels and one of words are decided, see tests/test_decisions.py."""
+    monkeypatch.setattr(transfer, "read", lambda: problems(**THREE))
 
 
 def priced(monkeypatch, device="cpu", **steps):
@@ -35,8 +43,7 @@ def priced(monkeypatch, device="cpu", **steps):
         configs.append(config)
         base = steps[config["reference"]]
         good = {name: {"ratio": ms / base, "step_ms": ms} for name, ms in steps.items()}
-        names = config["methods"].split(",") if config["methods"] else config["method_table"]
-        rows = {name: good.get(name, {"error": "out of memory"}) for name in names}
+        rows = {n: good.get(n, {"error": "out of memory"}) for n in config["methods"].split(",")}
         return {"reference": config["reference"], "device": {"kind": device}, "methods": rows}
 
     monkeypatch.setattr(price, "price", answer)
@@ -45,64 +52,187 @@ def priced(monkeypatch, device="cpu", **steps):
 
 @pytest.mark.slow
 def test_a_small_problem_is_priced(monkeypatch, capsys):
-    two = {n: m for n, m in advise.methods(300, 16).items() if n in ("full", "unigram")}
-    monkeypatch.setattr(advise, "methods", lambda classes, batch: two)
+    monkeypatch.setattr(transfer, "read", lambda: problems(wd50k=THREE["wd50k"]))
     monkeypatch.setattr(advise, "ROUNDS", 1)
+    monkeypatch.setattr(advise, "TIMED", 1)
     assert run("--kind=labels", "--classes=300", "--dim=8", "--batch=16") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"labels: n = 300, d = 8, batch 16; encoder bag, {BACKEND}"
-    assert [line.split()[0] for line in lines[2:4]] == ["full", "unigram"]
-    assert all(float(line.split()[1]) > 0 for line in lines[2:4])
-    assert float(lines[2].split()[2]) == 1.0
-    assert lines[4] == "To paste (full: exact; n is small, or sampling saves little):"
+    assert [line.split()[0] for line in lines[3:5]] == ["in_batch", "full"]
+    assert all(float(line.split()[1]) > 0 for line in lines[3:5])
+    assert float(lines[4].split()[2]) == 1.0
+
+
+@pytest.mark.slow
+def test_methods_are_trained_on_data_of_the_user(monkeypatch, capsys, tmp_path):
+    """2.4 s are two runs, one for each method: neither has learned anything."""
+    priced(monkeypatch, codebook=1.0, unigram=2.0, mixed=3.0, full=9.0)
+    monkeypatch.setattr(transfer, "read", lambda: decisions.of({}))
+    data = write_csv(tmp_path / "pairs.csv", users=60)
+    assert run("--kind=items", f"--data={data}", "--dim=8", "--batch=64", "--minutes=0.04") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 12
+    (line,) = [line for line in lines if line.startswith("on your data, test nDCG@10: ")]
+    assert re.search(r"\b(codebook|unigram) is ahead with a single seed by [\d.e-]+ %", line)
+    assert "2 runs of 1 s; " in line and line.endswith(" nats")
+
+
+def test_what_is_timed_is_what_is_tied_then_the_next_best(decided, monkeypatch, capsys):
+    """citeulike: codebook, then full and in_batch; the nearest of 12,000 labels."""
+    configs = priced(monkeypatch, codebook=2.0, full=10.0, in_batch=1.0)
+    assert run("--kind=labels", "--classes=12000") == 0
+    assert [config["methods"].split(",") for config in configs] == [
+        ["codebook", "in_batch", "full"]
+    ]
+    assert configs[0]["reference"] == "codebook"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"labels: n = 12,000, d = 64, batch 128; encoder bag, {BACKEND}",
+        "nearest that is decided: tags of articles (labels, n = 10,000, 3 nats), price: all (20 s)",
+        "method         step, ms      of full   there  result there",
+        "codebook              2          0.2     0.5  best",
+        "in_batch              1          0.1     0.5  worse by 11 %",
+        "full                 10            1       1  worse by 11 %",
+        "would change it: a step of codebook, 0.4 times as dear as there; "
+        "a step of in_batch, 0.2 times as dear as there",
+        "recommended: codebook, the simplest of the best there; to paste:",
+        *advise.paste(12_000, configs[0]["method_table"]["codebook"]),
+    ]
+
+
+def test_information_chooses_another_problem(decided, monkeypatch, capsys):
+    """wd50k has 40,000 labels and 1 nat: log(40 / 19) + 0 is less than log(19 / 10) + 2."""
+    priced(monkeypatch, codebook=2.0, full=3.0, in_batch=1.0)
+    run("--kind=labels", "--classes=19000", "--nats=1")
+    assert "recommended: in_batch, the simplest of the best there" in capsys.readouterr().out
+
+
+def test_a_kind_that_is_not_decided_says_so_and_what_would_decide_it(decided, monkeypatch, capsys):
+    priced(monkeypatch, unigram=2.0, codebook=1.0, full=3.0)
+    run("--kind=items", "--classes=11900")
+    lines = capsys.readouterr().out.splitlines()
+    command = "softbench --config=decisions:beauty --config.budget=full:<steps>"
+    assert lines[1].startswith(f"items are not decided: {command}; from Penn Treebank (words, ")
+    assert "recommended: unigram" in lines[-4]
+
+
+def test_without_any_decision_nothing_is_recommended(monkeypatch, capsys):
+    """The methods that the config runs are timed."""
+    monkeypatch.setattr(transfer, "read", lambda: decisions.of({}))
+    configs = priced(monkeypatch, unigram=2.0, codebook=1.0, full=3.0)
+    run("--kind=items", "--classes=12000")
+    assert configs[0]["methods"] == "codebook,unigram,mixed,full"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("items are not decided: softbench --config=decisions:beauty ")
+    assert "failed: out of memory" in lines[5]
+    assert lines[-1] == "recommended: none, for no method that runs here is decided"
 
 
 @pytest.mark.parametrize("kind", advise.KINDS)
 @pytest.mark.parametrize("classes", [2_000, 60_000])
-def test_what_is_priced(kind, classes, monkeypatch, capsys):
-    """Row updates from 50,000 classes on."""
-    configs = priced(monkeypatch, unigram=2.0, codebook=1.0)
+def test_heads_are_those_of_the_config(kind, classes, decided, monkeypatch):
+    """With row updates from 50,000 classes on, and an encoder that allows them."""
+    configs = priced(monkeypatch, unigram=2.0, codebook=1.0, in_batch=1.0, full=3.0)
     run(f"--kind={kind}", f"--classes={classes}", "--dim=8", "--batch=60")
-    config = configs[-1]
-    sampled = [m["kwargs"] for m in config["method_table"].values() if "kwargs" in m]
-    model, many = config["model"], classes > 50_000
-    assert ["row_optimizer" in kwargs for kwargs in sampled] == 4 * [many]
+    (config,) = configs
+    shipped = config_lib.plain(get_config(config_path(advise.KINDS[kind].config)))
+    many, model = classes > 50_000, config["model"]
+    for name, row in config["method_table"].items():
+        expected = shipped["method_table"][name]
+        if many and name != "full":
+            expected = methods.with_row_updates(expected, methods.adagrad(0.1))
+        assert row == expected
+    assert model["name"] == (
+        "matrix_factorisation" if many and kind == "items" else shipped["model"]["name"]
+    )
     assert ("row_optimizer" in model) == (many and kind != "labels")
     assert config["dataset"]["num_classes"] == classes
-    assert model["batch_size"] * model.get("num_steps", 1) == 60
-    text = capsys.readouterr().out
-    assert "failed: out of memory" in text and "of unigram" in text
+    assert model["batch_size"] * model.get("num_steps", model.get("length", 1)) == 60
+    assert 8 in (model.get("dim"), model.get("units"))
+
+
+def test_rows_of_the_configs_are_those_of_the_decisions():
+    """But for how many classes they draw, and how a mixture is given its halves."""
+    drawn = ("num_sampled", "num_top")
+
+    def alike(value):
+        if isinstance(value, dict):
+            return {k: alike(v) for k, v in value.items() if k not in drawn}
+        return value
+
+    for problem, name in (("beauty", "interactions"), ("ptb", "text"), ("citeulike", "own_xmc")):
+        table = get_config(config_path("decisions"), problem).method_table.to_dict()
+        mine = get_config(config_path(name)).method_table.to_dict()
+        assert set(table) - set(mine) <= {"adversarial"}
+        for method in set(table) & set(mine):
+            assert alike(table[method]) == alike(mine[method]), method
 
 
 @pytest.mark.parametrize(
-    ("device", "dim", "has_full"),
+    ("device", "dim", "full"),
     [("cpu", 64, [True]), ("cpu", 65, [False]), ("gpu", 65, [False, True])],
 )
-def test_full_is_left_out_where_a_step_takes_seconds(device, dim, has_full, monkeypatch, capsys):
+def test_full_is_left_out_where_a_step_takes_seconds(
+    device, dim, full, decided, monkeypatch, capsys
+):
     """2^18 classes of 64 numbers for 1,024 examples are 2^34 products."""
-    configs = priced(monkeypatch, device, unigram=2.0, full=90.0)
+    configs = priced(monkeypatch, device, in_batch=2.0, codebook=3.0, full=90.0)
     run("--kind=labels", f"--classes={2**18}", f"--dim={dim}", "--batch=1024")
-    assert [not config["methods"] for config in configs] == has_full
+    assert ["full" in config["methods"] for config in configs] == full
     text = capsys.readouterr().out
-    assert ("of full" in text) == has_full[-1] and len(text.splitlines()) <= 12
+    assert ("of full" in text) == full[-1] != ("full takes seconds a step here" in text)
+    assert len(text.splitlines()) <= 12
 
 
-def test_data_of_the_user(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "pairs.csv"
-    rng = np.random.default_rng(0)
-    rows = [f"u{u},i{i},{t}" for u in range(40) for t, i in enumerate(rng.permutation(30)[:6])]
-    path.write_text("\n".join(["user,item,time", *rows]))
-    configs = priced(monkeypatch, full=9.0, unigram=1.0)
+def test_data_of_the_user_are_timed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(transfer, "read", lambda: decisions.of({}))
+    path = write_csv(tmp_path / "pairs.csv")
+    configs = priced(monkeypatch, full=9.0, unigram=1.0, codebook=2.0, mixed=3.0)
     run("--kind=items", f"--data={path}")
     assert configs[0]["dataset"]["path"] == str(path)
-    assert "items: n = 30, d = 128" in capsys.readouterr().out
+    assert "items: n = 30, d = 64, batch 800" in capsys.readouterr().out
 
 
-def test_lines_to_paste_make_the_head_that_was_timed():
-    for method in advise.methods(60_000, 64).values():
-        names = {"softbench": softbench, "counts": np.arange(60_000)}
-        exec(advise.paste(60_000, method)[0].strip(), names)
-        timed = build.head(method, 60_000, names["counts"], None)
+def record(method, seed, value, status="ok"):
+    point = {"test_ndcg_at_10": value, "test_nll": 5.0}
+    frequencies = {"test_ndcg_at_10": 0.05, "test_nll": 8.0}
+    config = {"methods": {method: {}}, "max_train_seconds": 30.0}
+    made = {"status": status, "seed": seed, "config": config, "most_frequent": frequencies}
+    return made | {"best": point, "final": point}
+
+
+def test_what_training_has_come_to():
+    """unigram is .012, .01 and .008 behind, of .06: 17 %; 4.3027 * .002 / sqrt(3) / .06 = .083.
+
+    Its mean is that of the frequencies.
+    """
+    records = [record("codebook", seed, 0.06 + seed / 125) for seed in (-1, 0, 1)]
+    records += [record("unigram", seed, 0.05 + seed / 100) for seed in (-1, 0, 1)]
+    line, rows = decision_tables.trained(records, "test_ndcg_at_10")
+    assert line == (
+        "on your data, test nDCG@10: codebook 0.06 ± 0.02; unigram 0.05 ± 0.025 (no better than "
+        "the class frequencies: 0.05); codebook won by 17 ± 8.3 %; 6 runs of 30 s; 3 nats"
+    )
+    assert decisions.simplest(rows) == "codebook"
+    records[3:] = [record("unigram", seed, 0.055) for seed in (-1, 0, 1)]
+    line, rows = decision_tables.trained(records, "test_ndcg_at_10")
+    assert "codebook is ahead but tied by 8.3 ± 33 %" in line  # 4.3027 * .008 / sqrt(3) / .06
+    assert decisions.simplest(rows) == "unigram"
+    line, rows = decision_tables.trained([record("rff", 0, 0, "nan")], "test_ndcg_at_10")
+    assert (line, rows) == ("on your data, test nDCG@10: rff nan", {})
+
+
+@pytest.mark.parametrize("classes", [2_000, 60_000])
+@pytest.mark.parametrize("name", ["interactions", "own_xmc"])
+def test_lines_to_paste_make_the_head_that_was_timed(name, classes):
+    table = config_lib.plain(get_config(config_path(name)).method_table)
+    rows = [row for key, row in table.items() if not key.endswith("_rows")]
+    for method in rows:
+        if classes > 50_000 and method["head"] != "FullSoftmax":
+            method = methods.with_row_updates(method, methods.adagrad(0.1))
+        names = {"softbench": softbench, "keras": keras, "np": np, "counts": np.arange(classes)}
+        exec("\n".join(line.strip() for line in advise.paste(classes, method)[:2]), names)
+        timed = build.head(method, classes, names["counts"], None)
         assert type(names["head"]) is type(timed)
         configs = [_plain(head.get_config()) for head in (timed, names["head"])]
         assert json.dumps(configs[0], default=str) == json.dumps(configs[1], default=str)
@@ -114,74 +244,15 @@ def _plain(value):
     return [_plain(v) for v in value] if isinstance(value, list) else value
 
 
-def test_what_is_advised():
-    """Exact up to 10,000 classes or within three quickest steps; else by records, then by price."""
-    steps = {"full": 30.0, "unigram": 9.0, "in_batch": 2.0, "codebook": 4.0, "top_and_tail": 3.0}
-    near = {"unigram": [0.1], "codebook": [0.0, 0.1, 0.9], "in_batch": [0.2], "full": [0.0]}
-    behind = {name: near.get(name, []) for name in steps}
-    assert advise.advised(WORDS, 10_000, steps, behind)[0] == "full"
-    assert advise.advised(WORDS, 10_001, steps, behind)[0] == "codebook"
-    assert advise.advised(WORDS, 10_001, {**steps, "full": 6.0}, behind)[0] == "full"
-    poor = {**behind, "unigram": [0.3], "codebook": [0.4]}
-    assert advise.advised(WORDS, 10_001, steps, poor)[0] == "in_batch"
-    unknown = {name: [] for name in steps}
-    assert advise.advised(WORDS, 10_001, steps, unknown)[0] == "in_batch"
-
-
-def test_records_of_other_sizes_and_inputs_are_left_out(monkeypatch):
-    entry = {"classes": 1_000, "inputs": "words", "behind": {"FullSoftmax": {"nats": 0.5}}}
-    far = {**entry, "classes": 10_000_000, "behind": {"FullSoftmax": {"nats": 9.0}}}
-    labels = {**entry, "inputs": "labels", "behind": {"FullSoftmax": {"precision_at_1": 0.25}}}
-    monkeypatch.setattr(advise.json, "loads", lambda text: [entry, far, labels])
-    full = {"head": "FullSoftmax"}
-    assert advise.quality(WORDS, 2_000, full) == [0.5]
-    assert advise.quality(advise.KINDS["items"], 2_000, full) == [0.25]
-    assert advise.quality(WORDS, 2_000, {"head": "SampledHinge"}) == []
-
-
-RECORD = {"status": "ok", "num_classes": 5_000, "curve": [{"valid_nll": 1.0}]}
-CONFIG = {"task": "train", "epochs": 1, "seed": 0, "dataset": {"name": "d"}}
-CONFIG |= {"model": {"name": "lstm"}}
-
-
-def entries(*configs):
-    """The entries of records of a page, a head for each."""
-    heads = ("FullSoftmax", "SampledHinge")
-    methods = [{"methods": {"m": {"head": head}}} for head in heads]
-    made = [RECORD | {"config": c | m} for c, m in zip(configs, methods, strict=True)]
-    return json.loads(evidence.text([type("Page", (), {"name": "p", "records": made})]))
-
-
-@pytest.mark.parametrize("epochs, steps, count", [(5, 149, 1), (1, 1162, 1), (1, 60, 0), (3, 0, 1)])
-def test_evidence_is_of_runs_that_were_not_cut_short(epochs, steps, count):
-    """745 and 1,162 steps are a run, 60 measure a cost; 0 is whole epochs."""
-    config = CONFIG | {"epochs": epochs, "steps_per_epoch": steps}
-    assert len(entries(config, config)) == count
-
-
-@pytest.mark.parametrize("seconds, count", [(0, 1), (60, 0)])
-def test_environment_variables_matter_to_equal_times_alone(seconds, count):
-    config = CONFIG | {"max_train_seconds": seconds}
-    other = config | {"environment": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}}
-    assert len(entries(config | {"environment": {}}, other)) == count
-
-
-def test_the_evidence_that_ships_is_that_of_the_records():
-    frames, _ = pages.read_all(ROOT / "results")
-    shipped = (ROOT / evidence.PATH).read_text()
-    assert evidence.text(frames.values()) == shipped
-    for entry in json.loads(shipped):
-        for measure in ("nats", "precision_at_1"):
-            assert min(v[measure] for v in entry["behind"].values() if measure in v) == 0.0
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ((), "--kind must be one of: words, items, labels. Received: no --kind"),
         (("--kind=images",), "--kind=images: value should be one of <words|items|labels>"),
         (("--kind=words", "--classes=0"), "--classes=0: 0 is not a positive integer"),
-        (("--kind=words", "--classes=9", "--data=a"), "--classes does not go with --data"),
+        (("--kind=words",), "One of --classes and --data must be given, and not both"),
+        (("--kind=words", "--classes=9", "--data=a"), "Received: --classes=9, --data=a"),
+        (("--kind=words", "--classes=9", "--minutes=1"), "--minutes must come with --data"),
         (("--kind=words", "--data=nowhere"), "Received: "),
     ],
 )
@@ -191,11 +262,27 @@ def test_mistakes(wrong, said):
 
 
 def test_commands_of_the_pages():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = [re.sub(r" +#.*", "", page.read_text()) for page in pages]
     lines = [
-        line
-        for page in (ROOT / "docs").glob("*.md")
-        for line in re.findall(r"softbench-advise(?: --[\w=./-]+)+", page.read_text())
+        line for text in texts for line in re.findall(r"softbench-advise(?: --[\w=./-]+)+", text)
     ]
     assert len(lines) >= 4
     for line in lines:
         assert commands.parse(advise._define(), line.split(), "").kind in advise.KINDS
+
+
+def test_the_advice_for_a_decided_problem_is_its_decision(monkeypatch, capsys):
+    """The fourth place that shows decisions.json, see tests/test_decisions.py."""
+    for problem in transfer.read():
+        levels = transfer.decided(problem)
+        configs = priced(monkeypatch, **dict.fromkeys(decisions.SIMPLICITY, 1.0))
+        arguments = [f"--kind={problem['kind']}", f"--classes={problem['n'] or 10_000}"]
+        nats = problem["information"]
+        run(*arguments, *([f"--nats={nats}"] if nats is not None else []))
+        text = capsys.readouterr().out
+        assert len(configs) >= 1 and len(text.splitlines()) <= 12
+        if levels:
+            assert f"\nrecommended: {levels[-1]['recommended']}, " in text
+        elif not any(transfer.decided(p) for p in transfer.read() if p["kind"] == problem["kind"]):
+            assert f"{problem['kind']} are not decided: softbench --config=decisions:" in text

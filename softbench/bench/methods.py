@@ -17,6 +17,7 @@ NORMALISED_FREQUENCIES = {
 FLAT_COUNTS = {"counts": "train", "power": 0.75}
 FLAT_PRIOR = {"prior": "train", "prior_power": 0.75}
 LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
+AT_MOST = "at most "  # before a number of draws, where n is not known
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # What the presets `accelerator` have in common. JAX takes three quarters of a GPU by itself.
@@ -41,6 +42,11 @@ def ranking_columns(k: int) -> tuple[str, ...]:
     """Columns of recommenders: how the first k of the items that a user has not had are."""
     whole = [f"test_{metric}_at_{k}" for metric in ("recall", "ndcg", "mrr", "coverage")]
     return (*whole, *(f"test_recall_at_{k}_{bucket}" for bucket in ("head", "torso", "tail")))
+
+
+def at_most(text: str, num_classes: int) -> int:
+    """The number that "at most 512" is: the smaller of 512 and n / 4."""
+    return max(1, min(int(text.removeprefix(AT_MOST)), num_classes // 4))
 
 
 def row(head: str, **kwargs: object) -> dict:
@@ -109,6 +115,13 @@ def noise(
     return row("NoiseContrastive", **draws, **(kwargs or {}))
 
 
+def gbce(kwargs: Mapping[str, object], num_sampled: int | str, t: float = 0.75) -> dict:
+    """A row of gBCE on uniform draws that the batch shares; arguments as `comparison`."""
+    draws = {"sampler": sampler("uniform", share_draws=True), "num_sampled": num_sampled}
+    loss = {"objective": "gbce", "t": t, "remove_accidental_hits": True}
+    return row("NegativeSampling", **draws, **loss, **kwargs)
+
+
 def one_tail(counts: str = "train") -> dict:
     """The default tail of top_and_tail, of which all groups share one set of draws."""
     return sampler("unigram", counts=counts, power=0.75, unique=True, share_draws=True)
@@ -131,23 +144,29 @@ def adagrad(rate: float, accumulator: float | None = None) -> dict:
 def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str, dict]:
     """A table of methods of every kind on one head model, for data that nobody has tried yet.
 
+    They have the names and the draws of the config `decisions`.
+
     Args:
         kwargs: arguments of every head.
         num_sampled: m, draws shared by the batch; "at most 512" suits any number of classes.
     """
     m, shared, seen = num_sampled, {"share_draws": True}, {"counts": "train + 1"}
+    half = max(1, m // 2) if isinstance(m, int) else f"{AT_MOST}{int(m.removeprefix(AT_MOST)) // 2}"
     flat = {**seen, "power": 0.75, "unique": True, **shared}
-    in_batch = sampler("in_batch", counts="train")
+    both = {"first": sampler("in_batch", counts="train"), "second": sampler("unigram", **flat)}
     table = {
         "full": full(**kwargs),
         "uniform": sampled("uniform", m, kwargs, **shared),
         "unigram": sampled("unigram", m, kwargs, **flat),
         "in_batch": sampled("in_batch", m, kwargs, counts="train"),
+        "mixed": sampled("mixed", m, kwargs, **both),
         "nce_binary": noise("binary", m, kwargs, **seen, **shared),
         "nce_ranking": noise("ranking", m, kwargs, **seen, **shared),
-        "rff": sampled("rff", m, kwargs, **shared),
+        "top_and_tail": sampled("top_and_tail", half, kwargs, num_top=half, **seen, **shared),
         "codebook": sampled("codebook", m, kwargs, **seen, **shared),
-        "mixed": sampled("mixed", m, kwargs, first=in_batch, second=sampler("uniform", **shared)),
+        "codebook_own": sampled("codebook", "at most 32", kwargs, **seen),
+        "rff": sampled("rff", m, kwargs, **shared),
+        "exp": sampled("exp", m, kwargs, **shared),
     }
     rows = {f"{name}_rows": with_row_updates(table[name], adagrad(0.1)) for name in _ROWS}
     return table | rows

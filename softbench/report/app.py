@@ -15,9 +15,11 @@ _USAGE = """softbench-report --results=results [--check | --undecided | --html=r
 softbench-report --merge FILE FILE ...
 
 Writes the page, rows and picture of an experiment's folder, or of a folder of many: then with a
-front page, the claims of the papers, and the numbers of the README.md next to it. With --merge,
-prints the table of what `softbench submit` has packed on several machines."""
+front page, the claims of the papers, what is decided, and the numbers of README.md and
+docs/choosing.md next to it. With --merge, prints the table of what `softbench submit` has packed
+on several machines."""
 _MADE = (".csv", ".svg")  # endings of files that only a report writes
+_BY_HAND = ("README.md", "docs/choosing.md")  # with markers, next to the folder of results
 
 
 class Report(NamedTuple):
@@ -35,7 +37,7 @@ class Report(NamedTuple):
 
 
 def _report(results: Path, frames: Mapping, front: bool) -> Report:
-    from softbench.report import checks, claims, evidence, pages, readme, tables
+    from softbench.report import checks, claims, decisions, pages, readme, tables
 
     decided = claims.verdicts(frames)
     made = Report({}, {}, [])
@@ -65,11 +67,10 @@ def _report(results: Path, frames: Mapping, front: bool) -> Report:
             add("", None, "", "claims.md", "CLAIMS.md")
             made.texts["claims.csv"] = tables.csv(claims.table(decided))
         outside = results.resolve().parent
-        if (outside / evidence.PATH).is_file():
-            made.texts[f"../{evidence.PATH}"] = evidence.text(frames.values())
-        if (outside / "README.md").is_file():
-            text = (outside / "README.md").read_text()
-            made.texts["../README.md"] = readme.filled(text, frames)
+        if (outside / decisions.PATH).is_file():
+            made.texts[f"../{decisions.PATH}"] = decisions.text(decisions.of(frames))
+        for page in filter(lambda page: (outside / page).is_file(), _BY_HAND):
+            made.texts[f"../{page}"] = readme.filled((outside / page).read_text(), frames)
     return made
 
 

@@ -5,6 +5,7 @@ question, the picture, the table and what follows are its blocks. Templates call
 `Page`; a number of their prose comes from the frames by these.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import claims, intervals, measures, tables
+from softbench.report import claims, decision_tables, decisions, intervals, measures, tables
 from softbench.report import frame as frame_lib
 from softbench.report import markdown as md
 from softbench.report.claims import Verdict
@@ -65,12 +66,13 @@ class Page:
         """Returns {name in a template: function}."""
         numbers = Selection(self._frames, self._name)
         own = ("title", "names", "link", "table", "picture", "footer", "verdict", "counts")
-        own += ("claims",)
+        own += ("claims", "recommended", "recommended_by_price", "regret", "methods_by_price")
         return {
             **{name: getattr(numbers, name) for name in ("value", "interval", "ratio", "change")},
             **{name: getattr(self, name) for name in own},
             "said": said,
             "rule": claims.RULE,
+            "rule_of_decisions": decisions.RULE,
         }
 
     def title(self, name: str = "") -> str:
@@ -111,6 +113,28 @@ class Page:
             rows.append([where, claim.says, word, str(made.ratios[i]), made.parts[i].range])
         header = ["place", "claim", "verdict", "ratio", "claimed"]
         return "\n\n".join([md.table(header, rows), "\n".join(sorted(pages.values()))])
+
+    @functools.cached_property
+    def _decisions(self) -> list[dict]:
+        return decisions.of(self._frames)
+
+    def recommended(self, folder: str = "", short: bool = False) -> str:
+        """What to use, see `softbench.report.decision_tables.summary`."""
+        return decision_tables.summary(self._decisions, folder, short)
+
+    def recommended_by_price(self) -> str:
+        """What to use at each price of each problem."""
+        return decision_tables.levels(self._decisions)
+
+    def regret(self) -> str:
+        """How far the advice of the other problems is from the best."""
+        return decision_tables.regret(self._decisions)
+
+    def methods_by_price(self) -> str:
+        """All methods of the page's problem."""
+        name = self._name.removeprefix(decisions.FOLDER)
+        (problem,) = (one for one in self._decisions if one["problem"] == name)
+        return decision_tables.rows(problem)
 
     def table(
         self,

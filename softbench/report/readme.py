@@ -1,4 +1,4 @@
-"""Numbers in a page that a person writes, README.md: each is between markers that say what it is.
+"""What records say in a page that a person writes: it is between markers that say what it is.
 
     <!--= value("step_ms", experiment="scaling", method="full", n=10000) -->21<!--/-->
 
@@ -11,13 +11,12 @@ from collections.abc import Mapping
 import jinja2
 
 from softbench.commands import ConfigError
-from softbench.report import pages
+from softbench.report import markdown, pages
 from softbench.report.frame import Frame
-from softbench.report.markdown import MARKED
 
 
 def filled(text: str, frames: Mapping[str, Frame]) -> str:
-    """Returns the text with the number that each marker asks for.
+    """Returns the text with the number, or the table, that each marker asks for.
 
     Raises:
         ConfigError: for a marker that asks for what no record has.
@@ -29,6 +28,8 @@ def filled(text: str, frames: Mapping[str, Frame]) -> str:
             shown = environment.from_string(f"{{{{ {match['what']} }}}}").render(functions)
         except (jinja2.TemplateError, LookupError, TypeError, ValueError) as error:
             raise ConfigError(f"Marker `{match['what']}` has no number: {error}") from None
+        shown = markdown.filled(shown).strip()
+        shown = f"\n\n{shown}\n\n" if "\n" in shown else shown  # lines are blocks to themselves
         return f"<!--= {match['what']} -->{shown}<!--/-->"
 
-    return MARKED.sub(replaced, text)
+    return markdown.MARKED.sub(replaced, text)

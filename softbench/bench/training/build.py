@@ -10,7 +10,7 @@ import numpy as np
 
 import softbench
 from softbench import heads
-from softbench.bench.methods import LOG_FREQUENCIES
+from softbench.bench.methods import AT_MOST, LOG_FREQUENCIES, at_most
 
 _COUNTS = ("counts", "prior")
 HEADS = tuple(name for name in heads.__all__ if name not in ("Head", "SampledHead", "TableHead"))
@@ -26,21 +26,18 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
             occurs, "train" as `counts` or `prior` becomes the training counts, "train + 1" one more
             of each, {"name", "learning_rate"} as `row_optimizer` becomes that optimizer, and
             "log frequencies" as `bias_initializer` becomes log((counts + 1) / sum of counts + 1),
-            "at most 512" as `num_sampled` the smaller of 512 and n / 4. Options of a class table
-            that the head's constructor does not have make a `ClassTable` for it.
+            "at most 512" the smaller of 512 and n / 4. Options of a class table that the head's
+            constructor does not have make a `ClassTable` for it.
         num_classes, counts: n, and (n,) occurrences of each class in the training data.
         seed: of the head's samples and of its initial weights.
 
     Raises:
         ValueError: for a head that softbench does not have.
     """
-    kwargs = _with_counts(method.get("kwargs", {}), counts)
+    kwargs = _of_data(method.get("kwargs", {}), counts)
     if kwargs.get("bias_initializer") == LOG_FREQUENCIES:
         value = np.log((counts + 1) / np.sum(counts + 1))
         kwargs["bias_initializer"] = keras.initializers.Constant(value)
-    if isinstance(kwargs.get("num_sampled"), str):
-        most = int(kwargs["num_sampled"].removeprefix("at most "))
-        kwargs["num_sampled"] = max(1, min(most, num_classes // 4))
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
@@ -140,16 +137,18 @@ def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
     return getattr(softbench, ROW_OPTIMIZERS[spec["name"]])(**kwargs)
 
 
-def _with_counts(value: object, counts: np.ndarray) -> object:
+def _of_data(value: object, counts: np.ndarray) -> object:
     if isinstance(value, dict):
         arrays = {"train": counts, "train + 1": counts + 1}
         return {
             key: arrays[item]
             if key in _COUNTS and isinstance(item, str) and item in arrays
-            else _with_counts(item, counts)
+            else _of_data(item, counts)
             for key, item in value.items()
         }
-    return [_with_counts(item, counts) for item in value] if isinstance(value, list) else value
+    if isinstance(value, str) and value.startswith(AT_MOST):
+        return at_most(value, len(counts))
+    return [_of_data(item, counts) for item in value] if isinstance(value, list) else value
 
 
 def optimizer(spec: dict) -> keras.optimizers.Optimizer:

@@ -1,0 +1,279 @@
+"""Which method to use, decided by seeds at equal price. Needs no Keras.
+
+`softbench-report` decides from the records of the experiments `decisions_<problem>` and writes
+`softbench/decisions.json`. Pages and `softbench-advise` say what is in it and nothing else.
+"""
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from softbench.commands import ConfigError
+from softbench.report import intervals, measures
+from softbench.report.frame import Frame
+from softbench.report.intervals import Interval
+
+PATH = "softbench/decisions.json"  # next to the folder of results
+FOLDER = "decisions_"  # begins the names of the experiments
+LEVELS = ("a tenth", "a third", "all")  # of the steps that the reference needs
+REFERENCE = "full"
+SEEDS = 3  # that a row has at least
+HOPELESS = 0.1  # a method whose first seed is so much worse at the lowest price is given up
+FLAT, LAST = 0.01, 2  # what the last points of the reference may have improved, and how many
+# The simplest first. The exact loss has nothing to choose. in_batch needs no draws, uniform draws
+# no counts, and mixed is two of these. NCE and gBCE are other objectives, whose scores need a
+# correction. The others keep something in step with the table: a codebook for the best classes,
+# for draws that are shared, or for each example's; features of a kernel; all scores. Last is a
+# tree that is fitted to features before training.
+SIMPLICITY = ("full", "in_batch", "uniform", "unigram", "mixed", "nce_binary", "nce_ranking")
+SIMPLICITY += ("gbce", "top_and_tail", "codebook", "codebook_own", "rff", "exp", "adversarial")
+RULE = f"""At each price the best method is the one with the best mean over seeds. A method is tied
+with it if the 95 % interval of their difference, seed by seed, includes zero. Recommended is the
+simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICITY)}.
+A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
+{100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
+longest exact runs improves by more than {100 * FLAT:g} % in their last {LAST} points; a price is
+not decided if no method is better than the class frequencies."""
+
+
+class Problem(NamedTuple):
+    """A problem that is decided.
+
+    Attributes:
+        kind: "words", "items" or "labels".
+        words: what it is.
+        measure: of the test set, by which methods are compared.
+    """
+
+    kind: str
+    words: str
+    measure: str = "test_precision_at_1"
+
+
+# Those of the config `decisions`.
+PROBLEMS = {
+    "ptb": Problem("words", "Penn Treebank", "test_perplexity"),
+    "beauty": Problem("items", "Amazon Beauty", "test_ndcg_at_10"),
+    "wd50k": Problem("labels", "entities of Wikidata"),
+    "citeulike": Problem("labels", "tags of articles"),
+}
+
+
+class Row(NamedTuple):
+    """A method at a price.
+
+    Attributes:
+        mean: over its seeds.
+        behind: how much worse it is than the best, seed by seed, as `worse` has it.
+        status: "best", "tied" or "worse".
+    """
+
+    mean: Interval
+    behind: Interval
+    status: str
+
+
+def worse(value: float, best: float, lower: bool, scale: float) -> float:
+    """Returns how much worse a value is, as a fraction.
+
+    Of perplexities, of which less is better, it is the logarithm of their ratio; of other measures
+    the difference over `scale`, the mean of the best.
+    """
+    return math.log(value / best) if lower else (best - value) / (scale or 1.0)
+
+
+def rank(values: Mapping[str, Mapping[int, float]], lower: bool) -> dict[str, Row]:
+    """Returns the rows of a price, from the best mean on.
+
+    Args:
+        values: {method: {seed: its number}}; equal seeds are paired.
+        lower: whether less is better.
+    """
+    means = {name: intervals.interval(seeds.values()) for name, seeds in values.items()}
+    order = sorted(means, key=lambda name: means[name].mean * (1 if lower else -1))
+    best, scale = values[order[0]], means[order[0]].mean
+    rows = {}
+    for name in order:
+        common = [seed for seed in values[name] if seed in best]
+        pairs = [worse(values[name][seed], best[seed], lower, scale) for seed in common]
+        behind = intervals.interval(pairs)
+        # Fewer than two common seeds have no interval, and nothing tells the methods apart.
+        status = "worse" if abs(behind.mean) > behind.half else "tied"
+        rows[name] = Row(means[name], behind, "best" if name == order[0] else status)
+    return rows
+
+
+def simplest(rows: Mapping[str, Row]) -> str:
+    """Returns the method of a price that the rule recommends."""
+    return min((m for m, row in rows.items() if row.status != "worse"), key=SIMPLICITY.index)
+
+
+def improvement(curve: Iterable[Mapping], measure: str) -> float:
+    """Returns by how much the last points of a learning curve are better than all before them.
+
+    Infinite where the curve is too short to tell.
+    """
+    name = measures.on_curve(measure)
+    values = [point[name] for point in curve if point.get(name) is not None]
+    if len(values) <= LAST:
+        return math.inf
+    lower = measures.lower_is_better(measure)
+    pick = min if lower else max
+    best = pick(values)
+    return worse(pick(values[:-LAST]), best, lower, best)
+
+
+def of(frames: Mapping[str, Frame]) -> list[dict]:
+    """Returns the content of `decisions.json`, a dict for each of `PROBLEMS`.
+
+    Raises:
+        ConfigError: for records that the rule cannot read.
+    """
+    names = [name.removeprefix(FOLDER) for name in frames if name.startswith(FOLDER)]
+    if unknown := sorted(set(names) - {*PROBLEMS}):
+        raise ConfigError(f"{FOLDER}<problem> must be one of {[*PROBLEMS]}. Received: {unknown}")
+    return [_problem(name, frames.get(FOLDER + name)) for name in PROBLEMS]
+
+
+def text(problems: list[dict]) -> str:
+    """Returns the JSON text."""
+    return json.dumps(problems, indent=1) + "\n"
+
+
+def information(records: Iterable[Mapping]) -> float:
+    """Returns what the input tells of the class in nats, as far as the best record knows.
+
+    It is the log-loss of the class frequencies less the least of all records, on the test set.
+    """
+    ends = [(record, record[end]["test_nll"]) for record in records for end in ("best", "final")]
+    return max(r["most_frequent"]["test_nll"] - nll for r, nll in ends if nll is not None)
+
+
+def _problem(name: str, frame: Frame | None) -> dict:
+    """A problem and its prices, the lowest first; none without records."""
+    problem = PROBLEMS[name]
+    made = {"problem": name, **problem._asdict(), "n": None, "information": None, "levels": []}
+    prices = _by_price(frame) if frame else {}
+    done = [record for record in frame.records if record["status"] == "ok"] if frame else []
+    if not done:
+        return made
+    made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
+    longest = [r for r in prices[max(prices)].get(REFERENCE, {}).values() if r["status"] == "ok"]
+    refused = "" if longest else f"{REFERENCE} has no run at the highest price"
+    ends = [improvement(record["curve"], problem.measure) for record in longest]
+    if ends and statistics.mean(ends) > FLAT:
+        refused = f"the longest runs of {REFERENCE} were still improving"
+    chance = done[0]["most_frequent"][problem.measure]
+    given_up: dict[str, float] | None = None  # by the lowest price
+    for label, steps in zip(LEVELS, sorted(prices), strict=False):
+        level = _level(prices[steps], problem, chance, refused, given_up)
+        given_up = level["given_up"] if given_up is None else given_up
+        told = {*level["rows"], *level["given_up"], *level["failed"]}
+        level["not_measured"] = [
+            m for m in SIMPLICITY if m in frame.plan["methods"] and m not in told
+        ]
+        made["levels"].append({"level": label, "steps": steps, **level})
+    return made
+
+
+def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
+    """{steps of the reference: {method: {seed: record}}}."""
+    made: dict[int, dict[str, dict[int, dict]]] = {}
+    measure = PROBLEMS[frame.name.removeprefix(FOLDER)].measure
+    for record in frame.records:
+        config = record["config"]
+        steps = re.fullmatch(rf"{REFERENCE}:(\d+)", config.get("budget", ""))
+        (method,) = config["methods"]
+        ok = record["status"] == "ok"
+        lacks = ok and not (record.get("price") and measure in record.get("best", {}))
+        if not steps or method not in SIMPLICITY or lacks:
+            raise ConfigError(
+                f"A record of {frame.name} must be of one of {', '.join(SIMPLICITY)}, with "
+                f"config.budget={REFERENCE}:<steps>, `price` and `best.{measure}`. "
+                f"Received: {record['cell']}"
+            )
+        seeds = made.setdefault(int(steps[1]), {}).setdefault(method, {})
+        other = seeds.get(config["seed"], frame.records[0])
+        same = all(other["config"][key] == config[key] for key in ("dataset", "backend"))
+        if config["seed"] in seeds or not same:
+            raise ConfigError(
+                f"{frame.name} must have one record of a method, seed and price, all of one data "
+                f"set and backend. Received: {other['cell']}, {record['cell']}"
+            )
+        seeds[config["seed"]] = record
+    if len(made) > len(LEVELS):
+        raise ConfigError(f"{frame.name} must have three prices. Received: {sorted(made)}")
+    return made
+
+
+def _level(
+    records: Mapping[str, Mapping[int, dict]],
+    problem: Problem,
+    chance: float,
+    refused: str,
+    given_up: Mapping[str, float] | None,
+) -> dict:
+    """What is decided at a price.
+
+    Args:
+        records: {method: {seed: record}}.
+        problem: whose price it is.
+        chance: what the class frequencies reach.
+        refused: why the problem is not decided, "": nothing is against it.
+        given_up: {method: how much worse its first seed was} at the lowest price; None: this is it.
+    """
+    failed, values = {}, {}
+    for method, seeds in records.items():
+        wrong = [r["status"] for r in seeds.values() if r["status"] != "ok"]
+        own = {s: seeds[s]["best"][problem.measure] for s in sorted(seeds)} if not wrong else {}
+        if wrong or None in own.values():  # a number that is not finite is null
+            failed[method] = wrong[0] if wrong else "nan"
+        else:
+            values[method] = own
+    paired = values.get(REFERENCE, {})
+    whole = {m: {s: v for s, v in own.items() if s in paired} for m, own in values.items()}
+    whole = {method: own for method, own in whole.items() if len(own) >= SEEDS}
+    lower = measures.lower_is_better(problem.measure)
+    if not refused and REFERENCE not in whole:
+        refused = f"{REFERENCE} has {len(paired)} of {SEEDS} seeds"
+    if not refused and len(whole) < 2:
+        refused = f"no other method has {SEEDS} seeds"
+    rows = {} if refused else rank(whole, lower)
+    if rows:
+        best = next(iter(rows.values())).mean.mean
+        if worse(best, chance, lower, chance) >= 0:
+            rows, refused = {}, "no method is better than the class frequencies"
+        elif given_up is None:
+            limit = math.log1p(HOPELESS) if lower else HOPELESS
+            firsts = {m: next(iter(own.values())) for m, own in values.items() if m not in rows}
+            losses = {m: worse(value, best, lower, best) for m, value in firsts.items()}
+            given_up = {m: _short(loss) for m, loss in losses.items() if loss >= limit}
+    first = next((r for r in records.get(REFERENCE, {}).values() if r["status"] == "ok"), None)
+    return {
+        "reference_ms": _short(first["price"]["reference_ms"]) if first else None,
+        "recommended": simplest(rows) if rows else None,
+        "undecided": refused,
+        "rows": {name: _row(row, records[name], whole[name]) for name, row in rows.items()},
+        "given_up": {m: loss for m, loss in (given_up or {}).items() if m not in rows},
+        "failed": failed,
+    }
+
+
+def _row(row: Row, records: Mapping[int, dict], seeds: Iterable[int]) -> dict:
+    return {
+        "status": row.status,
+        "mean": _short(row.mean.mean),
+        "half": _short(row.mean.half),
+        "behind": _short(row.behind.mean),
+        "behind_half": _short(row.behind.half),
+        "price": _short(statistics.mean(records[seed]["price"]["ratio"] for seed in seeds)),
+        "seeds": sorted(seeds),
+        "records": [records[seed]["cell"] for seed in sorted(seeds)],
+    }
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None

@@ -1,0 +1,402 @@
+"""The rule by which methods are recommended, by numbers worked out by hand. Needs no Keras."""
+
+import json
+import math
+import re
+import runpy
+
+import pytest
+from decision_records import STEPS, decided, of, records
+from report_records import write_results
+from shipped import ROOT, config_path, get_config
+
+from softbench.bench.config import ConfigError
+from softbench.report import app as report
+from softbench.report import decision_tables, decisions, pages, transfer
+
+FULL = (0.50, 0.52, 0.54)
+
+
+def seeds(*numbers):
+    return dict(enumerate(numbers))
+
+
+# The rule.
+
+
+def test_rows_of_a_measure_of_which_more_is_better():
+    """c: differences -.01, .03 and .01, mean .01, deviation .02; 4.3027 * .02 / sqrt(3) = .04968.
+
+    Over the best mean, .52: .01923 +- .09555. b is .02 worse in each seed.
+    """
+    values = {"b": seeds(0.48, 0.50, 0.52), "c": seeds(0.51, 0.49, 0.53), "a": seeds(*FULL)}
+    rows = decisions.rank(values, lower=False)
+    assert [(name, row.status) for name, row in rows.items()] == [
+        ("a", "best"),
+        ("c", "tied"),
+        ("b", "worse"),
+    ]
+    assert rows["c"].behind.mean == pytest.approx(0.01923, abs=1e-5)
+    assert rows["c"].behind.half == pytest.approx(0.09555, abs=1e-5)
+    assert rows["b"].behind.mean == pytest.approx(0.02 / 0.52)
+    assert rows["a"].mean.half == pytest.approx(4.3027 * 0.02 / math.sqrt(3), rel=1e-4)
+
+
+def test_rows_of_perplexity_are_compared_by_logarithms():
+    """b is 1.1 times as perplexed with every seed, c 1.1, 1 and 1.21 times: mean log 1.1."""
+    values = {"a": seeds(100, 110, 121), "b": seeds(110, 121, 133.1), "c": seeds(110, 110, 146.41)}
+    rows = decisions.rank(values, lower=True)
+    assert [row.status for row in rows.values()] == ["best", "worse", "tied"]
+    assert rows["b"].behind.mean == pytest.approx(math.log(1.1))
+    half = 4.3027 * math.log(1.1) / math.sqrt(3)
+    assert rows["c"].behind == pytest.approx((math.log(1.1), half, 3), rel=1e-4)
+
+
+def test_seeds_are_paired():
+    """Seeds 1 to 3 are common; with one common seed nothing tells the two apart."""
+    best = {1: 0.5, 2: 0.6, 3: 0.7}
+    other = {0: 0.1, 1: 0.49, 2: 0.59, 3: 0.69}
+    row = decisions.rank({"a": best, "b": other}, lower=False)["b"]
+    assert row.behind.count == 3 and row.status == "worse"
+    row = decisions.rank({"a": best, "b": {3: 0.2, 4: 0.2}}, lower=False)["b"]
+    assert row.behind.count == 1 and row.status == "tied"
+
+
+def test_the_simplest_of_the_tied_is_recommended():
+    values = {"codebook": FULL, "unigram": (0.51, 0.49, 0.53), "in_batch": (0.48, 0.50, 0.52)}
+    values = {name: seeds(*own) for name, own in values.items()}
+    assert decisions.simplest(decisions.rank(values, lower=False)) == "unigram"
+    assert decisions.simplest(decisions.rank(values | {"full": values["unigram"]}, False)) == "full"
+    alone = decisions.rank(values | {"unigram": values["in_batch"]}, lower=False)
+    assert decisions.simplest(alone) == "codebook"
+
+
+@pytest.mark.parametrize(
+    ("measure", "curve", "expected"),
+    [
+        ("test_ndcg_at_10", [0.1, 0.2, 0.19, 0.18], 0.0),
+        ("test_ndcg_at_10", [0.1, 0.2, 0.19, 0.25], 0.2),  # .05 of .25
+        ("test_perplexity", [300, 200, 150, 100], math.log(2)),
+        ("test_perplexity", [300, 200], math.inf),
+    ],
+)
+def test_what_the_last_two_points_have_improved(measure, curve, expected):
+    name = measure.replace("test", "valid")
+    points = [{name: value} for value in curve]
+    assert decisions.improvement(points, measure) == pytest.approx(expected)
+
+
+def test_the_problems_are_those_of_the_config():
+    assert set(decisions.PROBLEMS) == set(runpy.run_path(str(config_path("decisions")))["BUDGETS"])
+    for name, problem in decisions.PROBLEMS.items():
+        config = get_config(config_path("decisions"), name)
+        assert problem.measure == f"test_{config.keep_by}"
+        assert set(config.method_table) <= set(decisions.SIMPLICITY)
+
+
+# From records.
+
+NUMBERS = {"full": FULL, "codebook": (0.54, 0.56, 0.58), "in_batch": (0.48, 0.50, 0.52)}
+
+
+def test_a_problem_is_decided():
+    """1,000 steps of 20 ms. Frequencies lose 8 nats and the best model 5: 3 are of the input."""
+    problem = decided("beauty", records("beauty", NUMBERS))
+    assert (problem["n"], problem["kind"], problem["information"]) == (10_000, "items", 3.0)
+    (level,) = problem["levels"]
+    assert (level["steps"], level["reference_ms"], level["undecided"]) == (1000, 20.0, "")
+    assert level["recommended"] == "codebook"
+    assert {m: row["status"] for m, row in level["rows"].items()} == {
+        "codebook": "best",
+        "full": "worse",
+        "in_batch": "worse",
+    }
+    row = level["rows"]["full"]
+    assert (row["mean"], row["price"], row["seeds"]) == (0.52, 1.0, [0, 1, 2])
+    assert row["behind"] == pytest.approx(0.04 / 0.56, rel=1e-4)
+    assert row["records"] == [f"beauty-full-1000-s{seed}" for seed in range(3)]
+    assert level["not_measured"] == ["unigram", "rff"]
+
+
+@pytest.mark.parametrize(
+    ("name", "best", "first", "given_up"),
+    [
+        ("beauty", (0.5, 0.5, 0.5), 0.44, {"rff": 0.12}),
+        ("beauty", (0.5, 0.5, 0.5), 0.46, {}),
+        ("ptb", (100, 100, 100), 111, {"rff": 0.10436}),  # log 1.11
+        ("ptb", (100, 100, 100), 109, {}),
+    ],
+)
+def test_what_is_hopeless_at_the_lowest_price_is_given_up_at_all(name, best, first, given_up):
+    whole = {"full": best, "codebook": best}
+    low = records(name, whole | {"rff": (first,)}, STEPS[0])
+    levels = decided(name, low, records(name, whole, STEPS[1]))["levels"]
+    assert [level["level"] for level in levels] == ["a tenth", "a third"]
+    for level in levels:
+        assert level["given_up"] == given_up
+        assert ("rff" in level["not_measured"]) == (not given_up)
+        assert set(level["rows"]) == set(whole)
+    again = decided(name, low, records(name, whole | {"rff": best}, STEPS[1]))["levels"][1]
+    assert "rff" in again["rows"] and not again["given_up"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"numbers": NUMBERS | {"full": FULL[:2]}}, "full has 2 of 3 seeds"),
+        ({"numbers": {"codebook": FULL}}, "full has no run at the highest price"),
+        ({"numbers": {"full": FULL, "in_batch": FULL[:2]}}, "no other method has 3 seeds"),
+        ({"shape": (0.5, 0.98, 0.99, 1)}, "the longest runs of full were still improving"),
+        ({"shape": (0.5, 1)}, "the longest runs of full were still improving"),
+        ({"chance": 0.56}, "no method is better than the class frequencies"),
+    ],
+)
+def test_what_is_not_decided_says_why(changed, why):
+    (level,) = decided("beauty", records("beauty", **{"numbers": NUMBERS, **changed}))["levels"]
+    assert (level["undecided"], level["recommended"], level["rows"]) == (why, None, {})
+
+
+def test_one_percent_at_the_end_is_no_improvement():
+    made = decided("beauty", records("beauty", NUMBERS, shape=(0.5, 0.991, 0.995, 1)))
+    assert made["levels"][0]["recommended"] == "codebook"
+
+
+def test_a_method_that_failed_once_is_no_row():
+    failed = records("beauty", {"codebook": (0.9,)}, status="nan", final=None, curve=None)
+    failed[0]["config"]["seed"] = 7
+    (level,) = decided("beauty", records("beauty", NUMBERS), failed)["levels"]
+    assert level["failed"] == {"codebook": "nan"} and level["recommended"] == "full"
+    assert "codebook" not in level["rows"]
+
+
+def test_a_number_that_is_not_finite_is_a_failure():
+    """Records have null for it."""
+    end = {"test_ndcg_at_10": None, "test_nll": None}
+    made = records("beauty", {"full": FULL, "in_batch": FULL})
+    made += records("beauty", {"codebook": FULL}, best=end, final=end)
+    (level,) = decided("beauty", made)["levels"]
+    assert level["failed"] == {"codebook": "nan"} and level["recommended"] == "full"
+
+
+def test_the_reference_must_be_at_the_highest_price():
+    without = {"codebook": FULL, "in_batch": FULL}
+    made = decided("beauty", records("beauty", NUMBERS, 100), records("beauty", without, 300))
+    assert {level["undecided"] for level in made["levels"]} == {
+        "full has no run at the highest price"
+    }
+
+
+def test_a_problem_without_results_is_not_decided():
+    assert decided("beauty", [])["levels"] == []
+    failed = records("beauty", {"full": (0.9,)}, status="crashed", final=None, best=None)
+    assert decided("beauty", failed)["levels"] == []
+
+
+def test_records_that_the_rule_cannot_read_are_named():
+    good = records("beauty", NUMBERS)
+    with pytest.raises(ConfigError, match=r"must be one of .*Received: \['paris'\]"):
+        decisions.of({"decisions_paris": of("paris", [])})
+    with pytest.raises(ConfigError, match="one record of a method, seed and price"):
+        decided("beauty", good, records("beauty", {"full": FULL}))
+    other = records("beauty", {"rff": FULL})
+    other[0]["config"]["backend"] = "tensorflow"
+    with pytest.raises(ConfigError, match="all of one data set and backend"):
+        decided("beauty", good, other)
+    with pytest.raises(ConfigError, match=r"three prices. Received: \[1, 2, 3, 4\]"):
+        decided("beauty", *(records("beauty", NUMBERS, steps) for steps in (1, 2, 3, 4)))
+    for wrong in (
+        records("beauty", {"bce": FULL}),
+        records("beauty", {"full": FULL}, best={"test_ndcg_at_20": 0.5}),
+        records("beauty", {"full": FULL}, price=None),
+        records("beauty", {"full": FULL}, reference="uniform"),
+        records("beauty", {"full": FULL}, reference=""),
+    ):
+        with pytest.raises(ConfigError, match=f"Received: {wrong[0]['cell']}"):
+            decided("beauty", good, wrong)
+
+
+# Of other problems.
+
+
+def problems(**numbers):
+    """{name: (n, nats, numbers of methods)} as problems decided at the highest price alone."""
+    frames = {}
+    for name, (n, nats, values) in numbers.items():
+        facts = {"n": n, "nats": (9.0, 9.0 - nats)}
+        lower = [records(name, {"full": values["full"]}, steps, **facts) for steps in STEPS[:2]]
+        frames[f"decisions_{name}"] = of(name, *lower, records(name, values, **facts))
+    return decisions.of(frames)
+
+
+GOOD, POOR = (0.54, 0.56, 0.58), (0.48, 0.50, 0.52)
+THREE = {
+    "citeulike": (10_000, 3.0, {"full": POOR, "in_batch": POOR, "codebook": GOOD}),
+    "wd50k": (40_000, 1.0, {"full": POOR, "in_batch": GOOD, "codebook": FULL}),
+    "ptb": (12_000, 2.0, {"full": (100, 101, 102), "unigram": (90, 91, 92)}),
+}
+
+
+def test_the_nearest_problem():
+    made = problems(**THREE)
+
+    def name(*where):
+        return transfer.nearest(made, *where)["problem"]
+
+    assert name("labels", 19_000) == "citeulike" and name("labels", 21_000) == "wd50k"
+    # log(19 / 10) + 2 nats against log(40 / 19) and none.
+    assert name("labels", 19_000, 1.0) == "wd50k"
+    assert name("words", 10**6) == "ptb"
+    assert name("items", 11_500) == "ptb"  # of another kind, none is decided
+    assert transfer.nearest(made, "labels", 10, level="a third") is None
+    assert transfer.nearest(decisions.of({}), "labels", 10) is None
+
+
+def test_regret_of_leaving_a_problem_out():
+    """citeulike: in_batch, .06 worse than .56. wd50k: codebook, .52. ptb: codebook, not run."""
+    made = transfer.regrets(problems(**THREE))
+    assert [(r.problem, r.level, r.source, r.method) for r in made] == [
+        ("ptb", "all", "citeulike", "codebook"),
+        ("wd50k", "all", "citeulike", "codebook"),
+        ("citeulike", "all", "wd50k", "in_batch"),
+    ]
+    assert made[0].loss is None
+    assert made[1].loss == pytest.approx(0.04 / 0.56, rel=1e-4)
+    assert made[2].loss == pytest.approx(0.06 / 0.56, rel=1e-4)
+    # The median of 10.71 and 7.14 is 8.93.
+    text = decision_tables.regret(problems(**THREE))
+    assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
+    assert "`in_batch` for tags of articles at all, from entities of Wikidata. At 1 more" in text
+    alone = {"citeulike": THREE["citeulike"]}
+    assert decision_tables.regret(problems(**alone)).endswith("not known with one problem.")
+    assert decision_tables.regret(problems()).endswith("not known with no problems.")
+
+
+# On the pages.
+
+
+def results(tmp_path, *names):
+    """A folder of results, with the pages that are filled next to it."""
+    for name in names:
+        n, nats, values = THREE[name]
+        facts = {"n": n, "nats": (9.0, 9.0 - nats)}
+        made = of(name, *(records(name, values, steps, **facts) for steps in STEPS))
+        folder = tmp_path / "results" / f"decisions_{name}"
+        write_results(folder, *made.records)
+        plan = json.loads((folder / "experiment.json").read_text()) | made.plan
+        (folder / "experiment.json").write_text(json.dumps(plan))
+        (folder / pages.TEMPLATE).write_text('{% extends "decision.md" %}')
+    for path, text in (
+        ("softbench/decisions.json", "[]"),
+        ("README.md", '<!--= recommended("results/", short=True) --><!--/-->\n'),
+        ("docs/choosing.md", "<!--= recommended_by_price() --><!--/--><!--= regret() --><!--/-->"),
+        ("results/page.jinja", "{% extends 'front.md' %}{% block follows %}{{ recommended() }}"
+         "{% endblock %}"),
+    ):  # fmt: skip
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path / "results"
+
+
+def test_pages_are_filled_and_checked(tmp_path, capsys):
+    folder = results(tmp_path, "citeulike", "ptb")
+    assert report.main(["", f"--results={folder}"]) == 0
+    assert report.main(["", f"--results={folder}", "--check"]) == 0
+    readme = (tmp_path / "README.md").read_text()
+    assert (
+        "\n\n| problem | classes | price | use | tied | a step, of `full`'s | reaches |\n"
+        "| --- | ---: | --- | --- | --- | ---: | --- |\n"
+        "| [words: Penn Treebank](results/decisions_ptb/README.md) | 12,000 | all (20 s) "
+        "| `unigram` | - | 0.5 | perplexity 91 ± 2.5; `full` 101 ± 2.5 |\n"
+    ) in readme
+    assert "would decide it: items (`softbench --config=decisions:beauty" in readme
+    page = (folder / "decisions_citeulike" / "README.md").read_text()
+    assert "| `codebook` | **0.56 ± 0.05 [0.5]** best |" in page
+    choosing = tmp_path / "docs" / "choosing.md"
+    assert "**`codebook`** (20 s)" in choosing.read_text()
+    assert "* Amazon Beauty: `softbench --config=decisions:beauty" in choosing.read_text()
+    choosing.write_text(choosing.read_text().replace("**`codebook`**", "**`full`**"))
+    assert report.main(["", f"--results={folder}", "--check"]) == 1
+    assert "out of date: ../docs/choosing.md" in capsys.readouterr().err
+
+
+def test_a_page_of_a_problem_says_what_was_given_up_and_what_failed(tmp_path):
+    low = NUMBERS | {"rff": (0.3,)}
+    failed = records("beauty", {"in_batch": (0.9,)}, status="nan")
+    failed[0]["config"]["seed"] = 7
+    made = decided("beauty", records("beauty", low, 100), records("beauty", NUMBERS), failed)
+    lines = decision_tables.rows(made).splitlines()
+    assert "| `rff` | given up, 46 % worse | given up, 46 % worse |" in lines
+    (line,) = [line for line in lines if line.startswith("| `in_batch`")]
+    assert line.endswith("| failed: nan |")
+    assert lines[-1] == "Without 3 seeds: `unigram`."
+
+
+# What is committed.
+
+SHIPPED = json.loads((ROOT / decisions.PATH).read_text())
+
+
+def test_the_decisions_that_ship_are_those_of_the_records():
+    frames, _ = pages.read_all(ROOT / "results")
+    assert decisions.text(decisions.of(frames)) == (ROOT / decisions.PATH).read_text()
+    assert transfer.read() == SHIPPED
+
+
+def test_no_row_is_of_fewer_than_three_seeds_and_no_reference_was_still_improving():
+    for problem in SHIPPED:
+        folder = ROOT / "results" / f"decisions_{problem['problem']}" / "runs"
+        measure = problem["measure"].replace("test", "valid")
+        for level in problem["levels"]:
+            for row in level["rows"].values():
+                assert len(row["seeds"]) == len(row["records"]) >= 3
+                made = [
+                    json.loads((folder / f"{cell}.json").read_text()) for cell in row["records"]
+                ]
+                assert [record["status"] for record in made] == ["ok"] * len(made)
+                assert [record["config"]["seed"] for record in made] == row["seeds"]
+        if any(level["recommended"] for level in problem["levels"]):
+            ends = []
+            for cell in problem["levels"][-1]["rows"]["full"]["records"]:
+                curve = json.loads((folder / f"{cell}.json").read_text())["curve"]
+                values = [point[measure] for point in curve]
+                sign = -1 if measure == "valid_perplexity" else 1
+                before, best = (max(sign * v for v in part) for part in (values[:-2], values))
+                ends.append(math.log(before / best) if sign < 0 else 1 - before / best)
+            assert sum(ends) / len(ends) <= 0.01
+
+
+def test_the_four_places_say_the_same(tmp_path):
+    """README.md, the front page, docs/choosing.md; tests/test_advise.py has `softbench-advise`."""
+    assert report.main(["", f"--results={results(tmp_path, 'citeulike', 'ptb')}"]) == 0
+    made = [agreeing(root) for root in (tmp_path, ROOT)]
+    assert made[0] == 2 * 2 + 2 * 3  # two problems on two pages, and three prices on the third
+
+
+def agreeing(root):
+    """Asserts that three pages say what decisions.json does; returns how often they recommend."""
+    paths = (decisions.PATH, "results/README.md", "README.md", "docs/choosing.md")
+    text, front, readme, choosing = ((root / path).read_text() for path in paths)
+    problems, count = json.loads(text), 0
+    for problem in problems:
+        levels = transfer.decided(problem)
+        for page in (front, readme):
+            folder = rf"decisions_{problem['problem']}/README\.md"
+            cells = rf"^\|[^|]*{folder}\) \|[^|]*\| ([^|(]*) \([^|]* \| `(\w+)` \|"
+            row = re.search(cells, page, re.M)
+            assert row is not None or not levels or page is readme
+            assert row is None or row.groups() == (levels[-1]["level"], levels[-1]["recommended"])
+            count += row is not None
+        chosen = [transfer.at(problem, name).get("recommended") for name in decisions.LEVELS]
+        row = re.search(rf"^\| {problem['kind']}: {problem['words']} \|.*$", choosing, re.M)
+        assert (row is None) == (not problem["levels"])
+        cells = [cell.strip() for cell in row[0].split("|")[4:7]] if row else 3 * ["not decided"]
+        for cell, name in zip(cells, chosen, strict=True):
+            assert cell.startswith(f"**`{name}`**" if name else "not decided")
+            count += name is not None
+        command = f"`softbench --config=decisions:{problem['problem']} "
+        assert (command in choosing) == (None in chosen)
+    for kind in decision_tables.KINDS:
+        missing = not any(p["kind"] == kind and transfer.decided(p) for p in problems)
+        for page in (front, readme):
+            assert bool(re.search(rf"\b{kind}\s\(`softbench", page)) == missing
+    return count
