@@ -118,9 +118,9 @@ def test_prices_come_first_and_what_lacks_data_is_named(version, tmp_path, capsy
 
 def test_methods_may_be_of_some_runs(version, tmp_path, capsys):
     calls = Calls()
-    assert run_suite(tmp_path, calls, "--config.methods=nce,full,unigram") == 0
+    assert run_suite(tmp_path / "a", calls, "--config.methods=nce,full,unigram") == 0
     assert [flags["config.methods"] for flags in calls.made] == ["full,unigram"] * 2
-    assert run_suite(tmp_path, Calls(), "--config.methods=nce") == 0
+    assert run_suite(tmp_path / "b", Calls(), "--config.methods=nce") == 0
     said = capsys.readouterr().err
     for run in ("quickstart", "sequences", "ptb"):
         assert f"softbench: {run} is left out: it has none of --config.methods\n" in said

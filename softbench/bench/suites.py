@@ -80,19 +80,19 @@ def run(
     for name, line in SUITES[values.suite].items():
         command = ["softbench", *line.split(), *others, f"--workdir={workdir / name}"]
         print(f"--- {name}", flush=True)
+        lines = [command]
         if is_version:
             made = suite_version.cells(name, configured(command))
             why = suite_version.lacking(made, values.data_dir) if methods[name] else _NONE_CHOSEN
             if why:
                 print(f"softbench: {name} is left out: {why}", file=sys.stderr, flush=True)
-                continue
             command.append(f"--config.methods={methods[name]}")
-        ended = 0
-        if is_version:
-            ended = _run(softbench, [*command, "--price", *_rest(values.minutes, end)])
-        if not ended:
-            ended = _run(softbench, [*command, *_rest(values.minutes, end)])
-        status = max(status, ended)
+            lines = [] if why else [[*command, "--price"], command]
+        for own in lines:
+            ended = _run(softbench, [*own, *_rest(values.minutes, end)])
+            status = max(status, ended)
+            if ended:  # without prices there is no budget
+                break
         write_pack(packable(workdir / run for run in SUITES[values.suite]), pack)
     print(f"softbench: the records so far: {pack}, {pack.stat().st_size:,} bytes")
     print(f"softbench: tables: softbench-report --results={workdir}/<run>")
