@@ -4,6 +4,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+from shipped import CONFIGS, config_path, get_config
 
 from softbench import experiments
 from softbench.bench.tasks import TASKS, page_module, run_module
@@ -20,6 +21,12 @@ def test_a_task_runs_a_job_and_shows_its_records(name):
     assert list(inspect.signature(view.rows).parameters) == ["record"] and view.keys
     shown = [*view.columns, *(view.picture[axis] for axis in "xy" if axis in view.picture)]
     assert all(map(measures.is_declared, shown))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_columns_of_a_config_are_measures(name):
+    columns = get_config(config_path(name))["columns"]
+    assert [column for column in columns if not measures.is_declared(column)] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - OF_THE_HARNESS))

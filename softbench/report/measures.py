@@ -50,7 +50,9 @@ MEASURES: dict[str, Measure] = {
     **{f"ndcg_at_{k}": Measure(f"nDCG@{k}", HIGHER) for k in (*_CUTS, 10, 20)},
     **{f"recall_at_{k}": Measure(f"recall@{k}", HIGHER) for k in _RANKS},
     **{f"mrr_at_{k}": Measure(f"MRR@{k}", HIGHER) for k in _RANKS},
+    **{f"map_at_{k}": Measure(f"MAP@{k}", HIGHER) for k in _RANKS},
     **{f"coverage_at_{k}": Measure(f"coverage@{k}", HIGHER) for k in _RANKS},
+    **{f"novelty_at_{k}": Measure(f"novelty@{k}, bits") for k in _RANKS},
     **{
         f"recall_at_{k}_{b}": Measure(f"recall@{k}, {words}", HIGHER)
         for k in (*_CUTS, 10, 20)
