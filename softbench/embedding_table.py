@@ -19,7 +19,9 @@ class EmbeddingTable(Table):
     `ReversibleEmbedding(..., reverse=True)`, with its `logit_soft_cap` and its `reverse_dtype`; of
     `tie_weights=False` the rows are its `reverse_embeddings`. The model's optimizer trains them,
     with the sum of what the layer and the head want of a row. Of a layer with LoRA the rows are the
-    effective ones, and what is trained is what the layer trains.
+    effective ones, and what is trained is what the layer trains. Several devices pass each over its
+    rows alone where these are one variable (n, d); rows with LoRA, or of `tie_weights=False`, they
+    send to each other.
 
     Args:
         embedding: a `keras.layers.Embedding`, a `keras.layers.ReversibleEmbedding`, or a layer
