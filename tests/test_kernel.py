@@ -86,8 +86,7 @@ CASES = {
     "one leaf exact shared": ("rff", {"block_size": 200, **EXACT, **SHARED, **PRIOR}, {}),
     "one leaf": ("quadratic", {"block_size": 101, "alpha": 1.0, "floor": 0.5}, {}),
 }
-# Each of a kind of its own: exact, normalised, of a product of signs, of one leaf.
-QUICK = ("quadratic exact prior", "rff normalized prior", "sorf", "one leaf")
+QUICK = ("quadratic exact prior", "rff normalized prior", "one leaf")
 pytestmark = pytest.mark.usefixtures("small_top")
 
 
