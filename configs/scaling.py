@@ -7,6 +7,10 @@ d = 128, batch 256, 100 samples; n = 1,000,000 took 12 GB of
 memory. Every step is one compiled call with its result awaited, Python overhead the same for
 all. The methods take turns inside one process, in blocks, the order of each round random.
 
+Cells run with huge pages (`glibc.malloc.hugetlb`): with draws per example a step of JAX holds 53 MB
+for a moment, which the allocator gives back after each and gets again page by page. At n =
+1,000,000 that was half of its time.
+
 Measured from n = 10,000 to n = 1,000,000: the rows of `rows_*` (the head updates the touched rows)
 grow by up to 1.3x with shared draws and up to 3.2x with draws per example; with Keras' own Adagrad
 by 82x on TensorFlow and 125x on JAX.
@@ -22,7 +26,7 @@ most share a process: 31 GB, or 26 GB beside Keras' Adagrad and its dense gradie
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import ACCELERATOR, adagrad, full, sampled
+from softbench.bench.methods import ACCELERATOR, HUGE_PAGES, adagrad, full, sampled
 
 ADAGRAD = adagrad(0.05)
 # The rows of row updates that run at every n on an accelerator.
@@ -93,6 +97,7 @@ def get_config():
         },
         timing={"rounds": 30, "block": 5, "max_seconds": 15.0},
         cell_timeout_s=1200.0,
+        environment=HUGE_PAGES,
         presets={
             "smoke": {
                 "problems": problems(200),

@@ -240,3 +240,13 @@ def test_products_by_parts(rng):
     found = compiled(lambda a, b: own.matmul_by_parts(a, b, 3))(*single)
     parts = [a[:, p : p + 4] @ b[:, p : p + 4].T for p in (0, 4, 8)]
     np.testing.assert_allclose(to_numpy(found), np.concatenate(parts, axis=1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_cosines(size, rng):
+    angles = rng.normal(0, size, (40, 7)).astype("float32")
+    expected = np.cos(angles.astype(float))
+    options = {"rtol": 0, "atol": 1e-6 * (1 + size)}
+    np.testing.assert_allclose(to_numpy(compiled(own.cosine)(angles)), expected, **options)
+    mean = to_numpy(compiled(own.mean_cosine)(angles))
+    np.testing.assert_allclose(mean, expected.mean(axis=-1), **options)

@@ -5,7 +5,6 @@ without.
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -103,9 +102,14 @@ def gather_groups(variable: keras.Variable, groups: Tensor, size: int) -> Tensor
     return tf.gather(variable.value, ids)
 
 
-def cosine(turns: Tensor) -> Tensor:
-    """cos(2 pi turns)."""
-    return tf.cos(turns * (2 * math.pi))
+def cosine(angles: Tensor) -> Tensor:
+    """cos(angles)."""
+    return tf.cos(angles)
+
+
+def mean_cosine(angles: Tensor) -> Tensor:
+    """The mean (N,) of cos(angles) (N, D)."""
+    return tf.reduce_mean(tf.cos(angles), axis=-1)
 
 
 def read_first(first: Tensor, later: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from softbench.common import PACKAGE, Tensor
-from softbench.ops import cosine, read
+from softbench.ops import cosine, mean_cosine, read
 from softbench.samplers.kernel.exponential import (
     LARGEST_EXPONENT,
     ExponentialKernelSampler,
@@ -40,8 +40,8 @@ class RandomFourier(ExponentialMap):
         return ops.matmul(x, read(self.directions))
 
     def queries(self, hidden: Tensor) -> Tensor:
-        turns = self.project(hidden) / (2 * math.pi)
-        waves = ops.concatenate([cosine(turns), cosine(turns - 0.25)], axis=-1)
+        angles = self.project(hidden)
+        waves = ops.concatenate([cosine(angles), cosine(angles - math.pi / 2)], axis=-1)
         return waves / math.sqrt(self.num_features)
 
     def features(self, x: Tensor) -> Tensor:
@@ -54,10 +54,9 @@ class RandomFourier(ExponentialMap):
         if hidden is None or len(rows.shape) == 2:
             return super().products(queries, rows, hidden)
         # cos a cos b + sin a sin b = cos(a - b): half the waves
-        turns = self.project(ops.reshape(rows, (-1, rows.shape[-1]))) / (2 * math.pi)
-        turns = ops.reshape(turns, (*ops.shape(rows)[:-1], self.num_features))
-        turns_of_hidden = ops.expand_dims(self.project(hidden) / (2 * math.pi), 1)
-        return ops.mean(cosine(turns - turns_of_hidden), axis=-1) * self._factor(rows)[..., 0]
+        gaps = ops.reshape(rows - ops.expand_dims(hidden, 1), (-1, rows.shape[-1]))
+        means = ops.reshape(mean_cosine(self.project(gaps)), ops.shape(rows)[:-1])
+        return means * self._factor(rows)[..., 0]
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
