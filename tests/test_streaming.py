@@ -316,9 +316,15 @@ CASES = {  # labels, weights, options
 }
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+COMPILED = [(case, compiler) for case in CASES for compiler in COMPILERS]
+UNDER_XLA = ("weights", "soft cap, several labels")
+
+
 @numbers(None, 16, 256, kept=[("float32", 16)])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "compiler"),
+    thorough_but(COMPILED, *(x for x in COMPILED if x[1] != "xla" or x[0] in UNDER_XLA)),
+)
 def test_what_a_loss_may_have(case, dtype, chunks, compiler, monkeypatch):
     """In tiles of two of the five examples, which expect one factor of all losses: and another."""
     monkeypatch.setattr(streaming, "CPU", streaming.Sizes(512, 2, 1, 2, 64, 1))
@@ -348,6 +354,7 @@ def test_what_a_loss_may_have(case, dtype, chunks, compiler, monkeypatch):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX has neither of these")
+@pytest.mark.parametrize("tiled", thorough_but(TILES, "kept, 3 rows"), indirect=True)
 def test_batches_of_any_size_and_two_gradients_of_one_pass(batch, tiled):
     """Of one trace, and of one tape, in which nothing is written that another gradient needs."""
     import tensorflow as tf
