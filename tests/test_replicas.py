@@ -14,7 +14,6 @@ import reference
 if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.distribute is TensorFlow's; JAX shards one model", allow_module_level=True)
 
-pytestmark = pytest.mark.thorough
 SCRIPT = Path(__file__).parent / "on_replicas.py"
 
 
@@ -27,25 +26,30 @@ def assert_same(found, expected):
         np.testing.assert_allclose(own, value, rtol=1e-4, atol=1e-5, err_msg=path)
 
 
-@pytest.fixture(scope="module")
-def mirrored():
+@pytest.mark.thorough
+def test_training_on_replicas():
+    """One test, so that one worker runs the script, once."""
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, SCRIPT]
     run = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-5000:]
-    return json.loads(run.stdout.strip().splitlines()[-1])
+    mirrored = json.loads(run.stdout.strip().splitlines()[-1])
+    two_replicas_equal_one_device(mirrored)
+    a_replica_without_an_example(mirrored)
+    replicas_keep_one_state_of_a_sampler(mirrored)
+    replicas_that_would_not_share_a_state_raise_before_the_first_step(mirrored)
 
 
-def test_two_replicas_equal_one_device(mirrored):
+def two_replicas_equal_one_device(mirrored):
     """Every head; halves of a batch with other weights, none at all, and of unequal sizes."""
     assert_same(mirrored["two"], mirrored["one"])
 
 
-def test_a_replica_without_an_example(mirrored):
+def a_replica_without_an_example(mirrored):
     np.testing.assert_allclose(mirrored["alone"]["two"], mirrored["alone"]["one"], rtol=1e-5)
 
 
-def test_replicas_keep_one_state_of_a_sampler(mirrored):
+def replicas_keep_one_state_of_a_sampler(mirrored):
     """What follows the table is computed alike by each: here at the third step, from its table."""
     states = mirrored["states"]
     assert states["different"] == []
@@ -61,7 +65,7 @@ def test_replicas_keep_one_state_of_a_sampler(mirrored):
     np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_replicas_that_would_not_share_a_state_raise_before_the_first_step(mirrored):
+def replicas_that_would_not_share_a_state_raise_before_the_first_step(mirrored):
     found = dict(mirrored["refused"])
     named = {"rows": "row_optimizer", "nodes": "row_optimizer", "in_batch": "counts"}
     named |= {"examples": "example_ids", "memory": "memory"}
