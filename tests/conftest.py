@@ -67,6 +67,17 @@ def thorough_but(cases, *kept):
     return slow_but(cases, *kept, thorough=tuple(cases))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_by_a_file():
+    """Forgets what JAX has compiled for the tests of a file, which fills the memory of workers."""
+    yield
+    if BACKEND == "jax":
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(1234)
