@@ -83,7 +83,14 @@ def test_the_simplest_of_the_tied_is_recommended():
 def test_what_the_last_two_points_have_improved(measure, curve, expected):
     name = measure.replace("test", "valid")
     points = [{name: value} for value in curve]
-    assert decisions.improvement(points, measure) == pytest.approx(expected)
+    assert decisions.improvement([points], measure) == pytest.approx(expected)
+
+
+def test_seeds_whose_best_points_are_of_chance_improve_as_their_mean():
+    curves = ([0.1, 0.2, 0.2, 0.22], [0.1, 0.26, 0.2, 0.22])  # means .1, .23, .2, .22
+    points = [[{"valid_ndcg_at_10": value} for value in curve] for curve in curves]
+    assert decisions.improvement(points, "test_ndcg_at_10") == 0
+    assert decisions.improvement(points[:1], "test_ndcg_at_10") == pytest.approx(1 / 11)
 
 
 def test_the_problems_are_those_of_the_config():

@@ -35,8 +35,8 @@ with it if the 95 % interval of their difference, seed by seed, includes zero. R
 simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICITY)}.
 A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
 {100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
-longest exact runs improves by more than {100 * FLAT:g} % in their last {LAST} points; a price is
-not decided if no method is better than the class frequencies."""
+longest exact runs, a mean over seeds, improves by more than {100 * FLAT:g} % in their last {LAST}
+points; a price is not decided if no method is better than the class frequencies."""
 
 
 class Problem(NamedTuple):
@@ -111,13 +111,15 @@ def simplest(rows: Mapping[str, Row]) -> str:
     return min((m for m, row in rows.items() if row.status != "worse"), key=SIMPLICITY.index)
 
 
-def improvement(curve: Iterable[Mapping], measure: str) -> float:
+def improvement(curves: Iterable[Iterable[Mapping]], measure: str) -> float:
     """Returns by how much the last points of a learning curve are better than all before them.
 
-    Infinite where the curve is too short to tell.
+    The curve is the mean over those of the seeds: the best points of single ones are of chance.
+    Infinite where it is too short to tell.
     """
     name = measures.on_curve(measure)
-    values = [point[name] for point in curve if point.get(name) is not None]
+    seeds = [[p[name] for p in curve if p.get(name) is not None] for curve in curves]
+    values = [statistics.mean(point) for point in zip(*seeds, strict=False)]
     if len(values) <= LAST:
         return math.inf
     lower = measures.lower_is_better(measure)
@@ -163,8 +165,7 @@ def _problem(name: str, frame: Frame | None) -> dict:
     made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
     longest = [r for r in prices[max(prices)].get(REFERENCE, {}).values() if r["status"] == "ok"]
     refused = "" if longest else f"{REFERENCE} has no run at the highest price"
-    ends = [improvement(record["curve"], problem.measure) for record in longest]
-    if ends and statistics.mean(ends) > FLAT:
+    if longest and improvement([r["curve"] for r in longest], problem.measure) > FLAT:
         refused = f"the longest runs of {REFERENCE} were still improving"
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
