@@ -137,8 +137,8 @@ def test_a_problem_is_decided():
 def test_what_is_hopeless_at_the_lowest_price_is_given_up_at_all(name, best, first, given_up):
     whole = {"full": best, "codebook": best}
     low = records(name, whole | {"rff": (first,)}, STEPS[0])
-    levels = decided(name, low, records(name, whole, STEPS[1]))["levels"]
-    assert [level["level"] for level in levels] == ["a tenth", "a third"]
+    levels = decided(name, low, records(name, whole, STEPS[2]))["levels"]
+    assert [level["level"] for level in levels] == ["a tenth", "all"]
     for level in levels:
         assert level["given_up"] == given_up
         assert ("rff" in level["not_measured"]) == (not given_up)
@@ -209,7 +209,7 @@ def test_records_that_the_rule_cannot_read_are_named():
     other[0]["config"]["backend"] = "tensorflow"
     with pytest.raises(ConfigError, match="all of one data set and backend"):
         decided("beauty", good, other)
-    with pytest.raises(ConfigError, match=r"three prices. Received: \[1, 2, 3, 4\]"):
+    with pytest.raises(ConfigError, match=r"once each. Received: \[1, 2, 3, 4\]"):
         decided("beauty", *(records("beauty", NUMBERS, steps) for steps in (1, 2, 3, 4)))
     for wrong in (
         records("beauty", {"bce": FULL}),

@@ -18,7 +18,8 @@ from softbench.report.intervals import Interval
 
 PATH = "softbench/decisions.json"  # next to the folder of results
 FOLDER = "decisions_"  # begins the names of the experiments
-LEVELS = ("a tenth", "a third", "all")  # of the steps that the reference needs
+# Parts of the steps that the reference needs, which are those of the highest price.
+LEVELS = {"a tenth": 0.1, "a third": 1 / 3, "all": 1.0}
 REFERENCE = "full"
 SEEDS = 3  # that a row has at least
 HOPELESS = 0.1  # a method whose first seed is so much worse at the lowest price is given up
@@ -169,14 +170,15 @@ def _problem(name: str, frame: Frame | None) -> dict:
         refused = f"the longest runs of {REFERENCE} were still improving"
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
-    for label, steps in zip(LEVELS, sorted(prices), strict=False):
+    for steps in sorted(prices):
         level = _level(prices[steps], problem, chance, refused, given_up)
         given_up = level["given_up"] if given_up is None else given_up
         told = {*level["rows"], *level["given_up"], *level["failed"]}
+        told |= {m for m, seeds in prices[steps].items() if len(seeds) >= SEEDS}
         level["not_measured"] = [
             m for m in SIMPLICITY if m in frame.plan["methods"] and m not in told
         ]
-        made["levels"].append({"level": label, "steps": steps, **level})
+        made["levels"].append({"level": _label(steps, prices), "steps": steps, **level})
     return made
 
 
@@ -205,9 +207,18 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
                 f"set and backend. Received: {other['cell']}, {record['cell']}"
             )
         seeds[config["seed"]] = record
-    if len(made) > len(LEVELS):
-        raise ConfigError(f"{frame.name} must have three prices. Received: {sorted(made)}")
+    if len({_label(steps, made) for steps in made}) < len(made):
+        raise ConfigError(
+            f"{frame.name} must have {', '.join(LEVELS)} of its highest price, once each. "
+            f"Received: {sorted(made)} steps"
+        )
     return made
+
+
+def _label(steps: int, prices: Iterable[int]) -> str:
+    """The nearest of the parts of the highest price."""
+    part = steps / max(prices)
+    return min(LEVELS, key=lambda name: abs(math.log(part / LEVELS[name])))
 
 
 def _level(
