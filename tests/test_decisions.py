@@ -335,7 +335,7 @@ def test_a_page_of_a_problem_says_what_was_given_up_and_what_failed(tmp_path):
     assert "| `rff` | given up, 46 % worse | given up, 46 % worse |" in lines
     (line,) = [line for line in lines if line.startswith("| `in_batch`")]
     assert line.endswith("| failed: nan |")
-    assert lines[-1] == "Without 3 seeds: `unigram`."
+    assert lines[-1] == "Without 3 seeds: a tenth: `unigram`; all: `unigram`."
 
 
 # What is committed.

@@ -1,7 +1,7 @@
 """The decisions as texts of pages. Needs no Keras."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from softbench.report import intervals, measures, transfer
 from softbench.report import markdown as md
@@ -141,14 +141,20 @@ def rows(problem: Mapping) -> str:
     names = [method for method in SIMPLICITY if method in present]
     table = [[md.code(name), *(_figure(problem, level, name) for level in made)] for name in names]
     header = ["method", *(_heading(level) for level in made)]
-    left = [m for m in SIMPLICITY if m not in present and any(m in x["not_measured"] for x in made)]
+    left = {level["level"]: _named(level["not_measured"], names) for level in made}
     words = [f"{level['level']}: {level['undecided']}" for level in made if level["undecided"]]
     texts = [f"{measures.words(problem['measure'])}, in brackets the price of a step"]
     texts = [f"{texts[0][:1].upper()}{texts[0][1:]}. Recommended is what is bold."] if names else []
     texts += [md.table(header, table)] if names else []
     texts += [f"Not decided: {'; '.join(words)}."] if words else []
-    texts += [f"Without {SEEDS} seeds: {', '.join(map(md.code, left))}."] if left else []
+    words = [f"{label}: {methods}" for label, methods in left.items() if methods]
+    texts += [f"Without {SEEDS} seeds: {'; '.join(words)}."] if words else []
     return "\n\n".join(texts)
+
+
+def _named(methods: Iterable[str], but: Iterable[str]) -> str:
+    """Methods that are not in the table, in a sentence."""
+    return ", ".join(md.code(method) for method in methods if method not in but)
 
 
 def _heading(level: Mapping) -> str:
