@@ -161,6 +161,8 @@ def test_with_all_classes_certain_it_is_the_full_softmax(layout):
     (loss, gradients), (expected, exact) = (head_gradients(h, HIDDEN, LABELS) for h in (head, full))
     assert loss == pytest.approx(expected, rel=1e-5)
     assert_all_close(gradients, exact, 1e-3, 1e-6)
+    losses = [to_numpy(training(h)(HIDDEN, LABELS)) for h in (head, full)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
