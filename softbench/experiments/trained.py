@@ -87,7 +87,8 @@ class _Weights(keras.callbacks.Callback):
 
 
 def _trained(model: keras.Model, problem: Problem, valid_nll: float) -> Trained:
-    hidden, labels = problem.probe()
+    # The model's own encoder: one that is tied to the head's table is not `problem.encoder`.
+    hidden, labels = problem.probe(model.encoder)
     kernel = np.array(keras.ops.convert_to_numpy(model.head.table.kernel))
     return Trained(kernel, hidden, labels, problem.counts, valid_nll)
 

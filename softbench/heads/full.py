@@ -21,7 +21,7 @@ class FullSoftmax(TableHead):
         table, use_bias, normalize, temperature: as in `SampledSoftmax`; of a `table` that has no
             `row_optimizer`.
         class_chunk: None, or a number C that bounds the memory of a training step: beside the
-            table, its gradient and the hidden vectors it holds about B C float32 scores, or 1 MiB
+            table, its gradient and the hidden vectors it holds about B C float32 scores, or 8 MiB
             of them on a CPU and 16 MiB on an accelerator where that is more. None takes what is
             fastest: at most 128 MiB of scores on a CPU, and 1 GiB on an accelerator.
         regularization: alpha of the self-normalising term alpha * (log Z)^2 added to the loss.
