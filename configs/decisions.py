@@ -2,11 +2,11 @@
 
     softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax --price
     softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax \\
-        --config.budget=full:3200
+        --config.budget=full:4800
 
 After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), citeulike (labels of
 documents, 52,946) or wd50k (entities, 41,334). `--price` measures what a step of each method costs
-in steps of `full`, and the second command trains all for as many steps as 3,200 of `full` cost.
+in steps of `full`, and the second command trains all for as many steps as 4,800 of `full` cost.
 `BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
 improves no more, a third and a tenth of it.
 
@@ -20,6 +20,7 @@ points (`keep="best"`); the test set is evaluated for it alone and for the last 
 from softbench.bench.config import ConfigError, experiment
 from softbench.bench.methods import (
     FLAT_COUNTS,
+    HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SASREC,
     SMALL_HISTORIES,
@@ -39,7 +40,7 @@ SHARED = {"share_draws": True}
 SEEN = {"counts": "train + 1"}  # a class of which there is no example can be drawn too
 # In steps of `full`.
 BUDGETS = {
-    "beauty": (320, 1_070, 3_200),
+    "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),
     "citeulike": (150, 500, 1_500),
     "wd50k": (130, 430, 1_300),
@@ -100,9 +101,9 @@ def problem(name):
                 "batch_size": 16,
                 "valid_users": 1024,
             },
-            "optimizer": adam(3e-3),
+            "optimizer": adam(6e-3),
             "method_table": methods(NORMALISED_FREQUENCIES, "gbce"),
-            "search": {"learning_rate": (1.5e-3, 3e-3, 6e-3)},
+            "search": {"learning_rate": (3e-3, 6e-3, 1.2e-2)},
             "keep_by": "ndcg_at_10",
             "columns": ("best.test_ndcg_at_10", "test_ndcg_at_10", "test_recall_at_10", "step_ms"),
         }, SMALL_HISTORIES
@@ -150,6 +151,7 @@ def get_config(name="beauty"):
         keep="best",
         search_budget={"epochs": 1, "steps": 400},
         cell_timeout_s=3 * 3600.0,
+        environment=HUGE_PAGES,
         curves_against="step",
         timing={"warmup_steps": 5, "head_repetitions": 0},
         **fields,

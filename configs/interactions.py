@@ -35,6 +35,7 @@ touched rows of the class table alone; they need `--config.model.tied=False`. La
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FIRST_RUN,
+    HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SASREC,
     SMALL_HISTORIES,
@@ -82,6 +83,7 @@ def get_config():
         method_table=table,
         epochs=10,
         timing=FIRST_RUN,
+        environment=HUGE_PAGES,
         columns=(
             *ranking_columns(10),
             "test_map_at_10",

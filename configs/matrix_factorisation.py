@@ -23,6 +23,7 @@ LightGCN with BSL 0.0744 and 0.0617 on Yelp2018.
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FLAT_COUNTS,
+    HUGE_PAGES,
     SMALL_HISTORIES,
     SMALL_TIMING,
     full,
@@ -98,6 +99,7 @@ def get_config():
         },
         search_budget={"epochs": 6, "steps": 0},
         cell_timeout_s=2 * 3600.0,
+        environment=HUGE_PAGES,
         timing={"warmup_steps": 5, "head_repetitions": 10},
         columns=COLUMNS,
         presets={

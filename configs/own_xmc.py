@@ -23,6 +23,7 @@ configs/xmc.py.
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FIRST_RUN,
+    HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SMALL_LABELS,
     SMALL_TIMING,
@@ -53,6 +54,7 @@ def get_config():
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
         timing=FIRST_RUN,
+        environment=HUGE_PAGES,
         columns=(
             "test_precision_at_1",
             "test_precision_at_3",

@@ -24,6 +24,7 @@ touched rows of the class table alone. Settings that matter first: `--config.dat
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FIRST_RUN,
+    HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SMALL_LANGUAGE,
     SMALL_TIMING,
@@ -65,6 +66,7 @@ def get_config():
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
         timing=FIRST_RUN,
+        environment=HUGE_PAGES,
         columns=COLUMNS,
         presets={
             "smoke": {

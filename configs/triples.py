@@ -18,6 +18,7 @@ some 50,000 entities. `--config.model.held_out_rows=10000` evaluates on so many 
 from softbench.bench.config import experiment
 from softbench.bench.methods import (
     FIRST_RUN,
+    HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SMALL_TIMING,
     SMALL_TRIPLES,
@@ -46,6 +47,7 @@ def get_config():
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
         epochs=5,
         timing=FIRST_RUN,
+        environment=HUGE_PAGES,
         columns=(
             "valid_perplexity",
             "test_perplexity",
