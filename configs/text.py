@@ -11,7 +11,7 @@ them at most; the others are `<unk>`. 800 lines are enough to see it run.
 A set of TensorFlow Datasets instead of a file (TensorFlow and `softbench[tfds]` installed):
 `--config.dataset.name=tfds:ag_news_subset --config.dataset.features=description`.
 
-All rows train the same LSTM from the same start for five epochs, or, with `max_train_seconds`, for
+All rows train the same LSTM from the same start for three epochs, or, with `max_train_seconds`, for
 that many seconds each: `unigram` without replacement, `in_batch`, `nce_binary` and `full`. Others:
 `--config.methods=uniform,codebook,mixed,nce_ranking,rff` (`softbench-advise` says which are
 recommended), and for more than some 50,000 words `unigram_rows,in_batch_rows`, which update the
@@ -64,7 +64,7 @@ def get_config():
         },
         methods="unigram,in_batch,nce_binary,full",
         method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
-        epochs=5,
+        epochs=3,
         timing=FIRST_RUN,
         environment=HUGE_PAGES,
         columns=COLUMNS,
