@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from softbench import datasets
-from softbench.bench import environment, matrix, records
+from softbench.bench import environment, records
 from softbench.bench.matrix import Cell
 from softbench.bench.tasks import TASKS
 from softbench.datasets import prepared
@@ -49,7 +49,7 @@ def mixture(workdir: Path, cells: list[Cell], data_dir: str | None) -> str | Non
             backend: environment.versions(backend)
             for backend in {cell.config["backend"] for cell in cells}
         },
-        "data": {matrix.name(c.config["dataset"]): data(c.config, data_dir) for c in cells},
+        "data": {_name(cell.config): data(cell.config, data_dir) for cell in cells},
     }
     changes = [list(_others(record, here)) for record in records.read_all(workdir)]
     others = ", ".join(sorted({other for every in changes for other in every}))
@@ -66,7 +66,13 @@ def _others(record: Mapping, here: Mapping) -> Iterator[str]:
     for name, version in record.get("versions", {}).items():
         if name in versions and version != versions[name]:
             yield f"{name} {version} (here {versions[name]})"
-    name = matrix.name(record["config"]["dataset"])
+    name = _name(record["config"])
     digests = {record.get("data"), here["data"].get(name)} - {None}
     if len(digests) > 1:
         yield f"data of {name}"
+
+
+def _name(config: Mapping) -> str | None:
+    """The name of a cell's data set; of a user's data, the name of the file."""
+    dataset = config["dataset"]
+    return dataset["label"] if "digest" in dataset else dataset.get("name")

@@ -171,7 +171,7 @@ def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
 
 
 def of_data(value: object, counts: np.ndarray) -> object:
-    """Plain data of a config with what `head` says in the place of "train" and the like."""
+    """Plain data of a config with what `head` puts instead of "train" and the like."""
     if isinstance(value, dict):
         arrays = {"train": counts, "train + 1": counts + 1}
         return {
