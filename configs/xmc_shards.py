@@ -7,7 +7,7 @@ columns of lists: of features' ids, of their values and of labels, ids from 0 on
 (`--config.dataset.columns=features,values,labels`). Every row has a label; one of them is drawn at
 each visit. In the order of the files' names the last row groups are the test set, those before them
 are for validation, and `held_out_rows` rows of each are asked: mix the rows first. Row groups of
-some 2^16 rows mix best. Longer rows keep their first `max_features`.
+some 2^16 rows mix best. Longer rows keep their largest weights.
 
 Features and labels are tables of 64 numbers a row that take row updates;
 `--config.steps_per_epoch=10000` gives a point of the curve after so many steps.

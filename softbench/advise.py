@@ -164,10 +164,12 @@ def _price(config: Mapping, kind: Kind, names: list[str], classes: int, folder: 
     size = classes * config["model"][kind.width] * max(examples(kind, config["model"]), 64)
     config = {**config, "reference": others[0], "methods": ",".join(others)}
     if size > LARGEST:
-        record = price.price(config, folder, rounds=ROUNDS)
+        (record,) = price.prices(config, folder, rounds=ROUNDS)
         if record["device"]["kind"] == "cpu":
             return record
-    return price.price({**config, "methods": ",".join([*others, REFERENCE])}, folder, rounds=ROUNDS)
+    config = {**config, "methods": ",".join([*others, REFERENCE])}
+    (record,) = price.prices(config, folder, rounds=ROUNDS)
+    return record
 
 
 def train(config: Mapping, kind: Kind, names: list[str], seconds: float, folder: Path) -> list:

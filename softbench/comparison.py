@@ -8,17 +8,16 @@ from typing import Any
 
 import keras
 import numpy as np
-from scipy import stats
 
 from softbench.bench import timing
 from softbench.bench.methods import LOG_FREQUENCIES, comparison
 from softbench.bench.training import build, checks, given
 from softbench.classifier import Classifier, split_inputs
 from softbench.heads import Head
+from softbench.report import intervals
 
 TOP_K = (1, 3, 5)
 _WARMUP = 2  # steps before the clock, whose effect is taken back
-_CONFIDENCE = 0.95
 
 
 def compare(
@@ -220,22 +219,8 @@ def _row(name: str, runs: list[dict]) -> dict:
             continue  # fewer classes than k
         is_log = key == "perplexity"
         values = [np.log(run[key]) if is_log else run[key] for run in good]
-        interval = _interval(np.array(values))
-        row |= dict(
-            zip(
-                (key, f"{key}_low", f"{key}_high"),
-                np.exp(interval) if is_log else interval,
-                strict=True,
-            )
-        )
+        mean, half, _ = intervals.interval(values)
+        ends = np.array([mean, mean - half, mean + half])
+        names = key, f"{key}_low", f"{key}_high"
+        row |= dict(zip(names, np.exp(ends) if is_log else ends, strict=True))
     return row | {"error": next((run["error"] for run in runs if run["error"]), "")}
-
-
-def _interval(values: np.ndarray) -> np.ndarray:
-    """Mean, and the ends of its interval by Student's t: NaN for fewer than two values."""
-    if not len(values):
-        return np.full(3, np.nan)
-    if len(values) == 1:
-        return np.array([values[0], np.nan, np.nan])
-    half = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1) * stats.sem(values)
-    return values.mean() + np.array([0.0, -half, half])

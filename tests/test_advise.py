@@ -31,7 +31,7 @@ def decided(monkeypatch):
 
 
 def priced(monkeypatch, device="cpu", **steps):
-    """Lets `price` answer without a measurement; returns the configs that it is asked for.
+    """Lets `prices` answer without a measurement; returns the configs that it is asked for.
 
     Args:
         device: its kind.
@@ -44,9 +44,9 @@ def priced(monkeypatch, device="cpu", **steps):
         base = steps[config["reference"]]
         good = {name: {"ratio": ms / base, "step_ms": ms} for name, ms in steps.items()}
         rows = {n: good.get(n, {"error": "out of memory"}) for n in config["methods"].split(",")}
-        return {"reference": config["reference"], "device": {"kind": device}, "methods": rows}
+        return [{"reference": config["reference"], "device": {"kind": device}, "methods": rows}]
 
-    monkeypatch.setattr(price, "price", answer)
+    monkeypatch.setattr(price, "prices", answer)
     return configs
 
 

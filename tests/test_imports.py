@@ -33,8 +33,8 @@ ROOMS = (
     ("classifier", "serving"),
     ("prediction",),
     ("bench",),
-    ("report", "comparison"),
-    ("experiments",),
+    ("report",),
+    ("experiments", "comparison"),
     ("__main__", "advise"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}

@@ -142,9 +142,9 @@ def test_run_fills_the_record_and_the_rows():
         },
         "options": {"candidates": [2, 4], "samples": 500, "train_samples": 200},
     }
-    result, points = {}, []
-    mutual_information.run(Job(config, None, result, points.append))
-    assert len(points) == 4 and set(result["critics"]["binary"]) == {"2", "4"}
+    result = {}
+    mutual_information.run(Job(config, None, result, lambda point: None))
+    assert set(result["critics"]["binary"]) == {"2", "4"}
     record = {"cell": "c", "config": config, "seed": 0, "status": "ok", **result}
     rows = {(r["method"], r["candidates"]): r for r in report_information.VIEW.rows(record)}
     assert set(rows) == {(m, n) for m in ("optimal", "binary") for n in (2, 4)}

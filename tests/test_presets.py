@@ -174,7 +174,7 @@ def test_bad_presets_are_config_errors(tiny):
     known = r"`presets` may have smoke, paper, accelerator. Received: .'big'"
     with pytest.raises(ConfigError, match=known):
         config_lib.experiment("x", presets={"big": {}})
-    with pytest.raises(ConfigError, match=r"`presets` may have dataset.*Received: .'epoch'"):
+    with pytest.raises(ConfigError, match=r"A preset may set .*, dataset, .*Received: .'epoch'"):
         config_lib.experiment("x", presets={"smoke": {"epoch": 1}})
     with pytest.raises(ConfigError, match=f"{allowed}none. Received: 'smoke'"):
         config = config_lib.plain(config_lib.experiment("x", preset="smoke"))

@@ -62,11 +62,17 @@ def clock(monkeypatch):
     return made
 
 
+def record_of(config, workdir, **options):
+    """The record of a config with one data set and model."""
+    (record,) = price.prices(config, workdir, **options)
+    return record
+
+
 def test_a_price_is_the_median_ratio_of_turns_next_to_each_other(clock, tmp_path, capsys):
     """The machine slows by a tenth in every turn; the rounds begin with the one and the other."""
     clock.growth = 1.1
     config = config_of(arguments(tmp_path, "uniform,broken"))
-    record = price.price(config, tmp_path, rounds=3)
+    record = record_of(config, tmp_path, rounds=3)
     assert record["reference"] == "full" and next(iter(record["methods"])) == "full"
     row, reference = record["methods"]["uniform"], record["methods"]["full"]
     ratios = [0.4 * 1.1, 0.4 / 1.1, 0.4 * 1.1]
@@ -106,41 +112,41 @@ def test_a_killed_run_keeps_its_rounds(clock, tmp_path, monkeypatch):
 
     monkeypatch.setattr(records, "write_json", writing)
     with pytest.raises(KeyboardInterrupt):
-        price.price(config, tmp_path, rounds=5)
-    record = price.price(config, tmp_path, rounds=5)
+        record_of(config, tmp_path, rounds=5)
+    record = record_of(config, tmp_path, rounds=5)
     assert [len(row["rounds"]) for row in record["methods"].values()] == [5, 5]
     assert len(clock.turns) == 5 + 2 * 5
-    assert price.price(config, tmp_path, rounds=5) == record and len(clock.turns) == 15
+    assert record_of(config, tmp_path, rounds=5) == record and len(clock.turns) == 15
     # another method of the same name is measured anew, and what is not asked for stays
     config["method_table"]["uniform"]["kwargs"]["num_sampled"] = 5
-    again = price.price({**config, "methods": "uniform"}, tmp_path, rounds=1)
+    again = record_of({**config, "methods": "uniform"}, tmp_path, rounds=1)
     assert len(again["methods"]["uniform"]["rounds"]) == 1
     assert len(again["methods"]["full"]["rounds"]) == 5
 
 
 def test_rounds_of_other_code_or_another_device_are_not_mixed(clock, tmp_path, monkeypatch, capsys):
     config = config_of(arguments(tmp_path, METHODS))
-    price.price(config, tmp_path, rounds=1)
+    record_of(config, tmp_path, rounds=1)
     clock.device = {**DEVICE, "name": "another"}
     with pytest.raises(ConfigError, match=r"on the device where it began.*a processor.*another"):
-        price.price(config, tmp_path, rounds=2)
+        record_of(config, tmp_path, rounds=2)
     monkeypatch.setattr(price.environment, "code", lambda: "other")
-    record = price.price(config, tmp_path, rounds=2)
+    record = record_of(config, tmp_path, rounds=2)
     assert "is of other code; it is measured anew" in capsys.readouterr().out
     assert record["device"]["name"] == "another" and record["code"] == "other"
     (path,) = (tmp_path / "price").glob("*.json")
     claim, error = tmp_path / "partial" / f"{path.stem}.price.claim", "another run measures"
     with claims.claim(claim), pytest.raises(ConfigError, match=error):
-        price.price(config, tmp_path, rounds=2)
+        record_of(config, tmp_path, rounds=2)
     path.write_text(path.read_text()[:50])
     with pytest.raises(ConfigError, match="must be whole; remove it"):
-        price.price(config, tmp_path, rounds=2)
+        record_of(config, tmp_path, rounds=2)
 
 
 def test_without_its_reference_there_is_no_price(clock, tmp_path):
     line = arguments(tmp_path, METHODS, "--config.reference=broken")
     with pytest.raises(ConfigError, match=r"reference must be.*'broken' \(ValueError: no\)"):
-        price.price(config_of(line), tmp_path)
+        record_of(config_of(line), tmp_path)
     with pytest.raises(ConfigError, match=r"--config.reference must name a method.*'none'"):
         command.main([*arguments(tmp_path, METHODS, "--config.reference=none"), "--price"])
     with pytest.raises(ConfigError, match="--price does not go with --shard"):
@@ -165,7 +171,7 @@ def priced(clock, tmp_path, **options):
     config = config_of(arguments(tmp_path, METHODS, "--config.budget=full:100"))
     config |= {"epochs": 4} | options
     config_lib.check(config)
-    price.price(config, tmp_path / "out")
+    record_of(config, tmp_path / "out")
     return budget.budgeted(matrix.cells(config), config, tmp_path / "out", ["softbench"]), config
 
 
@@ -257,10 +263,10 @@ def test_a_budgeted_run_can_be_repeated(clock, tmp_path):
     """Two runs by one price."""
     options = ("--config.budget=full:6", "--config.epochs=2")
     line = arguments(tmp_path, "uniform", *options)
-    price.price(config_of(line), tmp_path / "out", rounds=2)
+    record_of(config_of(line), tmp_path / "out", rounds=2)
     with pytest.raises(ConfigError, match="needs prices"):  # of fewer rounds than it has
         command.main(line)
-    price.price(config_of(line), tmp_path / "out")
+    record_of(config_of(line), tmp_path / "out")
     assert command.main(line) == 0
     (first,) = records.read_all(tmp_path / "out")
     assert [point["step"] for point in first["curve"]] == [7, 15]
@@ -288,7 +294,7 @@ def test_a_page_counts_in_steps_of_the_reference():
     plan |= {"columns": ["valid_perplexity", "steps", "price"]}
     plan["reach"] = {"method": "full", "metric": "valid_perplexity"}
     found = frame.of("demo", plan, made)
-    assert found.runs["setting"].nunique() == 1  # they can be compared
+    assert found.runs["problem"].nunique() == 1  # they can be compared
     assert list(found.runs["goal_s"]) == [4.0, 4.0]  # seconds of the price
     assert "| full | 100 | 1 | 4 |\n| uniform | 200 | 0.5 | 4 |" in pages.summary(found)
     page = pages.Page({"demo": found}, "demo")

@@ -105,7 +105,6 @@ def test_proposals_by_their_definitions(job, heads):
             assert found["row_rv"]["median"] == pytest.approx(np.median(rows), rel=1e-3)
             for bucket, part in enumerate(("head", "torso", "tail")):
                 own = rows[np.asarray(buckets) == bucket]
-                assert found["row_rv"][f"mean_{part}"] == pytest.approx(own.mean(), rel=1e-3)
                 median = found["row_rv"][f"median_{part}"]
                 assert median == pytest.approx(np.median(own), rel=1e-3)
 

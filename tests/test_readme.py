@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shipped import ROOT
 
-from softbench.report import markdown, pages, readme
+from softbench.report import markdown, pages
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -18,13 +18,13 @@ def frames():
 
 def test_every_number_between_markers_is_that_of_its_record(frames):
     assert len(markdown.MARKED.findall(TEXT)) == 5
-    assert readme.filled(TEXT, frames) == TEXT
+    assert pages.filled(TEXT, frames) == TEXT
 
 
 def test_a_number_that_is_wrong_is_put_right(frames):
     first = markdown.MARKED.search(TEXT).group()
     wrong = re.sub(r"-->.*?<!--", "-->12,345<!--", first)
-    assert wrong != first and readme.filled(wrong, frames) == first
+    assert wrong != first and pages.filled(wrong, frames) == first
 
 
 def test_the_first_code_runs():

@@ -33,9 +33,9 @@ def test_only_penn_treebank_is_downloaded_and_each_file_has_its_checksum():
         return {name for name, source in SOURCES.items() if re.search(call, source)}
 
     assert users(r"urlopen\(|(?<!dl_manager\.)(?<!def )\bdownload\(") == {"softbench.datasets.ptb"}
-    builders = {"softbench.datasets.tfds_builders.penn_treebank"}
+    builders = {"softbench.datasets.tfds_builders"}
     assert users(r"dl_manager\.download\(") == builders
-    with (PACKAGE / "datasets/tfds_builders/checksums.tsv").open() as file:
+    with (PACKAGE / "datasets/checksums.tsv").open() as file:
         known = {url: digest for url, _, digest, _ in csv.reader(file, delimiter="\t")}
     assert known == {ptb.URL + ptb.FILES[split]: ptb.SHA256[split] for split in ptb.FILES}
     with pytest.raises(ValueError, match="is not the known file"):

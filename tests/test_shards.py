@@ -83,11 +83,11 @@ def test_it_goes_on_at_any_step(rows, ahead):
 
 
 def test_sparse_rows_draw_one_of_their_labels(tmp_path):
-    """Row r has features r, r + 1, ... of values 0.5 r, and labels 3 r and 3 r + 2."""
+    """Row r has features r + k of values 0.5 r + k, and labels 3 r and 3 r + 2; 3 are kept."""
     number = range(sum(SIZES))
     columns = {
         "features": [list(range(r, r + 1 + r % 4)) for r in number],
-        "values": [[0.5 * r] * (1 + r % 4) for r in number],
+        "values": [[0.5 * r + k for k in range(1 + r % 4)] for r in number],
         "labels": [[3 * r, 3 * r + 2] for r in number],
     }
     path = write(tmp_path, columns)
@@ -96,8 +96,10 @@ def test_sparse_rows_draw_one_of_their_labels(tmp_path):
     for (ids, weights), labels in batches:
         row = labels // 3
         filled = np.arange(3) < 1 + row[:, None] % 4
-        assert np.array_equal(ids, np.where(filled, row[:, None] + np.arange(3), 0))
-        assert np.array_equal(weights, np.where(filled, 0.5 * row[:, None], 0).astype("float32"))
+        k = np.maximum(row % 4 - 2, 0)[:, None] + np.arange(3)
+        assert np.array_equal(ids, np.where(filled, row[:, None] + k, 0))
+        expected = np.where(filled, 0.5 * row[:, None] + k, 0)
+        assert np.array_equal(weights, expected.astype("float32"))
         drawn.append(labels)
     places = np.concatenate(drawn) % 3
     assert set(places.tolist()) == {0, 2} and 70 < (places == 0).sum() < 154

@@ -41,7 +41,7 @@ def test_cells_of_a_run_can_be_listed_and_their_methods_made(line, capsys):
     config_lib.check(config)
     cells = matrix.cells(config)
     assert app.main(["softbench", *line.split(), "--list"], None) == 0
-    assert capsys.readouterr().out.split() == [cell.id for cell in cells]
+    assert capsys.readouterr().out.splitlines() == [f"{cell.id} -" for cell in cells]
     configs = [cell.config for cell in cells]
     assert {config["backend"] for config in configs} == {"jax"}
     assert all("GLIBC_TUNABLES" not in config["environment"] for config in configs)
@@ -175,7 +175,7 @@ def test_no_cell_begins_late_and_none_runs_longer(tmp_path, monkeypatch):
     assert runner.run_cells(made, *given) == ["ok", runner.LEFT, runner.LEFT]
     assert len(limits) == 1
     fake = SimpleNamespace(Launcher=lambda cluster: SimpleNamespace(is_parallel=True))
-    monkeypatch.setitem(sys.modules, launchers.LAUNCHERS["ray"], fake)
+    monkeypatch.setitem(sys.modules, "softbench.bench.launchers.ray", fake)
     with pytest.raises(ConfigError, match="--minutes is for --launcher=local"):
         launchers.get("ray", {}, 1.0)
 

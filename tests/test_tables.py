@@ -12,7 +12,7 @@ import pytest
 from data_files import histories
 
 from softbench import datasets
-from softbench.datasets import prepare_app, tables
+from softbench.datasets import prepare_app, roles
 from softbench.datasets.lines import DataFileError
 
 T = 1_600_000_000
@@ -254,11 +254,15 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 
 def test_lists_of_items(tmp_path):
     path = write(tmp_path, b"u a\nv\nw b a\n")
-    frame = tables.read_lists(path, Counter())
-    assert frame["item"].tolist() == [["a"], [], ["b", "a"]]
+
+    def read():
+        return roles.read_columns(path, (roles.USER, roles.ITEM), Counter(), layout="lines")
+
+    rows, _ = read()
+    assert rows.to_numpy().tolist() == [["u", "a"], ["w", "b"], ["w", "a"]]
     path.write_text("u a\nv b\nu c\n")
     with pytest.raises(DataFileError, match=r"events:3: each user must have one line.*'u'"):
-        tables.read_lists(path, Counter())
+        read()
 
 
 TRIPLES = [("a", "r", "b"), ("c", "r", "b"), ("a", "s", "c"), ("b", "s", "d")]

@@ -86,7 +86,7 @@ class KnowledgeGraphTriplesTest(tfds.testing.DatasetBuilderTestCase):
 class PlainTextCorpusTest(tfds.testing.DatasetBuilderTestCase):
     DATASET_CLASS = tfds_builders.PlainTextCorpus
     BUILDER_CONFIG_NAMES_TO_TEST = [
-        tfds_builders.PlainTextConfig(
+        tfds_builders.FilesConfig(
             name="half", dataset="text", options={"valid_fraction": 0.5, "split_lines": 1}
         )
     ]
@@ -127,7 +127,7 @@ def test_examples_are_the_rows_of_the_library(tmp_path):
 
 def test_token_streams_are_those_of_the_library(tmp_path):
     options = {"split_lines": 10, "min_count": 2}
-    config = tfds_builders.PlainTextConfig(name="short", dataset="text", options=options)
+    config = tfds_builders.FilesConfig(name="short", dataset="text", options=options)
     builder = built(tfds_builders.PlainTextCorpus, tmp_path, config=config)
     data = datasets.load("text", data_dir=FILES, **options)
     assert list(builder.info.metadata["vocabulary"]) == data.vocabulary

@@ -3,33 +3,17 @@
 import ast
 import difflib
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import config_flags
 
 import softbench
-from softbench import commands, datasets
-from softbench.bench import (
-    budget,
-    environment,
-    launchers,
-    listing,
-    matrix,
-    own_data,
-    price,
-    provenance,
-    records,
-    runner,
-    search,
-    suites,
-)
+from softbench import commands
+from softbench.bench import budget, driver, launchers, matrix, own_data, suites
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
-from softbench.bench.tasks import TASKS
 from softbench.datasets import own_files
 
 _USAGE = """softbench --config=quickstart [--config.methods=full,uniform]
@@ -69,7 +53,9 @@ def _define(argv: list[str]) -> flags.FlagValues:
     flags.DEFINE_bool("retry_failed", False, "Runs failed cells again.", flag_values=values)
     text = "Measures what a step of each method costs in steps of config.reference; runs no cell."
     flags.DEFINE_bool("price", False, text, flag_values=values)
-    flags.DEFINE_bool("list", False, "Prints the cells and runs none.", flag_values=values)
+    flags.DEFINE_bool(
+        "list", False, "Prints the cells and their status, and runs none.", flag_values=values
+    )
     return values
 
 
@@ -213,93 +199,18 @@ def main(argv: list[str], show: Callable[[Path], None]) -> int:
     values = parse(argv)
     config = _checked(values)
     launcher = launchers.get(values.launcher or "local", config["cluster"], values.minutes)
-    call = _Call(argv, values, config, launcher)
-    cells = matrix.cells(config)
     workdir = Path(values.workdir or default_workdir(config))
+    run = driver.Run(values, config, launcher, workdir, _data_dir(values.data_dir), _command(argv))
+    cells = matrix.cells(config)
     if values.price:
-        return _price(call, cells, workdir)
+        return run.price(cells)
     cells = budget.budgeted(cells, config, workdir, ["softbench", *argv[1:]])
     if config_lib.grid(config):
-        return _search(call, cells, workdir, show)
+        return run.search(cells, show)
     cells = matrix.shard(cells, values.shard)
     if values.list:
-        listing.show(cells, workdir)
-        return 0
-    return _run(call, cells, workdir, show)
-
-
-class _Call(NamedTuple):
-    """A command line, and what it says."""
-
-    argv: list[str]
-    values: flags.FlagValues
-    config: dict
-    launcher: Any
-
-
-def _price(call: _Call, cells: list[matrix.Cell], workdir: Path) -> int:
-    """Measures what steps cost; returns the exit status."""
-    values, data_dir = call.values, _data_dir(call.values.data_dir)
-    if values.shard or values.list or call.launcher.is_parallel:
-        raise ConfigError("--price does not go with --shard, --list or --launcher=ray.")
-    _check_data(cells, data_dir)
-    environment.check_backends(cell.config["backend"] for cell in cells)
-    runner.prepare(workdir)
-    deadline = call.launcher.deadline.last
-    made = price.prices(call.config, workdir, data_dir, deadline=deadline)
-    chosen = {name for cell in cells for name in cell.config["methods"]}
-    rows = [row for one in made for name, row in one["methods"].items() if name in chosen]
-    if any(len(row["rounds"]) < price.ROUNDS for row in rows if "error" not in row):
-        print("softbench: the time is over; the same command goes on", flush=True)
-        return suites.OUT_OF_TIME
-    return int(any("error" in row for row in rows))
-
-
-def _search(
-    call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]
-) -> int:
-    """Runs the grid of settings, then the cells with the best of each."""
-    if call.values.shard:
-        raise ConfigError(
-            "--shard does not go with --config.search, which needs all short runs of a method: "
-            "start the same command several times, they share the cells. "
-            f"Received: {call.values.shard!r}"
-        )
-    trials, folder = search.trials(cells), workdir / search.FOLDER
-    if call.values.list:
-        listing.show(trials, folder)
-        return 0
-    if _run(call, trials, folder, lambda folder: None) == suites.OUT_OF_TIME:
-        return suites.OUT_OF_TIME
-    best, failed = search.chosen(cells, workdir, config_lib.judge(call.config))
-    for name in failed:
-        print(f"softbench: {folder}: no run of {name} has a result; it is left out", flush=True)
-    status = _run(call, best, workdir, show) if best else 1
-    return max(bool(failed), status)
-
-
-def _run(call: _Call, cells: list[matrix.Cell], workdir: Path, show: Callable[[Path], None]) -> int:
-    """Runs cells and shows what came of them; returns the exit status."""
-    values, data_dir = call.values, _data_dir(call.values.data_dir)
-    pending = [cell for cell in cells if runner.is_pending(cell, workdir, values.retry_failed)]
-    _check_data(pending, data_dir)
-    runner.prepare(workdir)
-    environment.check_backends(cell.config["backend"] for cell in pending)
-    cells = own_data.read(cells, workdir)
-    records.write_plan(workdir, call.config)
-    command = _command(call.argv)
-    if other := provenance.mixture(workdir, pending, data_dir):
-        print(f"softbench: {workdir}: {other}; their rows stay", file=sys.stderr)
-    how = values.retry_failed, values.checkpoint_minutes, call.launcher
-    statuses = runner.run_cells(cells, workdir, data_dir, command, *how)
-    _, damaged = records.read_folder(workdir)
-    for name, why in damaged.items():
-        print(f"softbench: {workdir / 'runs' / name} {why}; it is left out", file=sys.stderr)
-    show(workdir)
-    if left := statuses.count(runner.LEFT):
-        print(f"softbench: the time is over; cells left for the same command: {left}", flush=True)
-        return suites.OUT_OF_TIME
-    return 0 if not damaged and all(status == "ok" for status in statuses) else 1
+        return driver.shown(cells, workdir)
+    return run.cells(cells, workdir, show)
 
 
 def _data_dir(value: str | None) -> str | None:
@@ -307,18 +218,6 @@ def _data_dir(value: str | None) -> str | None:
     if value is not None and not Path(value).is_dir():
         raise ConfigError(f"--data_dir must be an existing folder. Received: {value}")
     return str(Path(value).resolve()) if value else None
-
-
-def _check_data(cells: list[matrix.Cell], data_dir: str | None) -> None:
-    """Raises a ConfigError if the data of a cell that trains are missing."""
-    for cell in cells:
-        if not TASKS[cell.config["task"]].reads_data or "digest" in cell.config["dataset"]:
-            continue  # of the user: `own_data.named` has read them
-        try:
-            options = datasets.arguments(cell.config["dataset"])
-            datasets.check(**options, data_dir=data_dir)
-        except (ValueError, OSError) as error:
-            raise ConfigError(f"--data_dir, config.dataset: {error}") from None
 
 
 def _command(argv: list[str]) -> str:

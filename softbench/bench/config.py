@@ -6,6 +6,7 @@ A config file defines `get_config()`, which returns `experiment(name, ...)` belo
 
 import copy
 import functools
+import json
 import operator
 import re
 from collections.abc import Iterable, Mapping
@@ -96,7 +97,7 @@ _DEFAULTS = {
 }
 PRESETS = ("smoke", "paper", "accelerator")
 LOWER = ("nll", "perplexity", "ece")  # how measures begin of which less is better
-# What a problem may override, and what a preset may.
+# What a problem may override.
 _PROBLEM_FIELDS = (
     "dataset",
     "model",
@@ -109,9 +110,6 @@ _PROBLEM_FIELDS = (
 )
 _LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
 _WHERE_USED = ("max_train_seconds", "budget", "environment", "imports", "callbacks")
-_PRESET_FIELDS = (*_PROBLEM_FIELDS, *_LIMITS, "problems", "seeds", "cell_timeout_s")
-_PRESET_FIELDS += ("backend", "environment", "columns", "budget", "reference")
-_PRESET_FIELDS += ("search", "search_budget")
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:
@@ -122,12 +120,12 @@ def experiment(name: str, **fields: object) -> ConfigDict:
         **fields: Values for the fields of `_DEFAULTS`; an unknown one is an error.
 
     Raises:
-        ConfigError: For an unknown field, or a preset of another name or with other fields.
+        ConfigError: For an unknown field, or a preset of another name.
     """
     _check_names("Unknown config key. Known:", fields, _DEFAULTS)
-    presets = fields.get("presets", {})
-    for names, allowed in ((presets, PRESETS), *((p, _PRESET_FIELDS) for p in presets.values())):
-        _check_names("`presets` may have", names, allowed)
+    _check_names("`presets` may have", fields.get("presets", {}), PRESETS)
+    for preset in fields.get("presets", {}).values():
+        _check_names("A preset may set", preset, _DEFAULTS)
     config = {**_DEFAULTS, **fields, "experiment": name}
     # ConfigDict sorts its keys; the report keeps the order in which the methods were written.
     return ConfigDict(config | {"method_order": tuple(config["method_table"])})
@@ -140,14 +138,9 @@ def _check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> Non
 
 
 def plain(value: object) -> object:
-    """Returns a config value as plain dicts, lists and scalars."""
-    if isinstance(value, ConfigDict):
-        value = value.to_dict()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
+    """Returns a config value as a record holds it: plain dicts, lists and scalars."""
+    value = value.to_dict() if isinstance(value, ConfigDict) else value
+    return json.loads(json.dumps(value))
 
 
 def method_names(methods: str, table: Mapping) -> list[str]:
@@ -304,10 +297,8 @@ def reference(config: Mapping) -> tuple[str, int]:
         raise _wrong("--config.budget must be method:steps, as in full:4000", config["budget"])
     name = name or config["reference"]
     if name not in config["method_table"]:
-        key, names = (
-            "budget" if config["budget"] else "reference",
-            ", ".join(config["method_order"]),
-        )
+        key = "budget" if config["budget"] else "reference"
+        names = ", ".join(config["method_order"])
         raise _wrong(f"--config.{key} must name a method of this config: {names}", config[key])
     return name, int(steps or 0)
 

@@ -36,24 +36,6 @@ _SETTING = ("backend", "dataset", "model", "optimizer", "seed", "environment", "
 _SETTING += ("callbacks",)
 
 
-def price(
-    config: Mapping, workdir: Path, data_dir: str | None = None, *, rounds: int = ROUNDS
-) -> dict:
-    """Returns the record of a config with one data set and model, measuring what it lacks.
-
-    Args:
-        config: plain and checked; of its seeds the first one is measured.
-        workdir: where the record is, and from which it is taken up.
-        data_dir: folder of the data sets.
-        rounds: of each method.
-
-    Raises:
-        ConfigError: if the reference cannot be measured, or another run measures here.
-    """
-    (record,) = prices(config, workdir, data_dir, rounds=rounds)
-    return record
-
-
 def prices(
     config: Mapping,
     workdir: Path,
@@ -62,9 +44,17 @@ def prices(
     rounds: int = ROUNDS,
     deadline: float = math.inf,
 ) -> list[dict]:
-    """As `price`, a record for each data set and model; prints them as they are measured.
+    """Returns a record for each data set and model, measuring what it lacks; prints as it goes.
 
-    After the deadline, by `time.monotonic()`, no round begins.
+    Args:
+        config: plain and checked; of its seeds the first one is measured.
+        workdir: where the records are, and from which they are taken up.
+        data_dir: folder of the data sets.
+        rounds: of each method.
+        deadline: by `time.monotonic()`, after which no round begins.
+
+    Raises:
+        ConfigError: if the reference cannot be measured, or another run measures here.
     """
     reference, _ = config_lib.reference(config)
     cells = matrix.cells({**config, "budget": "", "search": {}})

@@ -55,11 +55,6 @@ def checksum(record: Mapping) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_plan(workdir: Path, config: Mapping) -> None:
-    """Writes the `plan` of a config."""
-    write_json(Path(workdir) / PLAN, plan(config))
-
-
 def plan(config: Mapping) -> dict:
     """Returns what a report needs beyond the records: title, columns, rows, paper's numbers."""
     made = {key: config[key] for key in ("experiment", "title", "columns", "paper", "reach")}
@@ -161,12 +156,6 @@ def status(path: Path) -> str | None:
         return None
     except ValueError:
         return DAMAGED
-
-
-def sampler_name(method: Mapping) -> str | None:
-    """Returns the registry name of the sampler of a config's method, or None."""
-    sampler = {**method, **method.get("kwargs", {})}.get("sampler")
-    return sampler.get("class_name") if isinstance(sampler, Mapping) else sampler
 
 
 def scrub(text: str) -> str:

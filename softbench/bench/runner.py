@@ -39,11 +39,12 @@ def is_pending(cell: Cell, workdir: Path, retry_failed: bool) -> bool:
 
     A damaged record is left for its owner to look at.
     """
-    status = records.status(_path(cell, workdir))
+    status = records.status(record_path(cell, workdir))
     return status is None or (retry_failed and status not in ("ok", records.DAMAGED))
 
 
-def _path(cell: Cell, workdir: Path) -> Path:
+def record_path(cell: Cell, workdir: Path) -> Path:
+    """Returns where the record of a cell is, or will be."""
     return workdir / "runs" / f"{cell.id}.json"
 
 
@@ -71,7 +72,7 @@ def run_cells(
     job = {"workdir": str(workdir.resolve()), "data_dir": data_dir, "command": command}
     job["checkpoint_minutes"] = checkpoint_minutes
     job["check"] = [c.config for c in cells if is_pending(c, workdir, retry_failed)]
-    before = [_stamp(_path(cell, workdir)) for cell in cells]
+    before = [_stamp(record_path(cell, workdir)) for cell in cells]
     statuses: dict[int, str] = {}
     elsewhere: set[int] = set()
 
@@ -82,10 +83,10 @@ def run_cells(
         title = "" if launcher.is_parallel else name
         note = _run_if_free(cell, workdir, job, title, before[index], retry_failed, launcher)
         if note:
-            statuses[index] = records.status(_path(cell, workdir))
+            statuses[index] = records.status(record_path(cell, workdir))
             lines = [f"{name}: {statuses[index]} ({note})"]
             if statuses[index] in FAILED:
-                lines.append(_what_to_do(_path(cell, workdir)))
+                lines.append(_what_to_do(record_path(cell, workdir)))
             _print(lines)
         elif time.monotonic() >= launcher.deadline.last:
             statuses[index] = LEFT
@@ -144,7 +145,7 @@ def _run_if_free(
     with claims.claim(workdir / "partial" / f"{cell.id}.claim") as is_ours:
         if not is_ours:
             return None
-        stamp = _stamp(_path(cell, workdir))
+        stamp = _stamp(record_path(cell, workdir))
         if not is_pending(cell, workdir, retry_failed) or stamp not in (None, before):
             return "of another run"
         if title:
@@ -155,7 +156,7 @@ def _run_if_free(
 
 def _run_cell(cell: Cell, workdir: Path, job: dict, launcher: Any) -> Ended | None:
     """Runs a cell until it has a record; None if time is over."""
-    path, partial = _path(cell, workdir), workdir / "partial"
+    path, partial = record_path(cell, workdir), workdir / "partial"
     path.unlink(missing_ok=True)
     job_file, errors = (partial / f"{cell.id}.{kind}" for kind in ("job.json", "stderr"))
     job = job | {"cell": cell._asdict(), "data_dir": cell.data_dir or job["data_dir"]}

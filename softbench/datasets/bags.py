@@ -1,7 +1,6 @@
 """Batches of sparse multi-label examples, padded to one shape.
 
-Shape letters: B batch, L features of a row, N examples, n classes, v features of the data,
-E entries.
+Shape letters: B batch, L features of a row, N examples, n classes, v features of the data.
 """
 
 import numpy as np
@@ -32,30 +31,26 @@ def _sizes(features: sp.csr_matrix | np.ndarray) -> np.ndarray:
     return np.diff(features.indptr)
 
 
-def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sizes `(B,)` of the rows, and column ids and values `(E,)` of their entries, in order.
-
-    `matrix[rows]` gives the same; at B = 10 it takes 60 microseconds more.
-    """
-    starts = matrix.indptr[rows].astype(np.int64)
-    sizes = matrix.indptr[rows + 1] - starts
-    first = np.cumsum(sizes) - sizes
-    indices = np.repeat(starts - first, sizes) + np.arange(sizes.sum())
-    return sizes, matrix.indices[indices], matrix.data[indices]
-
-
-def _largest(
-    sizes: np.ndarray, ids: np.ndarray, weights: np.ndarray, limit: int
-) -> tuple[np.ndarray, ...]:
-    """Keeps the `limit` largest |weight| of each row (ties: the lower id), in order of id."""
+def _largest(rows: sp.csr_matrix, limit: int) -> sp.csr_matrix:
+    """Keeps the `limit` largest |value| of each row (ties: the lower id), in their order."""
+    sizes = np.diff(rows.indptr)
     if sizes.max(initial=0) <= limit:
-        return sizes, ids, weights
-    rows = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((ids, -np.abs(weights), rows))
+        return rows
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((rows.indices, -np.abs(rows.data), owners))
     rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[rows]
-    keep = rank < limit
-    return np.minimum(sizes, limit), ids[keep], weights[keep]
+    rank[order] = np.arange(len(order)) - rows.indptr[owners]
+    kept, ends = rank < limit, np.append(0, np.cumsum(np.minimum(sizes, limit)))
+    return sp.csr_matrix((rows.data[kept], rows.indices[kept], ends), rows.shape)
+
+
+def padded_features(features: sp.csr_matrix, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids int32 and weights float32 `(N, width)` of rows, the largest of longer ones."""
+    features = _largest(features, width)
+    filled = np.arange(width) < np.diff(features.indptr)[:, None]
+    ids, weights = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
+    ids[filled], weights[filled] = features.indices, features.data
+    return ids, weights
 
 
 class BagBatches(ShuffledBatches):
@@ -122,29 +117,19 @@ class BagBatches(ShuffledBatches):
         self._targets = self._labels.indices[chosen].astype(np.int32)
 
     def _inputs(self, rows: np.ndarray) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        if isinstance(self._features, np.ndarray):
-            return self._padded(self._features[rows])
-        sizes, ids, weights = _entries(self._features, rows)
+        features = self._features[rows]
+        if isinstance(features, np.ndarray):
+            return self._padded(features)
         if self.dense:
-            x = np.zeros((self.batch_size, self._features.shape[1]), np.float32)
-            x[np.repeat(np.arange(len(rows)), sizes), ids] = weights
-            return x
-        sizes, ids, weights = _largest(sizes, ids, weights, self.max_features)
-        filled = np.arange(self.max_features) < sizes[:, None]
-        padded = np.zeros((self.batch_size, self.max_features), np.int32)
-        padded_weights = np.zeros((self.batch_size, self.max_features), np.float32)
-        padded[: len(rows)][filled] = ids
-        padded_weights[: len(rows)][filled] = weights
-        return padded, padded_weights
+            return self._padded(features.toarray())
+        ids, weights = padded_features(features, self.max_features)
+        return self._padded(ids), self._padded(weights)
 
     def _label_sets(self, rows: np.ndarray, index: int) -> np.ndarray:
         """Labels int32 `(B, R)` of the rows of batch `index`, padded with -1."""
-        sizes, ids, _ = _entries(self._labels, rows)
-        keys = random_generator(self._label_seed, index).random(len(ids))
-        sizes, ids, _ = _largest(sizes, ids, keys, self.max_labels)
-        padded = np.full((len(rows), self.max_labels), -1, np.int32)
-        padded[np.arange(self.max_labels) < sizes[:, None]] = ids
-        return padded
+        labels = self._labels[rows]
+        labels.data = random_generator(self._label_seed, index).random(labels.nnz)
+        return padded_labels(_largest(labels, self.max_labels), self.max_labels)
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]

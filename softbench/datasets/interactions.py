@@ -16,7 +16,6 @@ from softbench.datasets.base import SPLITS, InteractionData, ItemLists
 from softbench.datasets.lines import fail
 from softbench.datasets.roles import ITEM, TIME, USER, read_columns
 from softbench.datasets.store import Splits
-from softbench.datasets.tables import read_lists
 
 SPLITS_BY = ("last", "time")
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
@@ -146,13 +145,15 @@ def write_interactions(
     import pandas as pd
 
     repairs = Counter()
-    train, test = (read_lists(files[role], repairs) for role in ("train", "test"))
-    users = pd.Index(train["user"])
+    train, test = events = [
+        read_columns(files[role], (USER, ITEM), repairs, layout="lines")[0]
+        for role in ("train", "test")
+    ]
+    users = pd.Index(train["user"].unique())
     unknown = ~test["user"].isin(users)
     if unknown.any():
         rule = "every user of the test must be one of the training file."
         fail(files["test"], test.index[unknown][0], rule, f"user {test['user'][unknown].iloc[0]!r}")
-    events = [lists.explode("item").dropna() for lists in (train, test)]
     items, names = pd.factorize(pd.concat(events)["item"])
     numbers = np.split(items, [len(events[0])])
     trained, tested = (
@@ -267,6 +268,5 @@ def load_interactions(store: Any, facts: Mapping, name: str) -> InteractionData:
         num_classes=facts["num_classes"],
         items=store.read_strings("items"),
         counts=store.read("counts"),
-        # Folders that were prepared before users had names have no `num_users`.
-        users=store.read_strings("users") if "num_users" in facts else (),
+        users=store.read_strings("users"),
     )

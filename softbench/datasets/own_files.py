@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-# Names of files, without what follows the first dot, and the split that they are.
-_ROLES = {"train": "train", "test": "test"}
-_ROLES |= dict.fromkeys(("valid", "validation", "val", "dev"), "valid")
+# Names of splits, and of files without what follows the first dot, and the split that they are.
+ROLES = {"train": "train", "test": "test"}
+ROLES |= dict.fromkeys(("valid", "validation", "val", "dev"), "valid")
 ABOUT = {
     "text": "your own text: a file, a folder of files, or a folder with train.txt and test.txt "
     "(and valid.txt, if there is one)",
@@ -47,7 +47,7 @@ def own_files(name: str, path: Path) -> dict[str, Path]:
     if path.is_dir() and name not in _ONE_FILE:
         files = {}
         for file in sorted(path.iterdir()):
-            role = _ROLES.get(file.name.split(".")[0].lower())
+            role = ROLES.get(file.name.split(".")[0].lower())
             if role:
                 files.setdefault(role, file)
         if "train" in files and "test" in files:

@@ -1,6 +1,7 @@
 """Rows in Parquet files, read a window at a time: shuffled, shared by hosts, resumable at a step.
 
-Needs pyarrow, and no backend. Shape letters: B batch, L features of a row, R rows, n classes.
+Needs pyarrow, and no backend. Shape letters: B batch, L features of a row, R rows, n classes,
+v features of the data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from softbench.common import check_positive
+from softbench.datasets.bags import padded_features
 from softbench.datasets.base import Labelled
-from softbench.datasets.columns import ids, sparse_rows
 from softbench.datasets.draws import random_generator
 from softbench.datasets.shuffled import EpochBatches
 
@@ -205,7 +207,7 @@ class BagShards(ShardBatches):
     """Training batches of sparse rows: item i is `((ids, weights), labels)`, as of `BagBatches`.
 
     ids int32 and weights float32 are `(B, L)`, labels int32 `(B,)`: one of the row's, drawn
-    uniformly at each visit. Longer rows keep their first L features.
+    uniformly at each visit. Longer rows keep their largest weights.
 
     Args:
         rows: with lists of features' ids, of their values, and of labels.
@@ -234,15 +236,57 @@ class BagShards(ShardBatches):
         return sparse_rows(table, self.columns)
 
     def _made(self, arrays: Labelled, rows: slice, index: int) -> tuple:
-        features, ends, weights = arrays[0].indices, arrays[0].indptr, arrays[0].data
-        labels, label_ends = arrays[1].indices, arrays[1].indptr
-        starts, sizes = ends[:-1][rows], np.diff(ends)[rows]
-        counts = np.diff(label_ends)[rows]
-        filled = np.arange(self.max_features) < sizes[:, None]
-        indices = (starts[:, None] + np.arange(self.max_features))[filled]
-        x = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
-        x[0][filled], x[1][filled] = features[indices], weights[indices]
-        uniform = random_generator(self.seed, self.epoch, 1 + self.host, index, 1).random(
-            len(sizes)
-        )
-        return x, labels[label_ends[:-1][rows] + (uniform * counts).astype(np.int64)]
+        features, labels = (matrix[rows] for matrix in arrays)
+        sizes = np.diff(labels.indptr)
+        generator = random_generator(self.seed, self.epoch, 1 + self.host, index, 1)
+        chosen = labels.indptr[:-1] + (generator.random(len(sizes)) * sizes).astype(np.int64)
+        return padded_features(features, self.max_features), labels.indices[chosen]
+
+
+def ids(table: Any, column: str, dtype: type = np.int32) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column, and int64 `(R + 1,)` where each row's end: of a list it has several.
+
+    Raises:
+        ValueError: for missing values, or ids that are no whole numbers in [0, 2^31).
+    """
+    array = table.column(column).combine_chunks()
+    ends = np.arange(len(array) + 1)
+    missing = array.null_count
+    if hasattr(array, "flatten") and hasattr(array, "offsets"):
+        ends = array.offsets.to_numpy().astype(np.int64)
+        ends, array = ends - ends[0], array.flatten()
+        missing += array.null_count
+    if missing:
+        raise ValueError(f"`path`: {column!r} must have all values. Received: {missing} missing")
+    values = array.to_numpy(zero_copy_only=False)
+    if dtype is np.int32 and len(values):
+        low, high = values.min(), values.max()
+        if values.dtype.kind not in "iu" or low < 0 or high >= 2**31:
+            raise ValueError(
+                f"`path`: {column!r} must hold whole numbers from 0 to 2^31 - 1. "
+                f"Received: {values.dtype} from {low} to {high}"
+            )
+    return values.astype(dtype, copy=False), ends
+
+
+def sparse_rows(table: Any, columns: Sequence[str]) -> Labelled:
+    """Features csr float32 `(R, v)` and labels csr `(R, n)` of a `pyarrow.Table`.
+
+    v and n are the largest ids plus 1. Lists are kept in their order.
+
+    Raises:
+        ValueError: for missing values, wrong ids, unequal lists, or a row without a label.
+    """
+    types = (np.int32, np.float32, np.int32)
+    read = [ids(table, *pair) for pair in zip(columns, types, strict=True)]
+    (features, ends), (weights, others), (labels, label_ends) = read
+    if not np.array_equal(ends, others):
+        raise ValueError(f"`path`: {columns[1]!r} must be as long as {columns[0]!r}")
+    if not np.diff(label_ends).all():
+        raise ValueError(f"`path`: every row must have one of {columns[2]!r}")
+    shapes = [(len(table), 1 + int(ids.max(initial=0))) for ids in (features, labels)]
+    ones = np.ones(len(labels), np.float32)
+    return Labelled(
+        sp.csr_matrix((weights, features, ends), shapes[0]),
+        sp.csr_matrix((ones, labels, label_ends), shapes[1]),
+    )

@@ -18,10 +18,16 @@ import scipy.sparse as sp
 
 from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists, Labelled, MultiLabelData
-from softbench.datasets.columns import ids, sparse_rows
 from softbench.datasets.draws import random_generator
 from softbench.datasets.interactions import item_lists
-from softbench.datasets.shards import BagShards, InteractionShards, RowGroups, row_groups
+from softbench.datasets.shards import (
+    BagShards,
+    InteractionShards,
+    RowGroups,
+    ids,
+    row_groups,
+    sparse_rows,
+)
 from softbench.datasets.xmc import append_rows, load_xmc
 
 Pairs = tuple[np.ndarray, np.ndarray]  # users and items, each int32 (R,)

@@ -93,19 +93,6 @@ def open_table(path: Path, repairs: Counter, layout: str = "auto") -> Table:
     return table
 
 
-def read_lists(path: Path, repairs: Counter) -> pd.DataFrame:
-    """Reads lines `user item item ...`: columns "user" and "item", a list that may be empty.
-
-    The index is the number of the line; `repairs` counts `blank_lines`.
-
-    Raises:
-        DataFileError: for an empty file, or a user who has two lines.
-    """
-    frame = _words(path, "lines", repairs).frame
-    frame.columns = ["user", "item"]
-    return frame
-
-
 def _parquet(path: Path) -> Table:
     import pandas as pd
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from softbench.datasets.own_files import ROLES
+
 PREFIX = "tfds:"
-_ROLES = {"train": "train", "test": "test", "valid": "valid", "validation": "valid", "dev": "valid"}
 # How many features each kind of data takes.
 _FEATURES = {
     "text": ("one feature, a text", 1, 1),
@@ -77,7 +78,7 @@ def export(name: str, kind: str, features: str, folder: Path) -> Path:
     """
     names, builder = _names(name, kind, features), _builder(name)
     builder.download_and_prepare()
-    splits = {_ROLES[s]: s for s in builder.info.splits if s in _ROLES}
+    splits = {ROLES[s]: s for s in builder.info.splits if s in ROLES}
     if kind == "interactions" or not {"train", "test"} <= set(splits):
         splits = {"all": "+".join(builder.info.splits)}
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
 
 def _report(results: Path, frames: Mapping, front: bool) -> Report:
-    from softbench.report import checks, claims, decisions, pages, readme, tables
+    from softbench.report import checks, claims, decisions, pages, tables
 
     decided = claims.verdicts(frames)
     made = Report({}, {}, [])
@@ -70,7 +70,7 @@ def _report(results: Path, frames: Mapping, front: bool) -> Report:
         if (outside / decisions.PATH).is_file():
             made.texts[f"../{decisions.PATH}"] = decisions.text(decisions.of(frames))
         for page in filter(lambda page: (outside / page).is_file(), _BY_HAND):
-            made.texts[f"../{page}"] = readme.filled((outside / page).read_text(), frames)
+            made.texts[f"../{page}"] = pages.filled((outside / page).read_text(), frames)
     return made
 
 

@@ -4,7 +4,6 @@ All that a report says is read from these two. Needs no Keras.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +15,13 @@ from softbench.bench import records as records_lib
 from softbench.bench import tasks
 from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import measures
+from softbench.report import measures, sources
 
 # With pyarrow, pandas has another string type, which does not hold what templates mark.
 pd.set_option("mode.string_storage", "python")
 _PLAN = {"experiment", "title", "columns", "paper", "methods"}
 # Columns that tell rows apart, and are no numbers to show.
-HIDDEN = ["record", "machine", "problem", "setting", "variant", "steps_per_epoch"]
+HIDDEN = ["record", "machine", "problem", "variant", "steps_per_epoch"]
 
 
 class View(NamedTuple):
@@ -32,7 +31,7 @@ class View(NamedTuple):
         rows: record -> rows, each with `method` and measures; of records that ended well.
         keys: columns that name a row of its table; rows that agree in them are seeds of one.
         columns: measures of its table; empty: those of the config.
-        picture: arguments of `softbench.report.pages.Page.picture`.
+        picture: arguments of `softbench.report.pictures.picture`.
     """
 
     rows: Callable[[Mapping], Iterable[Mapping]]
@@ -59,8 +58,8 @@ class Frame(NamedTuple):
         budget: seconds of training at most, 0 without a limit; reference_budget: steps of a
             reference, 0 without a budget.
         machine: the device and the environment variables.
-        setting: all that must agree for methods to be compared; problem: the same but for the
-            machine, which decides times alone.
+        problem: all that must agree for methods to be compared, but for the machine, which decides
+            times alone.
         variant: all that must agree for two records to be seeds of one row.
 
     `runs` has in addition command, date, hardware, software, commit, error; code and data, digests
@@ -116,20 +115,20 @@ def of(
     name: str, plan: dict, records: list[dict], damaged: Mapping[str, str] | None = None
 ) -> Frame:
     """Returns the tables of records."""
-    sources = [_source(index, record) for index, record in enumerate(records)]
-    sources = _by_length(_across_machines(sources))
+    common = sources.of(records)
     runs = [
-        {**source, **_provenance(record), **row}
-        for source, record in zip(sources, records, strict=True)
+        {**source, **sources.provenance(record), **row}
+        for source, record in zip(common, records, strict=True)
         for row in _rows(record)
     ]
     curves = [
         {**source, **row}
-        for source, record in zip(sources, records, strict=True)
+        for source, record in zip(common, records, strict=True)
         for row in _points(record)
     ]
-    runs = _table(runs, [*_COLUMNS, *_provenance(_EMPTY), "method"])
-    curves = _table(curves, [*_COLUMNS, "method", "point", "step", "seconds"])
+    columns = sources.of([sources.EMPTY])[0]
+    runs = _table(runs, [*columns, *sources.provenance(sources.EMPTY), "method"])
+    curves = _table(curves, [*columns, "method", "point", "step", "seconds"])
     runs = _with_paper(_with_goal(runs, curves, plan.get("reach") or {}), plan)
     return Frame(name, plan, runs, curves, records, dict(damaged or {}))
 
@@ -165,13 +164,6 @@ def at(curves: pd.DataFrame, where: int | str) -> pd.DataFrame:
     by_record = curves.dropna(subset=where).groupby("record", sort=False)[where]
     best = by_record.idxmin() if measures.lower_is_better(where) else by_record.idxmax()
     return curves.loc[best]
-
-
-def label(entry: Mapping) -> str:
-    """Returns the readable name of a data set or model."""
-    name = entry.get("label") or entry.get("name", "none").rsplit(":", 1)[-1]
-    name = name.replace("/", "_")
-    return f"{name}_{entry['preset']}" if "preset" in entry else name
 
 
 def times(summary: Mapping | None, name: str) -> dict[str, float | None]:
@@ -231,116 +223,3 @@ def _with_goal(runs: pd.DataFrame, curves: pd.DataFrame, goal: Mapping) -> pd.Da
         there = own[goal["metric"]] <= end.max() if worse else own[goal["metric"]] >= end.max()
         reached |= own[there].groupby("record")["seconds"].min().to_dict()
     return runs.assign(goal_s=runs["record"].map(reached))
-
-
-_WIDE, _LENGTH = "whatever the machine", "steps of an epoch"
-_EMPTY = {"config": {"task": "", "methods": {}, "dataset": {}}, "status": ""}
-
-
-def _source(index: int, record: Mapping) -> dict:
-    config, device = record["config"], record.get("device") or {}
-    dataset, model = label(config.get("dataset", {})), label(config.get("model", {}))
-    # The steps of a budget are other ones for each method.
-    apart = ("methods", "seed", "epochs", "steps")
-    same = {key: value for key, value in config.items() if key not in apart}
-    setting = [f"{dataset}-{model}", same, device.get("name")]
-    problem = [setting[0], {key: value for key, value in same.items() if key != "environment"}]
-    row = [
-        config["methods"],
-        config.get("epochs"),
-        *([config["steps"]] if "steps" in config else []),
-    ]
-    wide = [*problem, device.get("kind")]
-    by_steps = config["task"] == "train" and not config.get("max_train_seconds")
-    return {
-        "record": index,
-        "cell": record.get("cell"),
-        "task": config["task"],
-        "group": f"{dataset}-{model}",
-        "dataset": dataset,
-        "model": model,
-        "preset": config.get("model", {}).get("preset"),
-        "backend": config.get("backend"),
-        "seed": record.get("seed", config.get("seed")),
-        "status": record["status"],
-        "n": record.get("num_classes"),
-        "device": device.get("name"),
-        "kind": device.get("kind"),
-        "epochs": config.get("epochs"),
-        "budget": config.get("max_train_seconds", 0),
-        "reference_budget": int(config.get("budget", "0").rpartition(":")[2]),
-        "machine": _key(device, same.get("environment")),
-        "problem": _key(*problem),
-        "setting": _key(*setting),
-        "variant": _key(*setting, *row, device),
-        _LENGTH: (config.get("experiment"), f"{dataset}-{model}", _limit(record)),
-        _WIDE: {"setting": _key(*wide), "variant": _key(*wide, *row)} if by_steps else {},
-    }
-
-
-def _limit(record: Mapping) -> int:
-    """The steps after which a record's epochs were cut, 0 for epochs of all data."""
-    limit = record["config"].get("steps_per_epoch") or 0
-    return limit if limit == record.get("steps_per_epoch") else 0
-
-
-def _key(*values: object) -> str:
-    return json.dumps(values, sort_keys=True)
-
-
-def _across_machines(sources: list[dict]) -> list[dict]:
-    """`setting` and `variant` of records of any machine, unless a seed was run on two.
-
-    Training for a number of steps does not depend on the machine, but for the kind of device: seeds
-    of several count together. Where a seed was run on two, machines are compared.
-    """
-    wide = [source.pop(_WIDE) for source in sources]
-    for name in ("setting", "variant"):
-        done = Counter(
-            (keys[name], keys["variant"], source["seed"])
-            for keys, source in zip(wide, sources, strict=True)
-            if keys and source["status"] == "ok"
-        )
-        twice = {key for (key, *_), count in done.items() if count > 1}
-        for keys, source in zip(wide, sources, strict=True):
-            if keys and keys[name] not in twice:
-                source[name] = keys[name]
-    return sources
-
-
-def _by_length(sources: list[dict]) -> list[dict]:
-    """Sources with groups of either whole epochs or shorter ones, named after their steps."""
-    lengths = [source.pop(_LENGTH) for source in sources]
-    whole = {(experiment, group) for experiment, group, steps in lengths if not steps}
-    for source, (*key, steps) in zip(sources, lengths, strict=True):
-        if steps and tuple(key) in whole:
-            source["group"] += f"_{steps}_steps"
-    return sources
-
-
-_COLUMNS = list(_by_length(_across_machines([_source(0, _EMPTY)]))[0])
-
-
-def _provenance(record: Mapping) -> dict:
-    device, git = record.get("device"), record.get("git") or {}
-    processors = record.get("processors")
-    versions = sorted(record.get("versions", {}).items())
-    error = (record.get("error") or "").strip().splitlines()
-    return {
-        "command": record.get("command"),
-        "date": record.get("started_at", "")[:10],
-        "hardware": device and f"{device['name']} ({device['kind']} x {device['count']})",
-        "software": ", ".join(f"{name} {version}" for name, version in versions),
-        "commit": f"{(git.get('commit') or 'none')[:12]}{' (changed)' * bool(git.get('dirty'))}",
-        "shared_clock": _shared_clock(processors or {}),
-        "alone": bool(processors) and not _shared_clock(processors),
-        "code": record.get("code"),
-        "data": record.get("data"),
-        "error": error[-1] if error else "",
-    }
-
-
-def _shared_clock(processors: Mapping) -> bool:
-    """Whether other programs may have made the times longer."""
-    others = processors.get("others", 0.0)
-    return others >= 0.1 and processors["own"] + others > processors["count"] - 0.5

@@ -1,6 +1,6 @@
 """Numbers as texts, and means over seeds with 95 % intervals by Student's t. Needs no Keras."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,11 +85,6 @@ def marked(values: Sequence[Interval], form: str, lower: bool) -> list[str]:
             texts[i] += " tied"
     texts[best] = f"**{texts[best]}**"
     return texts
-
-
-def change(values: Mapping[int, float], base: Mapping[int, float]) -> Interval:
-    """Returns the mean of value over base less 1, over the seeds that both have."""
-    return interval(values[seed] / base[seed] - 1 for seed in values if seed in base)
 
 
 def averaged(curves: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:

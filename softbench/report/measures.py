@@ -94,7 +94,7 @@ MEASURES: dict[str, Measure] = {
     **{
         f"{prefix}row_rv{kind}_{b}": Measure(f"row variance, {words}", LOWER, log=True)
         for b, words in _BINS.items()
-        for prefix, kind in (("proposal_", ""), ("", "_median"), ("", "_mean"))
+        for prefix, kind in (("proposal_", ""), ("", "_median"))
     },
     "draws": Measure("rows a batch"),
     "draw_ms": _cost("draws, ms"),
@@ -120,9 +120,6 @@ MEASURES: dict[str, Measure] = {
     "largest_elements": Measure("numbers in the largest message", LOWER),
     "recall": Measure("recall of the k best", HIGHER),
     "share": _cost("time over the exact one's"),
-    "processor_seconds": _cost("processor seconds"),
-    "log_likelihood_train": Measure("log p_n, train", HIGHER),
-    "log_likelihood_test": Measure("log p_n, test", HIGHER),
     "mse": Measure("mean squared error", LOWER, ".2e", log=True),
     "gaussian": Measure("error on the Gaussian kernel", LOWER, ".2e"),
     "scored": Measure("error as the paper scores it", LOWER, ".1e"),

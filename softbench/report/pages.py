@@ -6,7 +6,8 @@ question, the picture, the table and what follows are its blocks. Templates call
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
@@ -15,18 +16,16 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import claims, decision_tables, decisions, intervals, measures, tables
+from softbench.report import claims, decision_tables, decisions, pictures, tables
 from softbench.report import frame as frame_lib
 from softbench.report import markdown as md
 from softbench.report.claims import Verdict
-from softbench.report.colours import LOOKS
 from softbench.report.frame import Frame
 from softbench.report.selection import Selection, said
 
 TEMPLATE = "page.jinja"  # of an experiment, or of the front page of them all
-_LINES = 8  # of a picture, unless a template asks for more
+_WRONG = (jinja2.TemplateError, LookupError, TypeError, ValueError, ZeroDivisionError)
 _MOST_FAILED = 5  # that a page names; the others are among its rows
-_LEVELS = {"oracle": "oracle", "most_frequent": "class frequencies"}
 
 
 def read_all(results: Path) -> tuple[dict[str, Frame], bool]:
@@ -65,11 +64,16 @@ class Page:
     def functions(self) -> dict[str, object]:
         """Returns {name in a template: function}."""
         numbers = Selection(self._frames, self._name)
-        own = ("title", "names", "link", "table", "picture", "footer", "verdict", "counts")
-        own += ("claims", "recommended", "recommended_by_price", "regret", "methods_by_price")
+        own = ("title", "link", "table", "picture", "footer", "claims", "methods_by_price")
         return {
             **{name: getattr(numbers, name) for name in ("value", "interval", "ratio", "change")},
             **{name: getattr(self, name) for name in own},
+            "names": lambda: list(self._frames),
+            "verdict": lambda claim: self._decided[claim].word,
+            "counts": lambda: claims.counts(self._decided),
+            "recommended": lambda *a, **k: decision_tables.summary(self._decisions, *a, **k),
+            "recommended_by_price": lambda: decision_tables.levels(self._decisions),
+            "regret": lambda: decision_tables.regret(self._decisions),
             "said": said,
             "rule": claims.RULE,
             "rule_of_decisions": decisions.RULE,
@@ -80,21 +84,9 @@ class Page:
         plan = self._frames[name or self._name].plan
         return md.one_line(plan["title"] or plan["experiment"])
 
-    def names(self) -> list[str]:
-        """The names of all experiments."""
-        return list(self._frames)
-
     def link(self, name: str) -> str:
         """A link from the front page to an experiment's page."""
         return md.link(name, f"{name}/README.md")
-
-    def verdict(self, claim: str) -> str:
-        """What the records say of a claim, in a word; the page of the claims says why."""
-        return self._decided[claim].word
-
-    def counts(self) -> str:
-        """How many claims have which verdict."""
-        return claims.counts(self._decided)
 
     def claims(self) -> str:
         """The table of all claims, a line each."""
@@ -118,106 +110,25 @@ class Page:
     def _decisions(self) -> list[dict]:
         return decisions.of(self._frames)
 
-    def recommended(self, folder: str = "", short: bool = False) -> str:
-        """What to use, see `softbench.report.decision_tables.summary`."""
-        return decision_tables.summary(self._decisions, folder, short)
-
-    def recommended_by_price(self) -> str:
-        """What to use at each price of each problem."""
-        return decision_tables.levels(self._decisions)
-
-    def regret(self) -> str:
-        """How far the advice of the other problems is from the best."""
-        return decision_tables.regret(self._decisions)
-
     def methods_by_price(self) -> str:
         """All methods of the page's problem."""
         name = self._name.removeprefix(decisions.FOLDER)
         (problem,) = (one for one in self._decisions if one["problem"] == name)
         return decision_tables.rows(problem)
 
-    def table(
-        self,
-        *columns: str,
-        rows: Sequence[str] = (),
-        over: str = "",
-        top: int | None = tables.MOST_ROWS,
-        experiment: str = "",
-        **where: object,
-    ) -> str:
+    def table(self, *columns: str, experiment: str = "", **options: object) -> str:
         """A table, see `softbench.report.tables.table`."""
-        frame = self._frames[experiment or self._name]
-        return tables.table(frame, columns, rows, over, top, **where)
+        return tables.table(self._frames[experiment or self._name], columns, **options)
 
     def picture(
-        self,
-        x: str = "",
-        y: str = "",
-        *,
-        curves: bool = False,
-        by: str | Sequence[str] = "method",
-        log: str | None = None,
-        guide: str = "",
-        names: Mapping[str, str] | None = None,
-        top: int = _LINES,
-        name: str = "picture",
-        caption: str = "",
-        experiment: str = "",
-        **where: object,
+        self, *columns: str, name: str = "picture", experiment: str = "", **options: object
     ) -> str:
-        """A picture: a measure against a column, a line for each value of `by`.
-
-        Args:
-            x, y: columns of the runs, or of the learning curves; none: the task's picture.
-            curves: whether they are of the learning curves.
-            by: what a line is named by.
-            log: axes among "xy" that are logarithmic; None: as the measures say.
-            guide: a column that is drawn dashed, the same for all lines.
-            names: {method: words} of the lines, the only ones then.
-            top: the most lines, the best ones.
-            name, caption: of the picture.
-            experiment, where: whose runs.
-        """
-        frame = self._frames[experiment or self._name]
-        if not y:
-            chosen = _default(frame, where)
-            if chosen is None:
-                return ""
-            return self.picture(**chosen, name=name, caption=caption, experiment=experiment)
-        rows = frame_lib.select(frame.curves if curves else frame.runs, status="ok", **where)
-        if names:
-            rows = rows[rows["method"].isin(names)]
-        if not {x, y} <= set(rows):
+        """A picture of some name, see `softbench.report.pictures.picture`."""
+        made = pictures.picture(self._frames[experiment or self._name], *columns, **options)
+        if made is None:
             return ""
-        rows = rows.dropna(subset=[x, y])
-        if isinstance(by, str) and pd.api.types.is_numeric_dtype(rows[by]):
-            rows = rows.sort_values(by, kind="stable")
-        if curves:
-            lines = _curves(rows, x, y, by)
-        else:
-            lines = {
-                line: _means(own, x, y) for line, own in rows.groupby(_names(rows, by), sort=False)
-            }
-        if not lines:
-            return ""
-        kept = _best(lines, y, min(top, len(LOOKS)))
-        lines = {line: lines[line] for line in lines if line in kept}
-        values = [point[1] for line in lines.values() for point in line]
-        if log is None:
-            log = "x" * measures.of(x).log + "y" * measures.of(y).log
-            if min(values) <= 0 or (curves and max(values) < 10 * min(values)):
-                log = log.replace("y", "")
-        data = {"x": measures.words(x), "y": measures.words(y), "log": log, "lines": lines}
-        if names:
-            data["lines"] = {names[line]: points for line, points in lines.items()}
-            data["of"] = {words: method for method, words in names.items()}
-        if guide:
-            data["dashed"] = {measures.words(guide): [p[:2] for p in _means(rows, x, guide)]}
-        if curves:
-            data["levels"] = _levels(frame_lib.select(frame.runs, **where), y)
-        caption = caption or f"{data['y'][:1].upper()}{data['y'][1:]} against {data['x']}"
-        self.pictures[f"{name}.svg"] = (caption, data)
-        return md.picture(caption, f"{name}.svg")
+        self.pictures[f"{name}.svg"] = made
+        return md.picture(made[0], f"{name}.svg")
 
     def footer(self) -> str:
         """Where the rows are, and how they came about."""
@@ -273,86 +184,6 @@ def _provenance(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def _default(frame: Frame, where: Mapping) -> dict | None:
-    """The picture of a frame's task; of training the first learning curves of its columns."""
-    runs = frame_lib.select(frame.runs, status="ok", **where)
-    view = frame.view
-    if view.picture or runs.empty:
-        return {**view.picture, **where} if view.picture else None
-    group = runs["group"].iloc[0]
-    curves = frame_lib.select(frame.curves, status="ok", **{"group": group, **where})
-    columns = [name for name in frame.plan["columns"] if measures.is_quality(name)]
-    wanted = [*map(measures.on_curve, columns), "valid_perplexity", "valid_precision_at_1"]
-    shown = [name for name in wanted if name in curves]
-    if shown and curves.groupby("record").size().max() > 1:
-        several = curves.groupby(["method", "variant"])["machine"].nunique().max() > 1
-        x = "step" if several else frame.plan.get("curves_against") or "seconds"
-        x = "reference_steps" if curves["reference_budget"].all() else x
-        return {"x": x, "y": shown[0], "curves": True, "group": group, **where}
-    quality = [name for name in columns if name in runs]
-    if quality and runs["step_ms"].notna().sum() > 1:
-        return {"x": "step_ms", "y": quality[0], "group": group, **where}
-    return None
-
-
-def _names(rows: pd.DataFrame, by: str | Sequence[str]) -> pd.Series:
-    """What each row's line is named by; the method where all of `by` is missing."""
-    columns = [by] if isinstance(by, str) else list(by)
-
-    def name(row: pd.Series) -> str:
-        values = {column: row[column] for column in columns if not pd.isna(row[column])}
-        words = [
-            value if isinstance(value, str) else f"{measures.of(column).words} = {value:g}"
-            for column, value in values.items()
-        ]
-        return ", ".join(words) or str(row["method"])
-
-    return rows.apply(name, axis="columns")
-
-
-def _means(rows: pd.DataFrame, x: str, y: str) -> list[list[float]]:
-    """[x, mean, half of the interval where there are several] at each x; one x is one mark."""
-    if measures.of(x).of_machine or measures.of(x).better:  # measured: no two runs have the same
-        means = [intervals.interval(rows[column]).mean for column in (x, y)]
-        return [means]
-    points = []
-    for value, own in rows.groupby(x)[y]:
-        interval = intervals.interval(own)
-        points.append([float(value), interval.mean, *([interval.half] * (interval.count > 1))])
-    if len({len(point) for point in points}) > 1:
-        points = [point[:2] for point in points]
-    return points
-
-
-def _curves(rows: pd.DataFrame, x: str, y: str, by: str | Sequence[str]) -> dict[str, list]:
-    """Learning curves, of several seeds their mean; rows of one name that differ are told apart."""
-    names = _names(rows, by)
-    lines: dict[str, list] = {}
-    for (name, _), own in rows.groupby([names, "variant"], sort=False):
-        label = name if name not in lines else f"{name}, {own['cell'].iloc[0][-8:-4]}"
-        seeds = [
-            line[[x, y]].sort_values(x).to_numpy().tolist() for _, line in own.groupby("record")
-        ]
-        lines[label] = intervals.averaged(seeds)
-    return lines
-
-
-def _best(lines: Mapping[str, list], y: str, top: int) -> set[str]:
-    """The names of the lines that end best."""
-    sign = 1 if measures.lower_is_better(y) else -1
-    return set(sorted(lines, key=lambda name: sign * lines[name][-1][1])[:top])
-
-
-def _levels(runs: pd.DataFrame, y: str) -> dict[str, float]:
-    """What needs no training, where records have it of the validation set and agree on it."""
-    levels = {}
-    for field, name in _LEVELS.items():
-        values = runs.get(f"{field}.{y}", pd.Series(dtype=float)).dropna().unique()
-        if len(values) == 1:
-            levels[name] = float(values[0])
-    return levels
-
-
 def has_curves(frame: Frame) -> bool:
     """Whether a frame has learning curves that are written next to its rows."""
     return bool((frame.curves["task"].isin(["train", "states"])).any())
@@ -384,10 +215,34 @@ def render(page: Page, folder: Path | None, default: str) -> str:
     name = TEMPLATE if own else default
     try:
         text = environment(folder).get_template(name).render(page.functions())
-    except (jinja2.TemplateError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+    except _WRONG as error:
         path = folder / TEMPLATE if own else name
         raise ConfigError(f"{path} has no page: {error}") from None
     return md.filled(text)
+
+
+def filled(text: str, frames: Mapping[str, Frame]) -> str:
+    """Returns a page that a person writes, with what its markers ask for between them.
+
+        <!--= value("step_ms", experiment="scaling", method="full", n=10000) -->21<!--/-->
+
+    is what a template would write in double braces.
+
+    Raises:
+        ConfigError: for a marker that asks for what no record has.
+    """
+    functions, templates = Page(frames).functions(), environment()
+
+    def replaced(match: re.Match) -> str:
+        try:
+            shown = templates.from_string(f"{{{{ {match['what']} }}}}").render(functions)
+        except _WRONG as error:
+            raise ConfigError(f"Marker `{match['what']}` has no number: {error}") from None
+        shown = md.filled(shown).strip()
+        shown = f"\n\n{shown}\n\n" if "\n" in shown else shown  # lines are blocks to themselves
+        return f"<!--= {match['what']} -->{shown}<!--/-->"
+
+    return md.MARKED.sub(replaced, text)
 
 
 def summary(frame: Frame) -> str:

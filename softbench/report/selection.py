@@ -7,7 +7,7 @@ import pandas as pd
 from softbench.report import frame as frame_lib
 from softbench.report import intervals, measures
 from softbench.report.frame import Frame
-from softbench.report.intervals import Interval, number
+from softbench.report.intervals import number
 
 
 class Selection:
@@ -69,14 +69,13 @@ class Selection:
 
     def change(self, measure: str, left: object, right: object, **where: object) -> str:
         """Returns the change from right to left in percent, seed by seed with its interval."""
-        change = self._change(measure, left, right, where)
-        return change.percent() + (" (single seed)" if change.count == 1 else "")
-
-    def _change(self, measure: str, left: object, right: object, where: dict) -> Interval:
-        change = intervals.change(*self._sides(measure, left, right, where))
+        values, base = self._sides(measure, left, right, where)
+        change = intervals.interval(
+            values[seed] / base[seed] - 1 for seed in values if seed in base
+        )
         if not change.count:
             raise LookupError(f"no seed in common of {left} and {right}")
-        return change
+        return change.percent() + (" (single seed)" if change.count == 1 else "")
 
     def _sides(self, measure: str, left: object, right: object, where: dict) -> list[dict]:
         sides = [side if isinstance(side, dict) else {"method": side} for side in (left, right)]

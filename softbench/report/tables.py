@@ -247,13 +247,7 @@ def _explained(header: list[str], body: list[list[str]], left_out: int) -> str:
     return f"{text}\n\n{' '.join(words)}" if words else text
 
 
-def visible(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns rows without columns that are empty, or that tell rows apart inside."""
-    return rows.drop(columns=frame_lib.HIDDEN, errors="ignore").dropna(axis="columns", how="all")
-
-
 def csv(rows: pd.DataFrame) -> str:
-    """Returns rows as a CSV file."""
-    return (
-        visible(rows).convert_dtypes().to_csv(index=False, float_format="%.7g", lineterminator="\n")
-    )
+    """Returns rows as a CSV file, without columns that are empty or tell rows apart inside."""
+    shown = rows.drop(columns=frame_lib.HIDDEN, errors="ignore").dropna(axis="columns", how="all")
+    return shown.convert_dtypes().to_csv(index=False, float_format="%.7g", lineterminator="\n")

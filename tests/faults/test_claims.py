@@ -69,9 +69,10 @@ def test_shards_are_every_kth_cell(tmp_path):
         return cli(*arguments(tmp_path, "", "--config.seeds=(0,1,2)", "--list", *options))
 
     code, every, _ = listed()
-    shards = [listed(f"--shard={i}/2")[1].split() for i in (1, 2)]
-    assert code == 0 and len(every.split()) == 12
-    assert shards == [every.split()[::2], every.split()[1::2]]
+    shards = [listed(f"--shard={i}/2")[1].splitlines() for i in (1, 2)]
+    every = every.splitlines()
+    assert code == 0 and len(every) == 12
+    assert shards == [every[::2], every[1::2]]
 
 
 @pytest.mark.parametrize("value", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])

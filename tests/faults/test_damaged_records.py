@@ -19,7 +19,7 @@ def finished(tmp_path_factory):
     """The folder of a run of two cells."""
     folder = tmp_path_factory.mktemp("finished")
     config = app.read_config(app.parse(arguments(folder, "full", SEEDS)))
-    records.write_plan(folder / "out", config)
+    records.write_json(folder / "out" / records.PLAN, records.plan(config))
     for cell in matrix.cells(config):
         made = make_record(cell=cell.id, config=cell.config, seed=cell.config["seed"])
         records.write_json(folder / "out" / "runs" / f"{cell.id}.json", made)

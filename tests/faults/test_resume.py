@@ -103,7 +103,9 @@ def smoke_cells():
             if cell.config["task"] == "train" and not others:
                 kwargs = method.get("kwargs", {})
                 parts = [cell.config["model"]["name"], method["head"], kwargs.get("objective")]
-                parts += [records.sampler_name(method), "row_optimizer" in kwargs and "rows"]
+                sampler = kwargs.get("sampler")
+                sampler = sampler.get("class_name") if isinstance(sampler, dict) else sampler
+                parts += [sampler, "row_optimizer" in kwargs and "rows"]
                 found.setdefault("-".join(filter(None, parts)), cell.config)
     return found
 

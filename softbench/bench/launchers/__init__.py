@@ -1,4 +1,4 @@
-"""Where the processes of cells run, and the one line that registers each launcher.
+"""Where the processes of cells run: a module for each launcher.
 
 A module has a class `Launcher(cluster)`, a context manager that is open while cells run:
 
@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 
 from softbench.bench.config import ConfigError
 
-LAUNCHERS = {
-    "local": "softbench.bench.launchers.local",
-    "ray": "softbench.bench.launchers.ray",
-}
+LAUNCHERS = ("local", "ray")
 
 
 class Ended(NamedTuple):
@@ -65,7 +62,7 @@ def get(name: str, cluster: Mapping[str, Any] | None = None, minutes: float = 0.
         names = ", ".join(LAUNCHERS)
         raise ConfigError(f"--launcher must be one of: {names}. Received: {name!r}")
     try:
-        module = importlib.import_module(LAUNCHERS[name])
+        module = importlib.import_module(f"{__name__}.{name}")
     except ModuleNotFoundError as error:
         if error.name != name:
             raise

@@ -34,14 +34,14 @@ def head(method: dict, num_classes: int, counts: np.ndarray, seed: int) -> keras
     Raises:
         ValueError: for a head that softbench does not have.
     """
-    kwargs = _of_data(method.get("kwargs", {}), counts)
+    kwargs = of_data(method.get("kwargs", {}), counts)
     if kwargs.get("bias_initializer") == LOG_FREQUENCIES:
         value = np.log((counts + 1) / np.sum(counts + 1))
         kwargs["bias_initializer"] = keras.initializers.Constant(value)
     if "row_optimizer" in kwargs:
         kwargs["row_optimizer"] = row_optimizer(kwargs["row_optimizer"])
     if "sampler" in kwargs:
-        kwargs["sampler"] = _with_custom(kwargs["sampler"])
+        kwargs["sampler"] = with_custom(kwargs["sampler"])
     if {"sampler", "num_buckets"} & set(kwargs):
         kwargs["seed"] = seed
     cls = head_class(method["head"])
@@ -110,11 +110,37 @@ def custom_object(name: str, argument: str) -> Any:
     return registered
 
 
-def _with_custom(sampler: Any) -> Any:
+def custom_encoder(data: Any, config: dict) -> keras.Model | None:
+    """The encoder of a model "module:make_encoder", None of any other name.
+
+    It is called with the data set and, of what is in `config.model` and the seed, what it takes.
+
+    Raises:
+        ValueError: if it returns no Keras model with symbolic inputs and output.
+    """
+    name = config["model"].get("name")
+    if not is_custom(name):
+        return None
+    make = custom_object(name, "model.name")
+    options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
+    options["seed"] = config["seed"]
+    parameters = inspect.signature(make).parameters
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+        options = {key: value for key, value in options.items() if key in parameters}
+    made = make(data, **options)
+    if not isinstance(made, keras.Model) or not getattr(made, "inputs", None):
+        raise ValueError(
+            f"`model.name`: {name} must return a Functional or Sequential keras.Model with its "
+            f"inputs, x -> hidden (..., d). Received: {type(made).__name__}"
+        )
+    return made
+
+
+def with_custom(sampler: Any) -> Any:
     """A sampler's config, in which samplers that are not of softbench are made."""
     if not isinstance(sampler, dict):
         return custom_object(sampler, "sampler")() if is_custom(sampler) else sampler
-    config = {key: _with_custom(value) for key, value in sampler.get("config", {}).items()}
+    config = {key: with_custom(value) for key, value in sampler.get("config", {}).items()}
     if is_custom(sampler.get("class_name")):
         return custom_object(sampler["class_name"], "sampler")(**config)
     return {**sampler, "config": config} if "class_name" in sampler else sampler
@@ -130,32 +156,45 @@ def callbacks(specs: Sequence[str | dict]) -> list[keras.callbacks.Callback]:
 
 
 def row_optimizer(spec: dict | None) -> softbench.RowSGD | None:
-    """Builds a row optimizer from {"name": "sgd", "adagrad" or "adam", "learning_rate", ...}."""
+    """Builds a row optimizer from {"name": "sgd", "adagrad" or "adam", "learning_rate", ...}.
+
+    Raises:
+        ValueError: for any other name.
+    """
     if not spec:
         return None
     kwargs = {key: value for key, value in spec.items() if key != "name"}
+    if spec.get("name") not in ROW_OPTIMIZERS:
+        names = ", ".join(ROW_OPTIMIZERS)
+        raise ValueError(f"`row_optimizer` must name one of: {names}. Received: {spec}")
     return getattr(softbench, ROW_OPTIMIZERS[spec["name"]])(**kwargs)
 
 
-def _of_data(value: object, counts: np.ndarray) -> object:
+def of_data(value: object, counts: np.ndarray) -> object:
+    """Plain data of a config with what `head` puts instead of "train" and the like."""
     if isinstance(value, dict):
         arrays = {"train": counts, "train + 1": counts + 1}
         return {
             key: arrays[item]
             if key in _COUNTS and isinstance(item, str) and item in arrays
-            else _of_data(item, counts)
+            else of_data(item, counts)
             for key, item in value.items()
         }
     if isinstance(value, str) and value.startswith(AT_MOST):
         return at_most(value, len(counts))
-    return [_of_data(item, counts) for item in value] if isinstance(value, list) else value
+    return [of_data(item, counts) for item in value] if isinstance(value, list) else value
 
 
 def optimizer(spec: dict) -> keras.optimizers.Optimizer:
     """Builds a Keras optimizer from {"name", "learning_rate", "global_clipnorm", ...}.
 
     The rate may be a schedule of Keras: {"class_name": "CosineDecay", "config": {...}}.
+
+    Raises:
+        ValueError: without a name or a rate.
     """
+    if not {"name", "learning_rate"} <= set(spec):
+        raise ValueError(f"`optimizer` must have a name and a learning_rate. Received: {spec}")
     kwargs = {key: value for key, value in spec.items() if key not in ("name", "schedule")}
     if isinstance(kwargs["learning_rate"], dict):
         schedule = keras.optimizers.schedules.deserialize(kwargs["learning_rate"])

@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 
 import keras
+import numpy as np
 
 import softbench
+from softbench import samplers
 from softbench.bench.training import build, problems
 from softbench.heads import HierarchicalSoftmax, TableHead
-from softbench.samplers import REGISTRY, registry
 
 _METHOD = ("head", "kwargs", "optimizer")
+_CLASSES = 4096  # of samplers that are made to see whether they can be
 _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
 
 
@@ -24,10 +26,9 @@ def mistakes(configs: Iterable[Mapping]) -> list[str]:
 
 def _of_cell(config: Mapping) -> Iterator[str]:
     for name in config.get("imports", ()):
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            yield f"config.imports: {name!r} cannot be imported: {_line(error)}"
+        what = f"config.imports: {name!r} cannot be imported"
+        if wrong := list(_attempt(what, importlib.import_module, name)):
+            yield from wrong
             return
     yield from _attempt("config.callbacks", build.callbacks, config.get("callbacks", ()))
     yield from _of_model(config["model"])
@@ -35,9 +36,10 @@ def _of_cell(config: Mapping) -> Iterator[str]:
         path = f"config.method_table.{name}"
         yield from of_method(path, method)
         spec = {**config["optimizer"], **method.get("optimizer", {})}
-        yield from _of_optimizer(
-            f"{path}.optimizer" if "optimizer" in method else "config.optimizer", spec
-        )
+        if "schedule" in spec:  # which gives the rates
+            spec = {"learning_rate": 1.0, **spec}
+        where = path if "optimizer" in method else "config"
+        yield from _attempt(f"{where}.optimizer", build.optimizer, spec)
 
 
 def of_method(path: str, method: Mapping) -> Iterator[str]:
@@ -65,52 +67,14 @@ def _of_head(path: str, method: Mapping) -> Iterator[str]:
     allowed = _parameters(getattr(softbench, name))
     yield from _unknown(path, name, kwargs, allowed)
     if "sampler" in allowed and "sampler" in kwargs:
-        yield from _of_sampler(f"{path}.sampler", kwargs["sampler"])
+        yield from _attempt(f"{path}.sampler", _sampler, kwargs["sampler"])
     if "row_optimizer" in kwargs:
-        yield from _of_row_optimizer(f"{path}.row_optimizer", kwargs["row_optimizer"])
+        yield from _attempt(f"{path}.row_optimizer", build.row_optimizer, kwargs["row_optimizer"])
 
 
-def _of_sampler(path: str, sampler: object) -> Iterator[str]:
-    spec = sampler if isinstance(sampler, Mapping) else {"class_name": sampler}
-    name, config = spec.get("class_name"), spec.get("config", {})
-    if spec.get("registered_name"):
-        return
-    if build.is_custom(name):
-        yield from _attempt(path, build.custom_object, name, "sampler")
-    elif name not in REGISTRY:
-        yield f"{path}: {_no(name, 'sampler', REGISTRY)}"
-    else:
-        yield from _unknown(path, f"sampler {name!r}", config, registry.arguments(REGISTRY[name]))
-    for key, value in config.items():
-        if isinstance(value, Mapping) and "class_name" in value:
-            yield from _of_sampler(f"{path}.{key}", value)
-
-
-def _of_row_optimizer(path: str, spec: Mapping | None) -> Iterator[str]:
-    if not spec:
-        return
-    name = spec.get("name")
-    if name not in build.ROW_OPTIMIZERS:
-        yield f"{path}: {_no(name, 'row optimizer', build.ROW_OPTIMIZERS)}"
-        return
-    allowed = _parameters(getattr(softbench, build.ROW_OPTIMIZERS[name]))
-    yield from _unknown(path, name, set(spec) - {"name"}, allowed)
-
-
-def _of_optimizer(path: str, spec: Mapping) -> Iterator[str]:
-    if "name" not in spec:
-        yield f"{path} must have a name, as in {{'name': 'adam', 'learning_rate': 1e-3}}"
-        return
-    try:
-        cls = type(keras.optimizers.get(spec["name"]))
-    except ValueError:
-        yield f"{path}: Keras has no optimizer {spec['name']!r}"
-        return
-    allowed = _parameters(cls) | {"schedule"}
-    unknown = list(_unknown(path, cls.__name__, set(spec) - {"name"}, allowed))
-    yield from unknown
-    if not unknown and "learning_rate" not in spec and "schedule" not in spec:
-        yield f"{path} must have a learning_rate"
+def _sampler(spec: object) -> None:
+    """Makes a sampler, which needs counts, but not those of the data."""
+    samplers.get(build.with_custom(build.of_data(spec, np.ones(_CLASSES))))
 
 
 def _unknown(path: str, what: str, names: Iterable[str], allowed: Iterable[str]) -> Iterator[str]:
@@ -125,8 +89,6 @@ def _no(name: object, what: str, allowed: Iterable[str]) -> str:
 
 def _near(name: object, allowed: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), list(allowed), 1)
-    if not near and name in ("lr", "rate") and "learning_rate" in allowed:
-        near = ["learning_rate"]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -134,11 +96,7 @@ def _attempt(path: str, function: object, *arguments: object) -> Iterator[str]:
     try:
         function(*arguments)
     except Exception as error:
-        yield f"{path}: {_line(error)}"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        yield f"{path}: {' '.join(str(error).split()) or type(error).__name__}"
 
 
 def _parameters(cls: type) -> set[str]:

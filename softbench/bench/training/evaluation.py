@@ -112,18 +112,26 @@ class Evaluator:
         return top_ids, nll[padded >= 0], np.exp(np.minimum(best.astype(np.float64), 0.0))
 
 
-def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
-    """Returns what scores batches, as an `Evaluator`, without looking at the inputs.
-
-    The ranking is by training counts, and p_i = (counts_i + 1) / (sum of counts + n).
+def by_frequency(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Classes (n,) by their training counts, and -log p_i of (counts_i + 1) / (sum of counts + n).
 
     Args:
         counts: (n,) training labels of each class.
-        k: ranked ids, at most n.
     """
     counts = np.asarray(counts, np.float64)
-    top = np.argsort(-counts, kind="stable")[:k]
     nll = np.log(counts.sum() + len(counts)) - np.log(counts + 1)
+    return np.argsort(-counts, kind="stable"), nll
+
+
+def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
+    """Returns what scores batches, as an `Evaluator`, by the class frequencies alone.
+
+    Args:
+        counts: of `by_frequency`.
+        k: ranked ids, at most n.
+    """
+    order, nll = by_frequency(counts)
+    top = order[:k]
 
     def scorer(inputs: Any, labels: sp.csr_matrix, shape: tuple) -> tuple:
         rows = labels.shape[0]

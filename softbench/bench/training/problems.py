@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from softbench import datasets, metrics, models
-from softbench.bench.training import build, own_model, recommenders, side_inputs
+from softbench.bench.training import build, recommenders, side_inputs
 from softbench.bench.training.evaluation import evaluate, oracle
 
 TOP_K = (1, 3, 5)
@@ -93,7 +93,7 @@ def _problem(data: Any, config: dict) -> Problem:
 def _language(data: datasets.LanguageData, config: dict) -> Problem:
     options = {k: v for k, v in config["model"].items() if k not in ("name", "label")}
     row_optimizer = build.row_optimizer(options.pop("row_optimizer", None))
-    encoder = own_model.encoder(data, config)
+    encoder = build.custom_encoder(data, config)
     preset = models.get_preset(options.pop("preset", "small"))
     if encoder is not None:  # whose options may be others
         options = {key: value for key, value in options.items() if key in preset._fields}
@@ -163,7 +163,7 @@ def _multi_label(data: datasets.MultiLabelData, config: dict) -> Problem:
     else:
         train = _streamed_bags(data, config, several or dense)
         options["max_features"] = train.max_features
-    encoder = own_model.encoder(data, config)
+    encoder = build.custom_encoder(data, config)
     if encoder is None and dense:
         encoder = models.linear_encoder(data.num_features, model.get("dim"))
     elif encoder is None:
@@ -209,7 +209,7 @@ def _triples(data: datasets.TripleData, config: dict) -> Problem:
     batch = model["batch_size"]
     limit = model.get("held_out_rows") or None
     data = data._replace(valid=_some(data.valid, limit), test=_some(data.test, limit))
-    encoder = own_model.encoder(data, config) or models.pair_encoder(
+    encoder = build.custom_encoder(data, config) or models.pair_encoder(
         data.num_classes,
         data.num_relations,
         row_optimizer=build.row_optimizer(model.get("row_optimizer")),

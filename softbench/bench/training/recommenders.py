@@ -11,7 +11,8 @@ import numpy as np
 from keras import ops
 
 from softbench import datasets, metrics, models, partition
-from softbench.bench.training import build, own_model
+from softbench.bench.training import build
+from softbench.bench.training.evaluation import by_frequency
 from softbench.common import Tensor
 from softbench.heads import TiedEmbedding
 from softbench.metrics.recommendation import without_seen
@@ -80,7 +81,7 @@ def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callabl
             "`model.name` must be matrix_factorisation for streamed interactions, which have no "
             f"histories. Received: {config['model']['name']!r}"
         )
-    model, n, custom = config["model"], data.num_classes, own_model.encoder(data, config)
+    model, n, custom = config["model"], data.num_classes, build.custom_encoder(data, config)
     options = {key: model[key] for key in _SASREC if key in model}
     length = options.setdefault("length", 50)
     train = datasets.PackedHistories(data, model["batch_size"], length, seed=config["seed"])
@@ -162,13 +163,8 @@ def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[
 
 
 def most_frequent(counts: np.ndarray, k: int) -> Callable[..., tuple]:
-    """(x, seen, labels) -> as `_Answer`: by training counts, the same for every user.
-
-    p_i = (counts_i + 1) / (sum of counts + n), as in `evaluation.most_frequent`.
-    """
-    n, counts = len(counts), np.asarray(counts, np.float64)
-    order = np.argsort(-counts, kind="stable")
-    nll = np.log(counts.sum() + n) - np.log(counts + 1)
+    """(x, seen, labels) -> as `_Answer`: by training counts, the same for every user."""
+    order, nll = by_frequency(counts)
 
     def answer(x: Any, seen: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
         candidates = np.tile(order[: k + seen.shape[1]], (len(seen), 1))

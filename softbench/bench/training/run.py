@@ -164,7 +164,6 @@ def _with_side_inputs(
         timer.clock = seconds
         scores = side_inputs.tree_scores(tree, problem.tree, problem.counts)
         job.result["tree"] = {"fit_seconds": round(seconds, 3), **scores}
-        job.progress(job.result["tree"])
     if side_inputs.is_numbered({"": method}):
         encoder = side_inputs.numbered(encoder)
         kwargs["num_examples"] = problem.num_rows

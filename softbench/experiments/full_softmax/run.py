@@ -11,7 +11,7 @@ import sys
 
 import keras
 
-from softbench.bench import records, timing
+from softbench.bench import timing
 from softbench.bench.job import Job
 from softbench.experiments.full_softmax import steps
 from softbench.ops.steps import wait
@@ -34,12 +34,10 @@ def run(job: Job) -> None:
     for name, method in methods.items():
         if "product" not in method:
             result["memory"][name] = in_a_process(method=method, **problem)
-            job.progress({name: result["memory"][name]})
     inputs = steps.make_inputs(**problem)
     calls = {name: steps.make_step(method, **problem) for name, method in methods.items()}
     turns = {name: timing.cycled(call, [inputs], wait) for name, call in calls.items()}
     result["steps"] = timing.in_turn(turns, **config["timing"])
-    job.progress(records.finite(result["steps"]))
 
 
 def in_a_process(**problem: object) -> dict[str, float]:

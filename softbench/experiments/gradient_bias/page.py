@@ -12,9 +12,8 @@ def rows(record: Mapping) -> Iterator[dict]:
     """Yields a row for each sampler and number of draws."""
     for name, quality in record["samplers"].items():
         row = {"method": name, **{key: record[key] for key in _HEAD}}
-        row |= {key: quality[key] for key in ("ess", "negative_share")}
+        row["ess"] = quality["ess"]
         row["kl"] = math.inf if quality["kl"] is None else quality["kl"]  # as a record spells it
-        row |= {f"ratio_{end}": value for end, value in quality["ratio"].items()}
         for size, bias in quality["bias"].items():
             yield row | {"num_sampled": int(size), **bias}
 

@@ -1,6 +1,6 @@
 """The task "gradient_bias": how far each sampler is from one trained head's softmax.
 
-Shape letters: B validation contexts, n classes, d features, D random features.
+Shape letters: B validation contexts, n classes, d features.
 """
 
 import keras
@@ -11,8 +11,6 @@ from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
 from softbench.experiments.gradient_bias import theorem
 from softbench.experiments.trained import Trained
-
-_CLASSES = 1024  # whose features are held at a time
 
 
 def run(job: Job) -> None:
@@ -30,47 +28,18 @@ def run(job: Job) -> None:
         if method["head"] == "FullSoftmax":
             continue
         head = trained_lib.head(method, trained, config["seed"])
-        measures = proposal(head, trained)
+        quality = diagnostics.proposal_quality(head, trained.hidden)
+        measures = {"kl": quality.kl, "ess": quality.ess}
         measures["bias"] = {
             str(size): gradient_bias(head, contexts, int(size), repeats, config["seed"])
             for size, repeats in options["repetitions"].items()
         }
         result["samplers"][name] = measures
-        job.progress({"sampler": name, **measures})
 
 
 def _spread(size: int, wanted: int) -> np.ndarray:
     """`wanted` positions spread over a batch of `size`."""
     return np.unique(np.linspace(0, size - 1, min(wanted, size)).astype(int))
-
-
-def proposal(head: keras.layers.Layer, trained: Trained) -> dict:
-    """KL, ESS, the range of p / q, and the share of negative kernel estimates, over the batch."""
-    quality = diagnostics.proposal_quality(head, trained.hidden)
-    hidden = keras.ops.convert_to_tensor(trained.hidden)
-    log_q = keras.ops.convert_to_numpy(head.sampler.log_prob(head.table, hidden))
-    log_p = keras.ops.convert_to_numpy(keras.ops.log_softmax(head.prediction_scores(hidden)))
-    log_ratio = log_p.astype(np.float64) - log_q
-    statistics = {"min": np.min, "median": np.median, "max": np.max}
-    ratio = {k: float(np.exp(np.median(f(log_ratio, axis=-1)))) for k, f in statistics.items()}
-    share = negative_share(head, hidden)
-    return {"kl": quality.kl, "ess": quality.ess, "ratio": ratio, "negative_share": share}
-
-
-def negative_share(head: keras.layers.Layer, hidden: object) -> float | None:
-    """The share of contexts and classes whose kernel estimate is below 0; None without a kernel."""
-    samplers = [head.sampler, *(getattr(head.sampler, name, None) for name in ("first", "second"))]
-    kernels = [sampler for sampler in samplers if hasattr(sampler, "features")]
-    if not kernels:
-        return None
-    features, table = kernels[0].features, head.table
-    vectors = table.normalized(hidden)
-    queries, negative = features.queries(vectors), 0
-    for start in range(0, table.units, _CLASSES):
-        rows = table.normalized(table.kernel[start : start + _CLASSES])
-        estimates = keras.ops.convert_to_numpy(features.products(queries, rows, vectors))
-        negative += int((estimates < 0).sum())
-    return negative / (len(hidden) * table.units)
 
 
 def gradient_bias(

@@ -30,7 +30,6 @@ def run(job: Job) -> None:
             rng = np.random.default_rng([config["seed"], index, int(1000 * tau)])
             by_tau[str(tau)] = errors(method, pairs, tau, options["features"], rng)
         result["errors"][name] = by_tau
-        job.progress({"map": name, **by_tau})
 
 
 def load_usps(data_dir: str | Path) -> np.ndarray:

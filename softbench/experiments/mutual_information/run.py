@@ -43,7 +43,6 @@ def run(job: Job) -> None:
             if exact:
                 measures |= joint.recovery(weights)
             result["critics"].setdefault(name, {})[str(size)] = measures
-            job.progress({"critic": name, "candidates": size, **measures})
 
 
 def measure(

@@ -65,7 +65,6 @@ def run(job: Job) -> None:
     result["size"], result["data_sets"] = options["size"], options["data_sets"]
     reference = next(name for name, m in methods.items() if m["objective"] == "likelihood")
     result["measured"] = summary(thetas, model.truth, options["size"], reference)
-    job.progress({"measured": result["measured"]})
 
 
 def make_model(dataset: Mapping) -> Model:
@@ -209,4 +208,3 @@ def _run_counterexample(job: Job) -> None:
             for name, row in thetas.items()
         }
         job.result["ratios"][str(size)] = ratios
-        job.progress({"size": size, "ratios": ratios})

@@ -6,7 +6,7 @@ minimum of its objective by L-BFGS, and its error KL(p(y|x) || softmax of the sc
 Shape letters: X inputs, Y classes, N data points, K draws of noise, d features of an input.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +26,6 @@ class Problem(NamedTuple):
     conditional: np.ndarray
     noise: np.ndarray
 
-    def draw(self, size: int, num_noise: int, rng: np.random.Generator) -> objectives.Sample:
-        """`size` points, each with K draws of noise."""
-        return objectives.draw(self.conditional, self.noise, size, num_noise, rng)
-
 
 def run(job: Job) -> None:
     """Fits every method at every X, N and K of the cell; fills `job.result`."""
@@ -37,12 +33,11 @@ def run(job: Job) -> None:
     result["num_classes"], result["inputs"] = config["dataset"]["num_classes"], {}
     for num_inputs in config["dataset"]["num_inputs"]:
         problem = make_problem(config["dataset"], num_inputs, config["seed"])
-        measures = {"problem": describe(problem), "kl": {}, "unnormalised": {}}
+        measures = {"kl": {}, "unnormalised": {}}
         result["inputs"][str(num_inputs)] = measures
         for size in job.options["sizes"]:
             kl, unnormalised = _fits(config, problem, size)
             measures["kl"][str(size)], measures["unnormalised"][str(size)] = kl, unnormalised
-            job.progress({"inputs": num_inputs, "size": size, "kl": kl})
 
 
 def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
@@ -54,13 +49,16 @@ def _fits(config: Mapping, problem: Problem, size: int) -> tuple[dict, dict]:
     kl, unnormalised = {}, {}
     # One stream for each N: more sizes leave the others as they are.
     rng = np.random.default_rng([config["seed"], len(problem.inputs), size])
-    sample = problem.draw(size, max(negatives), rng)
-    for name, key, fit in fits(problem, methods, negatives, sample):
-        bias, truth = methods[name].get("bias"), problem.conditional
-        scores = scores_of(problem, bias, fit.parameters)
+    truth, noise = problem.conditional, problem.noise
+    sample = objectives.draw(truth, noise, size, max(negatives), rng)
+    biases = {name: method.get("bias") for name, method in methods.items()}
+    designs = {name: design(problem, bias) for name, bias in biases.items()}
+    zeros = np.zeros(truth.shape)
+    for name, key, fit in objectives.fits(methods, negatives, sample, noise, designs, zeros):
+        scores = (designs[name] @ fit.parameters).reshape(truth.shape)
         value = objectives.divergence(truth, scores) if fit.converged else None
         kl.setdefault(name, {})[key] = value
-        if bias == "input":
+        if biases[name] == "input":
             value = objectives.unnormalised_divergence(truth, scores) if fit.converged else None
             unnormalised.setdefault(name, {})[key] = value
     return kl, unnormalised
@@ -94,18 +92,6 @@ def mixture(dataset: Mapping, size: int, rng: np.random.Generator) -> np.ndarray
     return chosen + dataset["spread"] * rng.normal(size=(size, dataset["dim"]))
 
 
-def describe(problem: Problem) -> dict[str, float]:
-    """Returns what tells how hard the problem is: entropies in nats, spread of log Z(x)."""
-    log_z = np.log(np.exp(problem.inputs @ problem.parameters.T).sum(-1))
-    marginal = problem.conditional.mean(0)
-    return {
-        "entropy": float(-np.mean(np.sum(problem.conditional * np.log(problem.conditional), -1))),
-        "marginal_entropy": float(-np.sum(marginal * np.log(marginal))),
-        "log_partition_deviation": float(log_z.std()),
-        "rarest_class": float(marginal.min()),
-    }
-
-
 def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     """Returns d s / d parameters (X Y, P) of s = x' theta_y + bias.
 
@@ -120,17 +106,3 @@ def design(problem: Problem, bias: str | None) -> sparse.csr_matrix:
     elif bias == "input":
         blocks.append(sparse.kron(sparse.identity(num_inputs), np.ones((num_classes, 1))))
     return sparse.hstack(blocks).tocsr()
-
-
-def fits(
-    problem: Problem, methods: Mapping, negatives: list[int], sample: objectives.Sample
-) -> Iterator[tuple[str, str, objectives.Fit]]:
-    """The minimum of every method's objective at every K, see `objectives.fits`."""
-    designs = {name: design(problem, method.get("bias")) for name, method in methods.items()}
-    zeros = np.zeros(sample.shape)
-    return objectives.fits(methods, negatives, sample, problem.noise, designs, zeros)
-
-
-def scores_of(problem: Problem, bias: str | None, parameters: np.ndarray) -> np.ndarray:
-    """The scores (X, Y) that a method with such a bias ends with."""
-    return (design(problem, bias) @ parameters).reshape(problem.conditional.shape)

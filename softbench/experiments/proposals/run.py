@@ -14,7 +14,7 @@ from softbench.bench import records, timing
 from softbench.bench.job import Job
 from softbench.experiments import trained as trained_lib
 from softbench.experiments.trained import Trained
-from softbench.metrics.at_k import BUCKETS, class_buckets, medians_by_frequency
+from softbench.metrics.at_k import medians_by_frequency
 from softbench.ops import steps as compiled_steps
 from softbench.targets import Targets
 
@@ -40,7 +40,6 @@ def run(job: Job) -> None:
             head = trained_lib.head(method, point, config["seed"])
             rows.append({"fraction": fraction, **measure(head, point)})
         result["samplers"][name] = {"points": rows}
-        job.progress(records.finite({"sampler": name, "points": rows}))
         draws[name], gathered[name] = draw_step(head, last)
         perplexity = np.exp(trained_lib.valid_nll(job, method))
         result["samplers"][name]["valid_perplexity"] = records.finite(float(perplexity))
@@ -66,8 +65,7 @@ def measure(head: keras.layers.Layer, point: Trained) -> dict:
 
     Returns:
         `kl`, `ess`, `rv`: means over the contexts; `rv_median`; `row_rv`: `median` over the
-        classes whose gradient is not 0, and medians and means of the `head`, `torso` and `tail` of
-        the classes.
+        classes whose gradient is not 0, and medians of the `head`, `torso` and `tail` of them.
     """
     quality = diagnostics.proposal_quality(head, point.hidden)
     partition = diagnostics.relative_variance(head, point.hidden)
@@ -78,16 +76,9 @@ def measure(head: keras.layers.Layer, point: Trained) -> dict:
 
 
 def by_frequency(values: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Medians and means of (n,) values that are numbers, of thirds of the labels by class."""
-    is_number = ~np.isnan(values)
-    statistics = {"median": float(np.median(values[is_number]))}
+    """Medians of (n,) values that are numbers, of all and of thirds of the labels by class."""
     medians = medians_by_frequency(values, counts)
-    statistics |= {f"median_{name}": value for name, value in medians.items()}
-    buckets = class_buckets(counts)
-    for name in medians:
-        bucket = values[is_number & (buckets == BUCKETS.index(name))]
-        statistics[f"mean_{name}"] = float(bucket.mean())
-    return statistics
+    return {"median": float(np.nanmedian(values))} | {f"median_{b}": m for b, m in medians.items()}
 
 
 def draw_step(head: keras.layers.Layer, point: Trained) -> tuple[timing.Steps, list[int]]:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 import softbench
-from softbench.bench import records, timing
+from softbench.bench import timing
 from softbench.bench.job import Job
 from softbench.bench.training import build
 from softbench.ops import steps as compiled_steps
@@ -34,7 +34,6 @@ def run(job: Job) -> None:
     with keras.distribution.ModelParallel(layout_map=layouts).scope():
         for name, method in config["methods"].items():
             result["steps"][name] = measured(method, config)
-            job.progress(records.finite({name: result["steps"][name]}))
             gc.collect()
 
 
@@ -69,7 +68,6 @@ def measured(method: dict, config: dict) -> dict[str, Any]:
         "temporary_bytes": memory.temp_size_in_bytes if memory is not None else None,
         "collectives": softbench.distribution.collective_bytes(text),
         "largest_elements": max((one.elements for one in every), default=0),
-        "looped_bytes": sum(one.bytes for one in every if one.looped),
     }
 
 

@@ -48,7 +48,6 @@ def run(job: Job) -> None:
                 "error": estimate.error,
             }
         result["noise"][name] = measures
-        job.progress({"noise": name, **measures})
 
 
 def noise_of(method: dict, data: np.ndarray) -> np.ndarray:

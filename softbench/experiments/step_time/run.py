@@ -4,12 +4,10 @@ A step is one compiled call from a batch to new weights, and its result awaited.
 `fit` adds (metrics, callbacks), which is the same for every method and would hide the growth.
 """
 
-import time
-
 import keras
 import numpy as np
 
-from softbench.bench import environment, records, timing
+from softbench.bench import environment, timing
 from softbench.bench.job import Job
 from softbench.bench.training import build
 from softbench.ops import steps as compiled_steps
@@ -25,13 +23,10 @@ def run(job: Job) -> None:
         if "peer" in method and keras.backend.backend() != "tensorflow":
             skipped[name] = "needs the TensorFlow backend"
             continue
-        start = time.perf_counter()
         steps[name] = make_step(method, config, num_classes, batches)
-        job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result |= {"num_classes": num_classes, "skipped": skipped, "synchronised": True}
     result["steps"] = timing.in_turn(steps, **config["timing"])
     result["resident_mb"] = environment.resident_mb()
-    job.progress(records.finite(result["steps"]))
 
 
 def make_step(method: dict, config: dict, num_classes: int, batches: list[tuple]) -> timing.Steps:

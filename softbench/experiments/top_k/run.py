@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 import softbench
-from softbench.bench import records, timing
+from softbench.bench import timing
 from softbench.bench.job import Job
 from softbench.bench.training import run as train
 from softbench.bench.training.problems import load
@@ -29,18 +29,16 @@ _NOT_ENCODER = ("k", "queries", "head")  # of the config's model: what is no set
 def run(job: Job) -> None:
     """Trains a head, and measures every method of the cell; fills `job.result`."""
     config, result = job.config, job.result
-    model, start = config["model"], time.perf_counter()
-    head, hidden, labels, history = trained(job)
+    model = config["model"]
+    head, hidden, labels = trained(job)
     result["num_classes"], result["dim"] = head.units, hidden[0].shape[-1]
-    result |= {"train_seconds": time.perf_counter() - start, "train_loss": history}
-    job.progress({"train_loss": history[-1]})
     batches = [(h,) for h in hidden]
     calls, steps, measures = compiled_steps.Calls(head.variables), {}, {}
     ids, indexes = {}, {}
     for name, method in {"exact": {}, **config["methods"]}.items():
-        start = time.perf_counter()
         size = method.get("num_cells")
         if "num_cells" in method and size not in indexes:
+            start = time.perf_counter()
             index = softbench.serving.Index(head, size)
             indexes[size] = index, time.perf_counter() - start
             calls.add(index.variables)
@@ -49,7 +47,6 @@ def run(job: Job) -> None:
         ids[name] = np.concatenate([ops.convert_to_numpy(answer) for answer in answers])
         if name in config["methods"]:
             steps[name] = timing.cycled(call, batches, calls.wait)
-        job.progress({"built": name, "seconds": round(time.perf_counter() - start, 3)})
     result["precision_at_1"] = float(np.mean(ids["exact"][:, 0] == labels))
     times = timing.in_turn(steps, **config["timing"])
     for name in config["methods"]:
@@ -58,12 +55,11 @@ def run(job: Job) -> None:
         cells = None if index is None else index.means.shape[0]
         recall = recalls(ids["exact"], ids[name])
         measures[name] = {**times[name], "recall": recall, "cells": cells, "index_seconds": seconds}
-    result |= {"synchronised": True, "skipped": {}, "top_k": measures}
-    job.progress(records.finite(measures))
+    result |= {"synchronised": True, "top_k": measures}
 
 
-def trained(job: Job) -> tuple[Any, list[np.ndarray], np.ndarray, list[float]]:
-    """The trained head, batches (B, d) of queries, labels of all of them, and losses by epoch.
+def trained(job: Job) -> tuple[Any, list[np.ndarray], np.ndarray]:
+    """The trained head, batches (B, d) of queries, and labels of all of them.
 
     Raises:
         ValueError: if a batch of the validation set has too few examples.
@@ -83,9 +79,7 @@ def trained(job: Job) -> tuple[Any, list[np.ndarray], np.ndarray, list[float]]:
             "`model.queries` must be at most the examples of a validation batch. Received: "
             f"{size} of {len(hidden)}"
         )
-    losses = [point["valid_nll"] for point in trial.result["curve"]]
-    batches = np.split(hidden[: count * size], count)
-    return classifier.head, batches, labels[: count * size], losses
+    return classifier.head, np.split(hidden[: count * size], count), labels[: count * size]
 
 
 def recalls(exact: np.ndarray, ids: np.ndarray) -> float:

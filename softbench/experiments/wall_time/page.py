@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from softbench.bench.records import sampler_name
 from softbench.report.frame import View, times
 
 
@@ -11,23 +10,19 @@ def rows(record: Mapping) -> Iterator[dict]:
     it in the same process; of draws that the batch shares that of exact draws that it shares.
     """
     methods, exact = record["config"]["methods"], {}
+    samplers = {name: method.get("sampler", {}) for name, method in methods.items()}
+    shared = {name: bool(s.get("config", {}).get("share_draws")) for name, s in samplers.items()}
     for name, phases in record["wall_time"].items():
-        if sampler_name(methods[name]) == "exp" and "loss" in phases:
-            exact.setdefault(_is_shared(record, name), phases["loss"]["step_ms"]["median"])
+        if samplers[name].get("class_name") == "exp" and "loss" in phases:
+            exact.setdefault(shared[name], phases["loss"]["step_ms"]["median"])
     for name, phases in record["wall_time"].items():
-        row = {"method": name, "shared": _is_shared(record, name)}
+        row = {"method": name, "shared": shared[name]}
         for phase in ("draw", "loss", "update"):
             row |= times(phases.get(phase, {}).get("step_ms"), f"{phase}_ms")
         if row["loss_ms"] and row["shared"] in exact:
             row["exact_over"] = exact[row["shared"]] / row["loss_ms"]
         sums = record.get("sums", {}).get(name, {})
         yield row | {"sums_mb": sums.get("megabytes"), "block": sums.get("block_size")}
-
-
-def _is_shared(record: Mapping, name: str) -> bool:
-    sampler = record["config"]["methods"][name].get("sampler", {})
-    config = sampler.get("config", {}) if isinstance(sampler, Mapping) else {}
-    return bool(config.get("share_draws"))
 
 
 VIEW = View(
