@@ -184,38 +184,25 @@ def test_label_smoothing_of_the_full_softmax():
 # ------------------------------------------------------------------------------ what is computed
 
 
-def rows_of_a_step(sampler, num_sampled, labels, units=2000):
-    """Rows that the tower computes in one training step."""
+SHARED = spec("uniform", share_draws=True)
+# Sampler, draws, labels, items; rows that a step computes, and on JAX, whose shapes are fixed.
+STEPS = {
+    "one label": (SHARED, 10, np.full(30, 7), 2000, range(2, 12), 20),
+    "in-batch negatives": ("in_batch", 40, np.arange(100, 140), 2000, range(40, 41), 40),
+    "few repetitions": (SHARED, 50, np.arange(100, 140), 2000, range(80, 91), 90),
+    "more draws than items": (SHARED, 90, np.arange(5), 11, range(5, 12), 11),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_a_step_computes_the_distinct_rows_alone(case):
+    """Of 2,000 items the labels and the draws, each once; on JAX as many as there may be."""
+    sampler, num_sampled, labels, units, found, on_jax = STEPS[case]
     counter = CountRows()
     tower = make_tower(units, keras.Sequential([counter, keras.layers.Dense(D)]))
     head = softbench.SampledSoftmax(None, sampler, num_sampled, table=tower)
-    model = functional(head, D)
-    model.train_on_batch([vectors(len(labels), D), labels])
-    return int(counter.rows)
-
-
-def test_a_step_computes_the_distinct_rows_alone():
-    """Of 2,000 items: a label, and at most ten others. On JAX, whose shapes are fixed, of half."""
-    labels = np.full(30, 7, "int32")
-    computed = rows_of_a_step(spec("uniform", share_draws=True), 10, labels)
-    assert computed == 20 if BACKEND == "jax" else 1 < computed <= 11
-
-
-def test_a_step_with_in_batch_negatives_computes_each_label_once():
-    labels = np.arange(100, 140, dtype="int32")
-    assert rows_of_a_step("in_batch", 40, labels) == 40
-
-
-def test_a_step_with_few_repetitions():
-    labels = np.arange(100, 140, dtype="int32")
-    computed = rows_of_a_step(spec("uniform", share_draws=True), 50, labels)
-    assert computed == 90 if BACKEND == "jax" else 80 <= computed <= 90
-
-
-def test_more_draws_than_items():
-    labels = np.arange(5, dtype="int32")
-    computed = rows_of_a_step(spec("uniform", share_draws=True), 90, labels, units=11)
-    assert computed == 11 if BACKEND == "jax" else 5 <= computed <= 11
+    functional(head, D).train_on_batch([vectors(len(labels), D), labels.astype("int32")])
+    assert int(counter.rows) in ([on_jax] if BACKEND == "jax" else found)
 
 
 def test_no_more_than_a_chunk_is_held_of_the_inner_layers(monkeypatch):
@@ -439,18 +426,6 @@ def test_scores_top_k_and_index_are_of_all_items(form, monkeypatch):
         index = softbench.serving.Index(each, num_cells=4)
         options = {"approximate": index, "num_candidates": N}
         np.testing.assert_array_equal(to_numpy(each.top_k(hidden, 5, **options)[1]), best)
-
-
-def test_likelihood_above_65536_items():
-    units = 70_000
-    head = softbench.FullSoftmax(table=make_tower(units))
-    hidden, labels = vectors(2, D), np.array([3, 69_999], "int32")
-    rows = to_numpy(head.table.rows(np.arange(units))).astype(float)
-    scores = hidden.astype(float) @ rows.T
-    expected = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(2), labels]
-    np.testing.assert_allclose(to_numpy(head(hidden, labels)), expected, rtol=1e-5)
-    best = np.argsort(-scores, axis=1)[:, :3]
-    np.testing.assert_array_equal(to_numpy(head.top_k(hidden, 3)[1]), best)
 
 
 def test_new_items_are_found_by_their_content(tmp_path):

@@ -357,16 +357,6 @@ def test_inclusion_probabilities(name, share):
     np.testing.assert_allclose(widths / unit, pi, rtol=1e-4, atol=2 / unit)
 
 
-def test_integer_widths_are_the_nearest_of_their_sum():
-    """Rounded down, and up where most was left: the largest remainders, as many as are missing."""
-    pi = np.random.default_rng(0).dirichlet(np.ones(9)) * 2
-    assert pi.max() < 1
-    widths, unit = integer_inclusion(pi, 2)
-    exact = pi * unit
-    up = np.argsort(np.floor(exact) - exact)[: 2 * unit - int(np.floor(exact).sum())]
-    np.testing.assert_array_equal(widths - np.floor(exact), np.isin(np.arange(9), up))
-
-
 # In-batch negatives.
 
 

@@ -93,9 +93,13 @@ def test_labels_of_weight_0_may_be_anything_eagerly_too(training):
     labels = np.where(ABSENT, -1, LABELS)
     losses = to_numpy(head(HIDDEN, labels, sample_weight=WEIGHT, training=training))
     np.testing.assert_array_equal(losses == 0, ABSENT)
+    added = float(to_numpy(head.losses[-1]))
+    assert added == pytest.approx(losses.sum() / WEIGHT.sum(), rel=1e-5)
     if not training:
         expected = numpy_nll(head, HIDDEN, LABELS) * WEIGHT
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    head(HIDDEN, labels, sample_weight=0 * WEIGHT, training=training)
+    assert float(to_numpy(head.losses[-1])) == 0.0
     ones = np.ones(6, "float32")
     rejects("labels", head, HIDDEN, labels, sample_weight=ones, training=training)
 
