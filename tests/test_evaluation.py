@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from small_runs import BAG, job
 
 import softbench
 from softbench import datasets, metrics, models
 from softbench.bench import timing
-from softbench.bench.job import Job
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
 from softbench.bench.training.evaluation import evaluate
@@ -267,26 +267,21 @@ def test_evaluation_holds_one_batch():
 
 def bag_job(**fields):
     """Passes of 5 steps over a small problem."""
-    given = {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
-    given |= {"num_train": 40, "num_valid": 10, "num_test": 10}
-    options = {**config(name="bag", batch_size=8), "dataset": given, "optimizer": {"name": "sgd"}}
-    options["optimizer"]["learning_rate"] = 0.1
-    options |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}, **fields}
     keras.utils.set_random_seed(0)
-    return Job(options, None, {}, lambda point: None)
+    return job(optimizer={"name": "sgd", "learning_rate": 0.1}, **BAG, **fields)
 
 
 def timed_curve(monkeypatch, **fields):
     """The learning curve with passes of 5 steps, each 0.25 s long by a clock of the test."""
-    job = bag_job(**fields)
-    problem = problems.load(job.config, None)
+    made = bag_job(**fields)
+    problem = problems.load(made.config, None)
 
     def tick(timer, batch, logs):
         timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
 
     monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
-    train.fit(job, {"head": "FullSoftmax"}, problem, job.config["optimizer"])
-    return job.result["curve"]
+    train.fit(made, {"head": "FullSoftmax"}, problem, made.config["optimizer"])
+    return made.result["curve"]
 
 
 def test_the_clock_runs_in_training_alone(monkeypatch):
@@ -294,14 +289,14 @@ def test_the_clock_runs_in_training_alone(monkeypatch):
     looks = itertools.count()
     clock = types.SimpleNamespace(perf_counter=lambda: float(next(looks)))
     monkeypatch.setattr(timing, "time", clock)
-    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
-    train.run(job)
-    assert [point["seconds"] for point in job.result["curve"]] == [5.0, 10.0]
-    assert [point["step"] for point in job.result["curve"]] == [5, 10]
+    made = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(made)
+    assert [point["seconds"] for point in made.result["curve"]] == [5.0, 10.0]
+    assert [point["step"] for point in made.result["curve"]] == [5, 10]
     # Without the first step of each pass, which is the warm-up.
-    assert job.result["step_ms"] == {"median": 1000.0, "p20": 1000.0, "p80": 1000.0, "count": 8}
-    assert job.result["compile_seconds"] == 0.0
-    assert job.result["examples_per_second"] == 8.0
+    assert made.result["step_ms"] == {"median": 1000.0, "p20": 1000.0, "p80": 1000.0, "count": 8}
+    assert made.result["compile_seconds"] == 0.0
+    assert made.result["examples_per_second"] == 8.0
 
 
 def test_batches_reach_the_model_in_their_order(monkeypatch):
@@ -320,9 +315,9 @@ def test_batches_reach_the_model_in_their_order(monkeypatch):
 def test_the_head_is_timed_by_itself():
     methods = {"full": {"head": "FullSoftmax"}}
     timing_of = {"warmup_steps": 1, "head_repetitions": 2}
-    job = bag_job(epochs=1, methods=methods, timing=timing_of)
-    train.run(job)
-    assert job.result["head_ms"]["count"] == 2 and job.result["head_ms"]["median"] > 0
+    made = bag_job(epochs=1, methods=methods, timing=timing_of)
+    train.run(made)
+    assert made.result["head_ms"]["count"] == 2 and made.result["head_ms"]["median"] > 0
 
 
 def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch):
@@ -342,12 +337,12 @@ def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch
 
 
 def test_final_scores_are_those_of_the_last_point():
-    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
-    train.run(job)
-    first, last = job.result["curve"]
+    made = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(made)
+    first, last = made.result["curve"]
     names = {name for name in last if name.startswith(("valid_", "proposal_", "mutual_"))}
     assert {"valid_nll", "mutual_information"} <= names
-    final = job.result["final"]
+    final = made.result["final"]
     assert {name: final[name] for name in names} == {name: last[name] for name in names}
     assert first["valid_nll"] != last["valid_nll"]
     assert final["log_likelihood"] == -final["test_nll"]
