@@ -56,9 +56,7 @@ CASES = {
     "mixed": {
         "per_example": MIXED,
         "shared": {**MIXED, "weight": 0.3, "share_draws": True},
-        "kernel_per_example": {"first": "log_uniform", "second": RFF, "weight": 0.7},
         "nested_per_example": NESTED,
-        "nested_shared": {**NESTED, "share_draws": True},
     },
     **KERNELS,
 }

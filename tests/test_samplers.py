@@ -23,6 +23,7 @@ from conftest import (
     compiled,
     rejects,
     slow_but,
+    thorough_but,
     to_numpy,
 )
 from sampler_cases import (
@@ -44,29 +45,22 @@ from softbench import SampledSoftmax, samplers
 from softbench.samplers import REGISTRY
 from softbench.samplers.static import inclusion_probabilities, integer_inclusion, integer_weights
 
-SIZES = [1, 2, 3, 5, 7, 8, 33, 100]
-# `.ci/run` has the whole of this file on JAX; what is drawn is the same on TensorFlow.
-MORE_SIZES = (1, 3, 8, 33) if BACKEND == "jax" else ()
+SIZES = [1, 3, 33]
 DRAWS = 4000
-KERNEL_SIZES = {
-    "rff-per_example": [1, 2, 3, 100],
-    "rff-shared": [1, 100],
-    "quadratic-per_example": [7],
-    "maclaurin-shared": [7],
-    "sorf-shared": [7],
-    "positive-per_example": [7],
-}
-SOME_SIZES = {
-    "adversarial-per_example": [1, 2, 3, 5, 8, 33],
-    "codebook-per_example": [1, 3, 33],
-    "mixed-per_example": [1, 2, 3, 33],
+# One class, a few, and many, or many alone: what is more reaches no other code.
+SIZES_OF = {
+    "adversarial-per_example": [1, 3, 8, 33],
+    "codebook-per_example": SIZES,
     "exp-shared": SIZES,
+    "mixed-per_example": SIZES,
+    "rff-per_example": [1, 3, 100],
+    "rff-shared": [100],
 }
 DRAWN = [case for case in EVERY if not case.startswith(("in_batch", "top_and_tail"))]
 UNIQUE = [case for case in DRAWN if case.endswith("unique")]
 REPLACED = [case for case in DRAWN if case not in UNIQUE]
 # Two kernel samplers stand for all (they differ by their map) where more than log q is compiled.
-LARGE = ("codebook-exact", "top_and_tail-groups", "mixed-kernel", "mixed-nested")
+LARGE = ("codebook-exact", "top_and_tail-groups", "mixed-nested")
 WHOLE = [
     case
     for case in EVERY
@@ -76,35 +70,19 @@ WHOLE = [case for case in WHOLE if not case.startswith(LARGE)]
 # One of each registry name, and the other kinds: eager calls are slow to compile on JAX.
 EAGER = [case for case in WHOLE if not case.endswith("shared") or case == "exp-shared"]
 EAGER = [case for case in EAGER if case not in ("uniform-unique", "log_uniform-unique")]
-if BACKEND == "jax":
-    EAGER = [case for case in EAGER if case not in ("rff-per_example", "codebook-per_example")]
 pytestmark = pytest.mark.usefixtures("small_top")
 
 
 def sizes(case):
-    name = case.split("-")[0]
-    if name in KERNELS:
-        return KERNEL_SIZES.get(case, [33])
-    if case in SOME_SIZES:
-        return SOME_SIZES[case]
-    if name in ("codebook", "mixed"):
-        return [33]
-    # Shared static draws differ from those of one example by their shape alone: fewer sizes.
-    return [1, 7, 33] if case.endswith("shared") else SIZES
+    name, variant = case.split("-")
+    plain = variant == "per_example" and name not in (*KERNELS, "codebook", "mixed")
+    return SIZES_OF.get(case, SIZES if plain else [33])
 
 
 def sized(cases):
-    """Every case with each of its sizes: the largest of those of `WHOLE`, and some are slow."""
+    """Every case with each of its sizes; the largest of those of `WHOLE` are quick."""
     pairs = [(case, n) for case in cases for n in sizes(case)]
-    quick = [(case, n) for case, n in pairs if case in WHOLE and n == sizes(case)[-1]]
-    thorough = [p for p in pairs if p[1] in (3, *MORE_SIZES, sizes(p[0])[-1])]
-    return slow_but(pairs, *quick, thorough=thorough)
-
-
-def eager_first(cases, but, *quick, thorough=EAGER):
-    """Those of `WHOLE` in `cases` that do not begin with `but`; slow if they are in neither."""
-    found = [case for case in cases if case in WHOLE and not case.startswith(but)]
-    return slow_but(found, *quick, thorough=[case for case in found if case in thorough])
+    return thorough_but(pairs, *((c, n) for c, n in pairs if c in WHOLE and n == sizes(c)[-1]))
 
 
 def built(case, n, size):
@@ -137,9 +115,7 @@ def test_what_is_drawn_is_what_log_prob_says(case, n):
     assert_log_prob_of_ids(found, max(1e-5, rtol / 10), 2.0**-22 if n == 1 else 0.0)
 
 
-@pytest.mark.parametrize(
-    "n", slow_but(SIZES, 2, 7, 100, thorough=SIZES if BACKEND == "jax" else ())
-)
+@pytest.mark.parametrize("n", thorough_but([1, 2, 7, 100], 2, 7, 100))
 @pytest.mark.parametrize("case", UNIQUE)
 def test_unique_draws(case, n):
     """Distinct ids, each class with its inclusion probability (binomial test), log pi exact."""
@@ -168,9 +144,13 @@ def test_unique_draws(case, n):
     assert 2 * tails.min() * n > SIGNIFICANCE
 
 
+UNDER_XLA = [f"{x}-per_example" for x in ("log_uniform", "adversarial", "codebook", "rff")]
+UNDER_XLA += ["exp-shared", "positive-shared"]
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles with XLA")
 @pytest.mark.parametrize(
-    "case", eager_first(REPLACED, "positive-shared", "log_uniform-per_example", "exp-shared")
+    "case", thorough_but(UNDER_XLA, "positive-shared", "log_uniform-per_example", "exp-shared")
 )
 def test_draws_follow_the_distribution_under_xla(case):
     sampler, table = built(case, 33, DRAWS)
@@ -180,7 +160,11 @@ def test_draws_follow_the_distribution_under_xla(case):
     assert_draws_are_of_log_prob(sampler, found, labels, tolerance(case))
 
 
-@pytest.mark.parametrize("case", EAGER)
+# On JAX an eager call compiles each operation: some kinds.
+ON_JAX = ("uniform-per_example", "unigram-unique", "in_batch-counts", "adversarial-per_example")
+
+
+@pytest.mark.parametrize("case", ON_JAX if BACKEND == "jax" else EAGER)
 def test_compiled_equals_eager_and_is_traced_once(case):
     sampler, table = built(case, 33, 10)
     hidden, labels = (keras.ops.convert_to_tensor(x) for x in batch(33))
@@ -204,11 +188,11 @@ def test_compiled_equals_eager_and_is_traced_once(case):
 
 
 FITTED = ("unigram-unique", "in_batch-streaming", "exp-per_example", "adversarial-per_example")
+OTHERS = [case for case in EAGER if not case.startswith("top_and_tail")]
 
 
 @pytest.mark.parametrize(
-    "case",
-    eager_first(WHOLE, "top_and_tail", *FITTED, thorough=EAGER if MORE_SIZES else ()),
+    "case", slow_but(OTHERS, *FITTED, thorough=OTHERS if BACKEND == "jax" else ())
 )
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
@@ -420,7 +404,7 @@ def test_in_batch_estimate_follows_the_labels(rng):
     np.testing.assert_allclose(np.exp(to_numpy(log_q))[0], seen / seen.sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("counts", [*SIZES, "huge"])
+@pytest.mark.parametrize("counts", [7, 100, "huge"])
 def test_in_batch_log_prob_is_that_of_the_counts(counts):
     """Also where their float64 sum overflows, and a share of 1e-632 is 0: no log of q is that."""
     counts = HUGE if counts == "huge" else class_counts(counts) + 1
