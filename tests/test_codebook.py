@@ -16,7 +16,6 @@ from conftest import (
     BACKEND,
     compiled,
     rejects,
-    slow_but,
     thorough_but,
     to_numpy,
 )
@@ -84,19 +83,18 @@ def test_distribution(case):
         assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
 
 
-@pytest.mark.parametrize("rows", thorough_but(["zero", "equal", "three"], "three"))
+@pytest.mark.parametrize("rows", thorough_but(["zero", "three"], "three"))
 def test_classes_that_are_alike(rows):
     """Fewer distinct rows than codewords."""
     rng = np.random.default_rng(0)
-    few = {"zero": np.zeros((1, D)), "equal": rng.normal(size=(1, D)), "three": np.eye(3, D)}[rows]
+    few = {"zero": np.zeros((1, D)), "three": np.eye(3, D)}[rows]
     assert_conforms(*make({}, {"normalize": rows == "zero"}, few[rng.integers(len(few), size=N)]))
 
 
-@pytest.mark.parametrize("scale", thorough_but([1e2, 1e4], 1e4))
-def test_extreme_scores(scale):
+def test_extreme_scores():
     """The best of either codebook may meet in an empty cell: masses are kept above zero."""
     sampler, table = make({"num_codewords": 30}, {})
-    assert_conforms(sampler, table, scale, rtol=0.02)
+    assert_conforms(sampler, table, 1e4, rtol=0.02)
 
 
 def test_exact_windows_are_near_the_softmax():
@@ -206,13 +204,12 @@ def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="without `jit_compile`, JAX has no graph")
-@pytest.mark.parametrize("share_draws", slow_but([True, False], True))
-def test_an_epoch_is_the_same_with_and_without_xla(share_draws):
+def test_an_epoch_is_the_same_with_and_without_xla():
     """The draws are equal; what is left of a difference is rounding."""
     arrays, history = [vectors(64, 4, seed=5), labels_below(N, 64)], []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(1)
-        head = head_of({"share_draws": share_draws, "refresh_every": 3})
+        head = head_of({"share_draws": True, "refresh_every": 3})
         optimizer, encoder = keras.optimizers.SGD(0.1), keras.layers.Dense(D)
         model = functional(head, 4, optimizer, encoder, jit_compile=jit_compile)
         fitted = model.fit(arrays, batch_size=8, epochs=1, shuffle=False, verbose=0)

@@ -58,7 +58,6 @@ MORE = (
     "one vs each rows",
     "augment reduce rows",
     "hinge rows",
-    "adaptive",
 )
 
 

@@ -381,16 +381,13 @@ def state_of(model):
     return {v.path: to_numpy(v).copy() for v in model.weights if v.name != "cursor"}
 
 
-OVERFLOWING = {"uniform": "uniform", "rff": RFF, "exp": "exp"}
+OVERFLOWING = {"lazy_adam": RFF, "adagrad": "exp", "sgd": "uniform"}
 
 
-@pytest.mark.parametrize(
-    ("name", "sampler"),
-    thorough_but([(o, s) for o in OPTIMIZERS for s in OVERFLOWING], ("lazy_adam", "rff")),
-)
-def test_an_overflow_in_float16_skips_the_step(name, sampler):
+@pytest.mark.parametrize("name", thorough_but(OVERFLOWING, "lazy_adam"))
+def test_an_overflow_in_float16_skips_the_step(name):
     """Table, slots, step count, encoder and sampler stay as they are; the next step trains."""
-    head = mixed_head(name, OVERFLOWING[sampler])
+    head = mixed_head(name, OVERFLOWING[name])
     model = mixed_model(head, 4.0)
     x, y = data(8)
     model.train_on_batch([x, y])
@@ -456,23 +453,10 @@ def plateau():
     return keras.callbacks.ReduceLROnPlateau(**options)
 
 
-def scheduler():
-    return keras.callbacks.LearningRateScheduler(lambda epoch: 0.2 / (1 + epoch))
+RATES = {"schedule": (lambda: decay(0.2), None), "plateau": (lambda: 0.2, plateau)}
 
 
-RATES = {
-    "constant": (lambda: 0.2, None),
-    "schedule": (lambda: decay(0.2), None),
-    "scheduler": (lambda: 0.2, scheduler),
-    "plateau": (lambda: 0.2, plateau),
-}
-FOLLOWED = [
-    pytest.param(name, kind, marks=() if i in (2, 7) else pytest.mark.slow)
-    for i, (name, kind) in enumerate((n, k) for n in RATES for k in ("classifier", "plain"))
-]
-
-
-@pytest.mark.parametrize(("name", "kind"), FOLLOWED)
+@pytest.mark.parametrize(("name", "kind"), [("schedule", "classifier"), ("plateau", "plain")])
 def test_rows_take_the_rate_of_the_models_optimizer(name, kind):
     """The same model with an ordinary table, which that optimizer trains: all agrees.
 

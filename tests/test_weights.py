@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, count_traces, rejects, thorough_but, to_numpy
+from conftest import BACKEND, compiled, count_traces, rejects, slow_but, thorough_but, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
 from small import assert_all_close, classifier, spec, training, values
 
@@ -26,6 +26,8 @@ FEATURES = RNG.normal(size=(6, WIDTH)).astype("float32")
 LABELS = np.array([3, 7, 1, 0, 5, 9], "int32")
 WEIGHT = np.array([1, 0, 2, 1, 0, 0], "float32")
 ABSENT = WEIGHT == 0
+MORE = ("full", "nce binary", "nce ranking rows", "one vs each rows", "augment reduce rows")
+MORE += ("hinge rows", "hierarchical rows")
 QUICK = ("full chunked", "sampled", "sampled rows", "negative conditional", "adaptive counts")
 NEVER = spec("unigram", counts=[0] + [1] * (N - 1))
 
@@ -43,7 +45,7 @@ def model_of(head):
     return model
 
 
-@pytest.mark.parametrize("name", thorough_but(HEADS, *QUICK))
+@pytest.mark.parametrize("name", slow_but(HEADS, *QUICK, thorough=MORE))
 def test_what_an_example_of_weight_0_holds_changes_nothing(name):
     """Its label out of range, its id one of the others', its vectors NaN: the same step.
 
