@@ -90,6 +90,25 @@ def job(data_dir=None, cache=None, checkpoint=None, **fields):
     return Job(config | fields, data_dir, {}, lambda point: None, cache, checkpoint, 0.0)
 
 
+class Calls:
+    """What a suite gives to `softbench`, which ends with the status of a flag or of a config.
+
+    A text for a status is the mistake that it ends with.
+    """
+
+    def __init__(self, **statuses):
+        self.made, self.statuses = [], statuses
+
+    def __call__(self, line):
+        flags = dict(part.lstrip("-").partition("=")[::2] for part in line[1:])
+        self.made.append(flags)
+        names = (*flags, flags.get("config"))
+        status = next((self.statuses[name] for name in names if name in self.statuses), 0)
+        if isinstance(status, str):
+            raise ConfigError(status)
+        return status
+
+
 def mistake(*argv, main=command.main):
     """The one line that a command says of a command line with a mistake."""
     with pytest.raises(ConfigError) as error:

@@ -422,26 +422,7 @@ def test_no_two_variables_share_an_array():
     assert len(set(pointers)) == len(pointers)
 
 
-# Bad input: one line that names the argument and says what was received.
-
-
-@pytest.mark.parametrize(
-    "argument, config",
-    [
-        ("num_codewords", {"num_codewords": 0}),
-        ("num_codewords", {"num_codewords": 1.5}),
-        ("window", {"window": 0}),
-        ("refresh_every", {"refresh_every": 0}),
-        ("quantizer", {"quantizer": "vector"}),
-        ("within_cell", {"within_cell": "features"}),
-        ("counts", {"counts": "train"}),
-        ("counts", {"counts": [1.0, -1.0]}),
-        ("counts", {"counts": [1.0, 2.0]}),
-        ("prior", {"prior": [1.0, 2.0]}),
-    ],
-)
-def test_bad_arguments(argument, config):
-    assert "\n" not in rejects(argument, make, config, {}).strip()
+# Bad input; tests/sampler_cases.py has bad arguments.
 
 
 def test_bad_tables():

@@ -1,4 +1,4 @@
-"""Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
+"""Streamed evaluation against brute force in NumPy."""
 
 import itertools
 import types
@@ -73,31 +73,8 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def totals(labels, nll=None):
-    counted = metrics.RankingTotals(KS)
-    counted.update(TOP, labels, nll)
-    return counted.result()
 
 
-def test_metrics_equal_scikit_learn():
-    learn = pytest.importorskip("sklearn.metrics")
-    labels = sp.csr_matrix(TRUTH)
-    for k in KS:
-        kept = TRUTH.any(axis=1)  # scikit-learn has no convention for rows without labels
-        expected = learn.ndcg_score(TRUTH[kept], SCORES[kept], k=k) * kept.mean()
-        assert totals(labels)[f"ndcg_at_{k}"] == pytest.approx(expected, abs=1e-9)
-    one = RNG.integers(N, size=ROWS)
-    single = sp.csr_matrix(np.eye(N, dtype=np.float32)[one])
-    for k in KS:
-        accuracy = learn.top_k_accuracy_score(one, SCORES, k=k, labels=np.arange(N))
-        assert totals(single)[f"precision_at_{k}"] * k == pytest.approx(accuracy)
-    assert totals(single, -LOG_P[np.arange(ROWS), one])["nll"] == pytest.approx(
-        learn.log_loss(one, np.exp(LOG_P), labels=np.arange(N)), rel=1e-6
-    )
-    predicted = np.zeros_like(TRUTH)
-    np.put_along_axis(predicted, TOP, 1.0, axis=1)
-    expected = learn.precision_score(TRUTH, predicted, average="samples", zero_division=0)
-    assert totals(labels)["precision_at_5"] == pytest.approx(expected)
 
 
 def test_calibration_error():

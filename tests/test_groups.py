@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from conformance import assert_drawn_as_often_as_said
-from conftest import assert_drawn_from, compiled, head_gradients, rejects, to_numpy
+from conftest import assert_drawn_from, compiled, head_gradients, to_numpy
 from small import built_sampler, labels_below, make_sampler, make_table, training, vectors
 
 from softbench import NoiseContrastive, RowAdagrad, SampledSoftmax, diagnostics
@@ -156,20 +156,6 @@ def test_one_group_is_the_batch():
     sampler = sampler_of("unigram", share_draws=1)
     assert sampler.share_draws is True and sampler.rows == 1
     assert sampler.sample(make_table(N, D), HIDDEN, M).ids.shape == (1, M)
-
-
-BAD = [
-    *((name, {"share_draws": 4}) for name in ("exp", "rff", "quadratic", "in_batch")),
-    ("codebook", {"share_draws": 6}),
-    ("codebook", {"share_draws": 4, "within_cell": "exact"}),
-    *(("uniform", {"share_draws": groups}) for groups in (0, -2, 1.5, "16")),
-    ("mixed", {"first": "uniform", "second": "exp", "share_draws": 4}),
-]
-
-
-@pytest.mark.parametrize("name, config", BAD)
-def test_what_cannot_share_by_groups_says_so(name, config):
-    rejects("share_draws", make_sampler, name, **config)
 
 
 def test_the_quality_of_a_proposal_does_not_depend_on_groups():

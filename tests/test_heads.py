@@ -171,29 +171,6 @@ def test_short_vectors_are_normalized_like_all(scale):
     np.testing.assert_allclose(found, expected[np.arange(3), ids[:, 0]], rtol=1e-4, atol=1e-6)
 
 
-def test_more_classes_than_one_pass_holds():
-    """n = 150,001 is streamed in three chunks: top k with ties, and the exact likelihood."""
-    n = 150_001
-    head = FullSoftmax(n)
-    head.build((None, 2))
-    rng = np.random.default_rng(4)
-    head.table.kernel.assign(rng.integers(-3, 4, (n, 2)))
-    bias = rng.integers(-1, 2, n).astype("float32")
-    bias[[65_535, 65_536, 131_071, 131_072, n - 1]] = 30.0  # the edges of the chunks
-    head.table.bias.assign(bias)
-    hidden = rng.integers(-2, 3, (4, 2)).astype("float32")
-    labels = np.array([0, 65_536, n - 1, 70_000], "int32")
-
-    def everything(hidden, labels):
-        return head.top_k(hidden, 9), head(hidden, labels)
-
-    (best, ids), nll = compiled(everything, head)(hidden, labels)
-    scores = numpy_scores(head, hidden)
-    expected = reference.top_k(scores, 9)
-    np.testing.assert_array_equal(to_numpy(best), expected[0])
-    np.testing.assert_array_equal(to_numpy(ids), expected[1])
-    exact = reference.negative_log_likelihood(scores, labels)
-    np.testing.assert_allclose(to_numpy(nll), exact, rtol=1e-5)
 
 
 BFLOAT_HEADS = {

@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import reference
 from conftest import (
     BACKEND,
     FixedSampler,
@@ -75,32 +76,10 @@ def oracle_scores(weights, form, hidden):
     """Scores (B, n) of all items in float64, for weights of `mlp` by themselves."""
     first, offset, second, last = weights
     rows = np.tanh(vectors(N, F).astype(float) @ first + offset) @ second + last
-    bias = np.zeros(N)
-    if form.get("use_bias"):
-        rows, bias = rows[:, :-1], rows[:, -1]
-    if form.get("normalize"):
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        hidden = hidden / np.linalg.norm(hidden, axis=1, keepdims=True)
-    scores = hidden @ rows.T / form.get("temperature", 1.0) + bias
-    cap = form.get("logit_soft_cap")
+    rows, bias = (rows[:, :-1], rows[:, -1]) if form.get("use_bias") else (rows, None)
+    options = form.get("normalize", False), form.get("temperature", 1.0)
+    scores, cap = reference.scores(hidden, rows, bias, *options), form.get("logit_soft_cap")
     return scores if cap is None else cap * np.tanh(scores / cap)
-
-
-def oracle_gradients(loss, arrays, step=1e-5):
-    """Central differences of `loss(arrays)` by every entry, in float64."""
-    found = []
-    for array in arrays:
-        gradient = np.zeros_like(array)
-        for index in np.ndindex(*array.shape):
-            ends = []
-            for sign in (1, -1):
-                before = array[index]
-                array[index] = before + sign * step
-                ends.append(loss(arrays))
-                array[index] = before
-            gradient[index] = (ends[0] - ends[1]) / (2 * step)
-        found.append(gradient)
-    return found
 
 
 def head_and_oracle_gradients(head, form, labels, loss_of_scores, xla=False):
@@ -112,7 +91,7 @@ def head_and_oracle_gradients(head, form, labels, loss_of_scores, xla=False):
     arrays = [hidden.astype(float), *(to_numpy(w).astype(float) for w in weights)]
     loss = lambda a: loss_of_scores(oracle_scores(a[1:], form, a[0])).mean()  # noqa: E731
     assert value == pytest.approx(loss(arrays), rel=1e-5)
-    return found, oracle_gradients(loss, arrays)
+    return found, reference.differences(loss, arrays)
 
 
 XLA = {"shared, XLA": (1, True)} if BACKEND == "tensorflow" else {}
@@ -505,7 +484,7 @@ def test_the_tower_reads_histories_too(tmp_path):
         scores = rows[items].mean(axis=1) @ rows.T
         return (np.logaddexp.reduce(scores, axis=1) - scores[np.arange(3), labels]).mean()
 
-    expected = [w - 0.1 * g for w, g in zip(weights, oracle_gradients(loss, weights), strict=True)]
+    expected = [w - 0.1 * g for w, g in zip(weights, reference.differences(loss, weights), strict=True)]
     model.train_on_batch([items, labels])
     assert_all_close(tower.model.trainable_variables, expected)
     loaded = saved_and_loaded(model, tmp_path)

@@ -545,26 +545,6 @@ def test_default_blocks_of_exact_shares_hold_classes(within, span):
     assert plain("rff", 2000, within_block=within)[0].span == span
 
 
-BAD = [
-    ("within_block", "rff", {"within_block": "softmax"}),
-    ("block_size", "rff", {"block_size": 0}),
-    ("block_size", "rff", {"block_size": 2.5}),
-    ("floor", "rff", {"floor": -0.1}),
-    ("floor", "rff", {"floor": float("nan")}),
-    ("refresh_every", "rff", {"refresh_every": 0}),
-    ("num_features", "rff", {"num_features": 0}),
-    ("nu", "rff", {"nu": 0.0}),
-    ("prior", "rff", {"prior": [1.0, -1.0]}),
-    ("alpha", "quadratic", {"alpha": 0}),
-]
-
-
-@pytest.mark.parametrize("argument, name, config", BAD)
-def test_bad_arguments(argument, name, config):
-    assert "\n" not in rejects(argument, make_sampler, name, **config).strip()
-
-
 def test_bad_tables():
-    rejects("prior", plain, "sorf", 3, prior=[1.0, 2.0], num_features=2)
     rejects("table", samplers.get("rff").build, (3, D), 2)
     rejects("redraw", plain, "rff", 40, RowSGD(0.1), redraw=True)

@@ -406,19 +406,3 @@ def test_of_a_functional_model(tmp_path):
         head(x, y, negatives=keras.Input((4,)))
 
 
-@pytest.mark.thorough
-def test_compare_takes_them_for_all_methods():
-    x = {"x": np.tile(HIDDEN, (8, 1)), "negatives": np.tile(NEGATIVES, (8, 1))}
-    data = (x, np.tile(LABELS, 8)), (x, np.tile(LABELS, 8))
-    frame = softbench.compare(
-        encoder,
-        data,
-        ["full", "uniform"],
-        seeds=1,
-        minutes=0.002,
-        batch_size=8,
-        num_classes=N,
-        num_sampled=3,
-        verbose=False,
-    )
-    assert frame["error"].tolist() == ["", ""]

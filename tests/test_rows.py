@@ -315,31 +315,6 @@ def test_sample_weights_reach_the_rows():
     np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-6)
 
 
-def test_dense_adagrad_sees_the_sum_of_duplicates():
-    """row_optimizer=None: Keras' Adagrad must square the summed gradient of a row, in NumPy too."""
-    head = sampled(None, SHARED, use_bias=False)
-    model = functional(head, D, keras.optimizers.Adagrad(0.2))
-    kernel, hidden = vectors(N, D, seed=6).astype(float), vectors(8, D, seed=7)
-    labels = np.array([0, 0, 0, 1, 1, 5, 5, 5], "int32")
-    head.table.kernel.assign(kernel)
-    state = to_numpy(head.sampler.seed_generator.state)
-    tensors = [keras.ops.convert_to_tensor(v) for v in (hidden, labels)]
-    ids = to_numpy(head.sampler.sample(head.table, tensors[0], 6, tensors[1]).ids)[0]
-    head.sampler.seed_generator.state.assign(state)
-    assert len(set(ids)) < 6 or set(ids) & set(labels)
-    model.train_on_batch([hidden, labels])
-    # The softmax over {label, draws} with logits corrected by -log(6 / 12); hits masked.
-    scores = hidden.astype(float) @ kernel.T
-    true = scores[np.arange(8), labels][:, None]
-    logits = np.concatenate([true, scores[:, ids] - np.log(0.5)], 1)
-    logits[:, 1:][ids == labels[:, None]] = -np.inf
-    p = reference.softmax(logits)
-    p[:, 0] -= 1
-    rows = np.concatenate([labels[:, None], np.broadcast_to(ids, (8, 6))], 1)
-    gradient = (p[..., None] * hidden[:, None] / 8).reshape(-1, D)
-    expected = reference.sum_rows((N, D), rows.ravel(), gradient)
-    expected = reference.adagrad(kernel, expected, {}, 0.2)
-    np.testing.assert_allclose(to_numpy(head.table.kernel), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_evaluation_and_prediction_leave_the_table_alone():

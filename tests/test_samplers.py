@@ -30,6 +30,7 @@ from sampler_cases import (
     CASES,
     EVERY,
     KERNELS,
+    REFUSED,
     STATIC_WEIGHTS,
     D,
     batch,
@@ -39,7 +40,14 @@ from sampler_cases import (
     make_table,
 )
 from scipy import stats
-from small import assert_all_equal, functional, make_sampler, saved_and_loaded, spec
+from small import (
+    assert_all_equal,
+    built_sampler,
+    functional,
+    make_sampler,
+    saved_and_loaded,
+    spec,
+)
 
 from softbench import SampledSoftmax, samplers
 from softbench.samplers import REGISTRY
@@ -425,26 +433,25 @@ def unigram(counts, n=3, num_sampled=2, **config):
     return sampler
 
 
-BAD_COUNTS = [[1, 2], [1, 2, 3, 4], [0, 0, 0], [1, -1, 2], [1, float("nan"), 1], [[1, 2, 3]], []]
+@pytest.mark.parametrize(("name", "config"), [(n, c) for n in REFUSED for c in REFUSED[n]])
+def test_what_a_sampler_refuses(name, config):
+    argument = next(iter(config))
+    message = rejects(argument, built_sampler, name, make_table(3), 2, **config)
+    assert "\n" not in message.strip()
+
+
 BAD = [
     ("sampler", lambda: samplers.get(3)),
     ("sampler", lambda: SampledSoftmax(5, "unifrom")),
     ("sampler", lambda: make_sampler("uniform", power=2)),
     ("sampler", lambda: samplers.get("unigram")),  # without its counts
-    *(
-        ("counts", lambda name=name, bad=bad: make_sampler(name, counts=bad).build((3, D), 2))
-        for name in ("unigram", "in_batch")
-        for bad in BAD_COUNTS
-    ),
+    ("counts", lambda: samplers.get("top_and_tail")),
     *(
         ("num_sampled", lambda m=m: make_sampler("uniform", unique=True).build((3, D), m))
         for m in (4, 100, 0, None)
     ),
     ("num_sampled", lambda: unigram([1, 0, 0], unique=True)),
     ("unique=True", lambda: make_sampler("uniform", unique=True, share_draws=False)),
-    ("share_draws", lambda: make_sampler("in_batch", share_draws=False)),
-    ("smoothing", lambda: make_sampler("in_batch", smoothing=0)),
-    *(("memory", lambda m=m: make_sampler("in_batch", memory=m)) for m in (-1, 2.5, None, "9")),
 ]
 
 

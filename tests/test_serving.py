@@ -314,13 +314,3 @@ def test_export(tmp_path, approximate):
         np.testing.assert_allclose(found["scores"].numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_faiss():
-    faiss = pytest.importorskip("faiss")
-    head, hidden = clustered_head(**NORMALISED), queries(8)
-    vectors = head.index_vectors()
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    scores, ids = index.search(np.array(to_numpy(head.index_queries(hidden))), K)
-    expected, best = reference.top_k(numpy_scores(head, hidden), K)
-    np.testing.assert_array_equal(ids, best)
-    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
