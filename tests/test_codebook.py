@@ -334,12 +334,6 @@ def _tracked(sampler, ids):
     return found, further["weight"]
 
 
-def test_few_touched_rows_are_all_tracked(monkeypatch):
-    monkeypatch.setattr(follow, "FOLLOWED", 4)
-    sampler = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})[0]
-    found, further = sampler.tracked_ids(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
-    np.testing.assert_array_equal(to_numpy(found), [3, 5])
-    assert "weight" not in further
 
 
 @pytest.mark.parametrize("followed", [2, 4])

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import types
 
 import keras
 import numpy as np
@@ -473,57 +472,12 @@ def test_a_step_counts_once_however_often_it_draws(mixed):
 # The shape of the blocks.
 
 
-def feature_map(dim, exact=False):
-    return types.SimpleNamespace(dim=dim, exact=exact)
 
 
-@pytest.mark.parametrize(
-    ("units", "width", "map_", "share", "draws", "exact", "expected"),
-    [
-        # 128 classes a draw are compared directly, if the map is exact and draws are not shared.
-        (640, 8, feature_map(37, True), False, 5, False, 640),
-        (641, 8, feature_map(37, True), False, 5, False, 1),
-        (640, 8, feature_map(37, True), True, 5, False, 1),
-        (640, 8, feature_map(37), False, 5, False, 1),
-        (640, 8, feature_map(37), False, 5, True, 32),
-        # Up to 2^27 numbers of sums (2^25 of an exact map), or 4 n d (n d).
-        (2**17, 8, feature_map(1024), False, 5, False, 1),
-        (2**17 + 2, 8, feature_map(1024), False, 5, False, 2),
-        (2**20, 8, feature_map(1024), False, 5, False, 8),
-        (2**20, 128, feature_map(1024), False, 5, False, 2),
-        (2**20, 256, feature_map(1024), False, 5, False, 1),
-        (2**20, 8, feature_map(64, True), True, 5, False, 2),
-        (2**20, 64, feature_map(64, True), True, 5, False, 1),
-    ],
-)
-def test_default_block_size(units, width, map_, share, draws, exact, expected):
-    assert shape.default_block_size(units, width, map_, share, draws, exact) == expected
 
 
-@pytest.mark.parametrize(
-    ("leaves", "dim", "share", "draws", "expected"),
-    [
-        (10**6, 512, False, 4, (1024, 16)),
-        (10**6, 512, False, 5, (1280, 16)),
-        (10**6, 512, True, 32, (1024, 16)),
-        (10**6, 512, True, 33, (1056, 16)),
-        (10**6, 513, False, 100, (1024, 4)),
-        (10**6, 513, True, 129, (1032, 4)),
-        (12_800, 513, False, 100, (12_800, 4)),
-        (12_801, 513, False, 100, (1024, 4)),
-        (1_600, 513, True, 100, (1_600, 4)),
-        (1_601, 513, True, 100, (1024, 4)),
-    ],
-)
-def test_shape_of_levels(leaves, dim, share, draws, expected):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ORIGINAL.items():
-            patch.setattr(shape, name, value)
-        assert shape.shape_of_levels(leaves, dim, share, draws) == expected
 
 
-CONSTANTS = ("FEWEST_TOP_NODES", "TOP_NODES_PER_DRAW", "LONG_TOP_NODES_PER_DRAW")
-ORIGINAL = {name: getattr(shape, name) for name in (*CONSTANTS, "DENSE_LEAVES_PER_DRAW")}
 
 
 @pytest.mark.parametrize("name, most", [("positive", 4), ("quadratic", 1)])
