@@ -44,8 +44,8 @@ CASES = {
 def job(case, path, **fields):
     """A run of 3 epochs of 5 steps that writes a checkpoint after every step."""
     problem, method = CASES[case]
-    fields = {"epochs": 3, **problem, **fields}
-    return small_runs.job(checkpoint=path, seed=3, methods={case: method}, **fields)
+    fields = {"epochs": 3, "seed": 3, "methods": {case: method}, **problem, **fields}
+    return small_runs.job(checkpoint=path, **fields)
 
 
 def kept_after(monkeypatch, step, path):
