@@ -25,12 +25,9 @@ ROWS = with_row_updates(sampled("uniform", 5), {"name": "adam", "learning_rate":
 
 def job(method=None, path=None, **fields):
     """A run of 4 epochs of 5 steps that gets worse, with a checkpoint after every step."""
-    fields = {"epochs": 4, "keep": "best", "keep_by": "nll", **fields}
-    optimizer = {"name": "sgd", "learning_rate": WORSE}
-    methods = {"x": method or full()}
-    return small_runs.job(
-        None, None, path, seed=3, optimizer=optimizer, methods=methods, **BAG, **fields
-    )
+    given = {"epochs": 4, "keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
+    given["optimizer"] = {"name": "sgd", "learning_rate": WORSE}
+    return small_runs.job(checkpoint=path, seed=3, **BAG, **{**given, **fields})
 
 
 def trained(made):
