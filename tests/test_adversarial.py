@@ -71,7 +71,7 @@ def test_distribution_of_a_hand_computed_tree():
     np.testing.assert_allclose(others, np.array([3, 5 / 3, 0, 10 / 3]) / 8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 1000])
+@pytest.mark.parametrize("n", [1, 5, 1000])
 def test_probabilities_sum_to_one_and_padding_has_none(n):
     x = hierarchy(20, n)[0]
     tree = build(fitted(n))

@@ -130,6 +130,7 @@ def test_augment_reduce_has_no_gradient_through_eta():
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("masked", ["one", "all", "cannot be drawn"])
+@pytest.mark.parametrize("batch", ["per_example"], indirect=True)
 def test_gradients_are_finite_and_zero_where_masked(batch, name, masked):
     if masked == "all" and not OBJECTIVES[name].masks:
         pytest.skip("log 0 of no draws at all has no gradient")

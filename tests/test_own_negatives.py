@@ -154,9 +154,15 @@ def given_losses(head, negatives, log_counts=None):
     return to_numpy(compiled(train, head)(HIDDEN, LABELS, *arrays))
 
 
-@pytest.mark.parametrize(("rows", "log_counts"), [(1, None), (B, COUNTS)])
-@pytest.mark.parametrize("name", HEADS)
-def test_every_class_counts_once(name, rows, log_counts):
+# Draws that the batch shares, and draws of each example with counts that are given.
+GIVEN = [(name, number % 2) for number, name in enumerate(HEADS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "each"), thorough_but([(name, each) for name in HEADS for each in (0, 1)], *GIVEN)
+)
+def test_every_class_counts_once(name, each):
+    rows, log_counts = (B, COUNTS) if each else (1, None)
     cls, options, loss = HEADS[name]
     head, samples = made(cls, draws(rows), **options), draws(rows)
     found = given_losses(head, NEGATIVES, log_counts)

@@ -108,8 +108,9 @@ def test_equal_to_keras_on_the_summed_gradient(name, options):
     assert_all_close(variables, dense)
 
 
-@pytest.mark.parametrize("policy", ["float32", *HALF_STEP])
-@pytest.mark.parametrize("schedule", [False, True])
+@pytest.mark.parametrize(
+    ("schedule", "policy"), [(True, "float32"), *((False, p) for p in ("float32", *HALF_STEP))]
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_equal_to_numpy(name, schedule, policy):
     """Also what lazy Adam means: the moments of a row move only at the steps that touch it.
@@ -188,8 +189,9 @@ def test_untouched_rows_stay_as_they_are_to_the_bit(optimizer):
         assert np.all(to_numpy(variable)[touched] != old[touched])
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["kernel", "bias"])
+@pytest.mark.parametrize(
+    ("where", "bad"), [("kernel", np.nan), ("kernel", -np.inf), ("bias", np.inf)]
+)
 def test_a_gradient_that_is_not_finite_updates_nothing(where, bad):
     table, other = (make_table(RowAdam(0.1)) for _ in range(2))
     steps = list(gradient_steps(3))
@@ -490,8 +492,7 @@ def test_the_rate_is_saved(tmp_path):
     assert rows.get_config()["learning_rate"] == pytest.approx(0.07)
 
 
-@pytest.mark.parametrize("options", [{}, {"clipnorm": 0.5}])
-@pytest.mark.parametrize("rate", [0.25, "schedule"])
+@pytest.mark.parametrize(("rate", "options"), [(0.25, {"clipnorm": 0.5}), ("schedule", {})])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values())
 def test_config_round_trip(optimizer, rate, options):
     own = optimizer(decay(0.1) if rate == "schedule" else rate, **options)
