@@ -149,10 +149,6 @@ def test_a_copy_of_one_user_of_a_shared_table_is_refused():
     assert TiedEmbedding.from_config(embedding.get_config()).table is not embedding.table
 
 
-
-
-
-
 def test_one_head_where_rows_wait_for_an_embedding():
     table = ClassTable(N, D, row_optimizer=RowSGD(0.1))
     TiedEmbedding(table)

@@ -334,8 +334,6 @@ def _tracked(sampler, ids):
     return found, further["weight"]
 
 
-
-
 @pytest.mark.parametrize("followed", [2, 4])
 def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
     """There are then no rows to follow, on TensorFlow not even padding."""

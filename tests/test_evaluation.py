@@ -73,10 +73,6 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-
-
-
-
 def test_calibration_error():
     """By hand, bins of equal confidence, and what is no input."""
     error = metrics.expected_calibration_error

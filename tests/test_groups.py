@@ -52,9 +52,7 @@ def losses_of(head, draws):
     return reference.sampled_softmax(scores[np.arange(B), LABELS], sampled, None, np.exp(count))
 
 
-@pytest.mark.parametrize(
-    ("name", "normalize"), [(name, name == "unigram") for name in CONFIGS]
-)
+@pytest.mark.parametrize(("name", "normalize"), [(name, name == "unigram") for name in CONFIGS])
 def test_an_example_is_compared_with_the_draws_of_its_group(name, normalize):
     head = SampledSoftmax(N, sampler_of(name), M, normalize=normalize, temperature=0.5)
     head.build((None, D))

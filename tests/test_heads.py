@@ -171,8 +171,6 @@ def test_short_vectors_are_normalized_like_all(scale):
     np.testing.assert_allclose(found, expected[np.arange(3), ids[:, 0]], rtol=1e-4, atol=1e-6)
 
 
-
-
 BFLOAT_HEADS = {
     "full": (FullSoftmax, {}),
     "full chunked": (FullSoftmax, {"class_chunk": 64}),

@@ -484,7 +484,9 @@ def test_the_tower_reads_histories_too(tmp_path):
         scores = rows[items].mean(axis=1) @ rows.T
         return (np.logaddexp.reduce(scores, axis=1) - scores[np.arange(3), labels]).mean()
 
-    expected = [w - 0.1 * g for w, g in zip(weights, reference.differences(loss, weights), strict=True)]
+    expected = [
+        w - 0.1 * g for w, g in zip(weights, reference.differences(loss, weights), strict=True)
+    ]
     model.train_on_batch([items, labels])
     assert_all_close(tower.model.trainable_variables, expected)
     loaded = saved_and_loaded(model, tmp_path)

@@ -472,14 +472,6 @@ def test_a_step_counts_once_however_often_it_draws(mixed):
 # The shape of the blocks.
 
 
-
-
-
-
-
-
-
-
 @pytest.mark.parametrize("name, most", [("positive", 4), ("quadratic", 1)])
 def test_memory_of_the_sums(name, most, monkeypatch):
     """(n / b)(1 + 1/16 + ...) D numbers and padding; b the least power of two as documented."""

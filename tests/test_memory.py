@@ -61,8 +61,6 @@ def test_draws_are_those_of_the_batch_and_of_the_memory():
         np.testing.assert_allclose(np.exp(true), count * p[labels], rtol=1e-5)
 
 
-
-
 def test_how_often_a_class_is_drawn():
     """Labels drawn from p: E[count of i | own label is not i] = (k (B - 1) / B + M) p_i."""
     size, k, repeats = 4, 3, 400
@@ -104,8 +102,6 @@ def test_the_first_step_has_no_labels_of_its_own_in_memory():
     np.testing.assert_allclose(*first, rtol=1e-6)
     second = [to_numpy(step(hidden, labels)) for step in steps]
     assert not np.allclose(*second, rtol=1e-3)
-
-
 
 
 @pytest.mark.parametrize(

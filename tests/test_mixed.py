@@ -68,8 +68,6 @@ def test_in_batch_and_uniform():
     np.testing.assert_allclose(found, np.log(expected[ids]), rtol=1e-4)
 
 
-
-
 def test_two_draws_differ_and_the_parts_are_not_copies():
     """Two parts of one kind must not draw the same ids."""
     sampler = make_sampler("mixed", first="uniform", second="uniform", seed=5)
@@ -81,6 +79,8 @@ def test_two_draws_differ_and_the_parts_are_not_copies():
 
 
 TOO_FEW = {"first": "uniform", "second": "exp"}
+
+
 def test_numbers_that_do_not_fit():
     rejects("num_sampled", make_sampler("mixed", **TOO_FEW, weight=0.01).build, (N, D), 10)
     rejects("num_sampled", make_sampler("mixed", **TOO_FEW).build, (N, D))

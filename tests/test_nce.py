@@ -286,8 +286,6 @@ def test_exact_values_tend_to_their_limits(name, num_inputs):
     assert np.trace(far[:3, :3]) / 3 == pytest.approx(exact["limits"]["binary"], rel=1e-5)
 
 
-
-
 def test_summary_by_hand():
     thetas = {"mle": {"-": [[1.0, 0.0], [0.0, 0.0]]}, "ranking": {"2": [[1.0, 2.0], [0.0, 1.0]]}}
     found = nce_efficiency.summary(thetas, np.array([1.0, 0.0]), 10, "mle")["ranking"]["2"]

@@ -230,5 +230,3 @@ def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, m
         app.main(own, None)
     assert f"pip install 'softbench[{BACKEND}]'" in str(error.value)
     assert list((tmp_path / "out" / "runs").iterdir()) == []
-
-

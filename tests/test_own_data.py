@@ -127,8 +127,6 @@ def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
         datasets.PackedHistories(data)
 
 
-
-
 SMALL = {
     "text": (write_text, 300, {"units": 4, "batch_size": 4, "num_steps": 5}),
     "interactions": (write_csv, 40, {"dim": 4, "batch_size": 8, "length": 8}),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from property_cases import SAMPLED, cases, head_of
 from small import labels_below, randomize, saved_and_loaded, spec, vectors
 
-import softbench
 from softbench import (
     AdaptiveSoftmax,
     AugmentReduce,
@@ -410,5 +409,3 @@ def test_of_a_functional_model(tmp_path):
     )
     with pytest.raises(ValueError, match="`negatives` must be integers"):
         head(x, y, negatives=keras.Input((4,)))
-
-

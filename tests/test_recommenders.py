@@ -17,10 +17,6 @@ RNG = np.random.default_rng(11)
 N, D, B = 13, 4, 6
 
 
-
-
-
-
 @pytest.mark.parametrize("chunk", [5, N])
 def test_best_of_the_unseen_streamed(chunk):
     """Padding, ids twice, and a chunk that begins before the classes of the last one end."""

@@ -104,8 +104,6 @@ def test_row_embedding_rejects_bad_arguments():
     rejects("ids", layer, keras.Input((4,), dtype="int32"))
 
 
-
-
 def train_steps(encoder, inputs, head):
     model = softbench.Classifier(encoder, head, top_k=())
     model.compile(optimizer=keras.optimizers.Adam(0.05))

@@ -317,8 +317,6 @@ def test_sample_weights_reach_the_rows():
     np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-6)
 
 
-
-
 def test_evaluation_and_prediction_leave_the_table_alone():
     head = sampled(RowAdam(0.5), SHARED)
     model = make_model(head)

@@ -13,7 +13,6 @@ import softbench
 from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
 from softbench.samplers.codebook import search
 from softbench.serving import Index, TopK
-from softbench.serving.inverted_lists import inverted_lists
 
 UNITS, WIDTH, K = 400, 6, 5
 CODEBOOK = spec("codebook", num_codewords=8, counts="equal")
@@ -118,10 +117,6 @@ def test_blocks_of_cells(monkeypatch):
         scores, ids = best_of(head, hidden, k, index, num_candidates=size)
         assert_are_scores(head, hidden, scores, ids)
     assert recall(ids, reference.top_k(numpy_scores(head, hidden), UNITS)[1]) == 1.0
-
-
-
-
 
 
 def test_rows_that_are_alike_share_few_cells():
@@ -275,5 +270,3 @@ def test_export(tmp_path, approximate):
         expected, ids = reference.top_k(scores[:size], 4)
         np.testing.assert_array_equal(found["ids"].numpy(), ids)
         np.testing.assert_allclose(found["scores"].numpy(), expected, rtol=1e-4, atol=1e-5)
-
-

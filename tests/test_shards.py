@@ -131,8 +131,6 @@ def test_wrong_ids_are_an_error(tmp_path, items, error):
         shards.InteractionShards(rows, host=2, num_hosts=2)
 
 
-
-
 def interactions(folder, **options):
     """Users 0 to 19, items 0 to 9 of 200 rows in two files: the split, and what is kept of it."""
     rng = np.random.default_rng(7)

@@ -121,8 +121,6 @@ def test_rows_equal_a_dense_optimizer_on_the_tied_table(name, optimizer):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
 
 
-
-
 RFF = spec("rff", num_features=8, block_size=2)
 COUNTS = {"counts": list(range(1, N + 1))}
 SAMPLERS = {

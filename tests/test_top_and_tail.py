@@ -26,7 +26,6 @@ from softbench import (
     RowSGD,
     SampledSoftmax,
     diagnostics,
-    groups,
     samplers,
 )
 
@@ -187,8 +186,6 @@ def test_a_row_optimizer_moves_the_rows_as_a_dense_one_does(layout):
     np.testing.assert_allclose(after[1], after[0], rtol=1e-4, atol=1e-6)
 
 
-
-
 @pytest.mark.parametrize("rows", thorough_but(["one class", "equal", "few"], "one class"))
 def test_small_and_equal_tables(rows):
     n = {"one class": 1, "few": 3}.get(rows, N)
@@ -253,10 +250,6 @@ def test_within_a_mixture():
     ids, count = to_numpy(samples.ids)[0], np.exp(to_numpy(samples.log_expected_count))[0]
     np.testing.assert_allclose(count[count > 0], expected[ids][count > 0], rtol=1e-4)
     assert (count[:T] > 1).all() and set(ids[count == 0]) <= set(ids[:T])
-
-
-
-
 
 
 def test_a_tail_of_another_kind():
