@@ -272,17 +272,6 @@ def test_the_clock_runs_in_training_alone(monkeypatch):
     assert made.result["examples_per_second"] == 8.0
 
 
-def test_batches_reach_the_model_in_their_order(monkeypatch):
-    """The data set shuffles rows by itself, and a resumed run goes to a place in its order."""
-    orders, fit = [], softbench.Classifier.fit
-
-    def recording(model, *args, shuffle=True, **kwargs):
-        orders.append(shuffle)
-        return fit(model, *args, shuffle=shuffle, **kwargs)
-
-    monkeypatch.setattr(softbench.Classifier, "fit", recording)
-    train.run(bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}}))
-    assert orders == [False, False]
 
 
 def test_the_head_is_timed_by_itself():

@@ -184,14 +184,6 @@ def test_long_features_are_joined_in_fours():
     assert blocks.branching == 4 and len(blocks.spans) > 2
 
 
-def test_log_prob_in_chunks(monkeypatch):
-    """Leaves that are compared a few at a time give the same distribution."""
-    sampler, table = make("maclaurin")
-    log_prob = compiled(lambda h: sampler.log_prob(table, h), sampler, table)
-    whole = to_numpy(log_prob(HIDDEN))
-    monkeypatch.setattr(distribution, "CHUNK", 2000)
-    log_prob = compiled(lambda h: sampler.log_prob(table, h), sampler, table)
-    np.testing.assert_allclose(to_numpy(log_prob(HIDDEN)), whole, atol=1e-3)
 
 
 def test_nothing_to_draw_but_the_label():

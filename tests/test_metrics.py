@@ -76,19 +76,6 @@ def test_perplexity_with_mask():
     assert float(perplexity.result()) == pytest.approx(expected, rel=1e-6)
 
 
-def test_score_perplexity_in_compile():
-    x = RNG.normal(size=(32, 5)).astype("float32")
-    y = RNG.integers(7, size=32).astype("int32")
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(loss=loss, metrics=[metrics.ScorePerplexity(), metrics.PrecisionAtK(3)])
-    logs = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
-    kernel, bias = (np.asarray(w, np.float64) for w in model.get_weights())
-    scores = x @ kernel + bias
-    nll = reference.logsumexp(scores) - scores[np.arange(32), y]
-    assert logs["perplexity"] == pytest.approx(reference.ref_perplexity(nll), rel=1e-5)
-    expected = reference.ref_precision_at_k(scores, np.eye(7)[y], 3)
-    assert logs["precision_at_3"] == pytest.approx(expected, abs=1e-6)
 
 
 def accumulate(metric, value, steps):

@@ -303,18 +303,6 @@ def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
         assert abs(float(to_numpy(head.log_partition))) > 1e-3
 
 
-def test_sample_weights_reach_the_rows():
-    """Weights 0 and 1 are the loss of the examples with weight 1: their mean, and their update."""
-    x, y = data(8)
-    weight = np.array([1, 0, 1, 1, 0, 0, 1, 0], "float32")
-    kernels = []
-    for keep in (np.arange(8), np.flatnonzero(weight)):
-        head = sampled(RowSGD(0.5), SHARED)
-        head.build((None, WIDTH))
-        head.table.kernel.assign(vectors(N, WIDTH, seed=4))
-        training(head)(x[keep], y[keep], weight[keep])
-        kernels.append(to_numpy(head.table.kernel))
-    np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_and_prediction_leave_the_table_alone():
