@@ -272,8 +272,6 @@ def test_the_clock_runs_in_training_alone(monkeypatch):
     assert made.result["examples_per_second"] == 8.0
 
 
-
-
 def test_the_head_is_timed_by_itself():
     methods = {"full": {"head": "FullSoftmax"}}
     timing_of = {"warmup_steps": 1, "head_repetitions": 2}

@@ -64,8 +64,6 @@ def test_an_example_is_compared_with_the_draws_of_its_group(name, normalize):
     np.testing.assert_allclose(found, losses_of(head, draws), rtol=1e-4)
 
 
-
-
 CODEBOOK = {"num_codewords": 5, "counts": COUNTS, "share_draws": 2, "seed": 4}
 
 

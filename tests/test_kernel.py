@@ -184,8 +184,6 @@ def test_long_features_are_joined_in_fours():
     assert blocks.branching == 4 and len(blocks.spans) > 2
 
 
-
-
 def test_nothing_to_draw_but_the_label():
     """Three levels and one class with a count: its example gets draws of probability 0."""
     sampler, table = plain("rff", 300, prior=np.eye(300)[7] * 2, block_size=1, num_features=4)

@@ -76,8 +76,6 @@ def test_perplexity_with_mask():
     assert float(perplexity.result()) == pytest.approx(expected, rel=1e-6)
 
 
-
-
 def accumulate(metric, value, steps):
     """Adds the same batch mean many times inside one compiled loop."""
     if keras.backend.backend() == "jax":

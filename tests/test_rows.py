@@ -15,7 +15,6 @@ from small import (
     labels_below,
     saved_and_loaded,
     spec,
-    training,
     values,
     vectors,
 )
@@ -301,8 +300,6 @@ def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     if name == "nce":
         assert_all_close([head.log_partition], [other.log_partition])
         assert abs(float(to_numpy(head.log_partition))) > 1e-3
-
-
 
 
 def test_evaluation_and_prediction_leave_the_table_alone():
