@@ -102,7 +102,7 @@ def sampled(name, embedding):
 
 QUICK = (("in_batch", "tied"), ("rff", "untied"), ("codebook", "lora"))
 # Of "untied" and "lora" samplers pass over all classes, by themselves.
-TRAINED = [*QUICK, ("exp", "tied"), ("bucketed", "lora"), ("codebook", "tied"), ("rff", "lora")]
+TRAINED = [*QUICK, ("exp", "tied"), ("bucketed", "lora")]
 
 
 @pytest.mark.parametrize(("name", "kind"), thorough_but(TRAINED, *QUICK))

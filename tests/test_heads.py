@@ -53,7 +53,6 @@ FITTED = ("sampled rows", "nce binary", "hierarchical rows")
 MORE = (
     "full chunked",
     "adaptive counts",
-    "nce ranking rows",
     "negative",
     "one vs each rows",
     "augment reduce rows",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 import small
-from conftest import compiled, on_table, rejects, thorough_but, to_numpy
+from conftest import compiled, on_table, rejects, slow_but, thorough_but, to_numpy
 from keras.optimizers import schedules
 from small import (
     assert_all_close,
@@ -282,7 +282,10 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", thorough_but(HEADS, "scores", "unique groups"))
+@pytest.mark.parametrize(
+    "name",
+    slow_but(HEADS, "scores", "unique groups", thorough=("per example", "mixed groups", "nce")),
+)
 def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     """Same seed, same draws: encoder, table and gamma agree after six steps."""
     models = []

@@ -197,9 +197,7 @@ FITTED = ("unigram-unique", "in_batch-streaming", "exp-per_example", "adversaria
 OTHERS = [case for case in EAGER if not case.startswith("top_and_tail")]
 
 
-@pytest.mark.parametrize(
-    "case", slow_but(OTHERS, *FITTED, thorough=OTHERS if BACKEND == "jax" else ())
-)
+@pytest.mark.parametrize("case", slow_but(OTHERS, *FITTED, thorough=("codebook-per_example",)))
 def test_two_fit_steps_draw_different_classes(case, rng):
     """Three steps of `fit` on the same batch, recorded; the second epoch is not traced again."""
     sampler = make(case, 33)

@@ -26,8 +26,7 @@ FEATURES = RNG.normal(size=(6, WIDTH)).astype("float32")
 LABELS = np.array([3, 7, 1, 0, 5, 9], "int32")
 WEIGHT = np.array([1, 0, 2, 1, 0, 0], "float32")
 ABSENT = WEIGHT == 0
-MORE = ("full", "nce binary", "nce ranking rows", "one vs each rows", "augment reduce rows")
-MORE += ("hinge rows", "hierarchical rows")
+MORE = ("full", "nce ranking rows", "augment reduce rows", "hinge rows")
 QUICK = ("full chunked", "sampled", "sampled rows", "negative conditional", "adaptive counts")
 NEVER = spec("unigram", counts=[0] + [1] * (N - 1))
 
