@@ -83,7 +83,7 @@ def test_a_class_is_drawn_as_often_as_is_said(layout, with_labels):
         assert (expected[np.arange(B), LABELS] == 0).all()
 
 
-WITH_TAIL = [("groups", "uniform"), ("groups, one tail", "unigram"), ("batch", "unigram")]
+WITH_TAIL = [("groups", "uniform"), ("groups, one tail", "unigram")]
 
 
 @pytest.mark.parametrize(("layout", "tail"), thorough_but(WITH_TAIL, WITH_TAIL[0]))
