@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import reference
-from small_runs import LANGUAGE, job, on_language, sampled_language
 
+from softbench.bench.job import Job
 from softbench.experiments import trained
 from softbench.experiments.gradient_bias import page
 from softbench.experiments.gradient_bias import run as gradient_bias
@@ -16,59 +16,79 @@ from softbench.experiments.kernel_mse import page as kernel_page
 N = 40
 
 
+def row(head, **kwargs):
+    table = {"normalize": True, "temperature": 0.2, "use_bias": False}
+    return {"head": head, "kwargs": {**table, **kwargs}}
+
+
+def sampler(name, **config):
+    return row("SampledSoftmax", sampler={"class_name": name, "config": config}, num_sampled=10)
+
+
 METHODS = {
-    "full": on_language("FullSoftmax"),
-    "uniform": sampled_language("uniform"),
-    "exp": sampled_language("exp"),
-    "rff": sampled_language("rff", num_features=16, nu=4.0),
+    "full": row("FullSoftmax"),
+    "uniform": sampler("uniform"),
+    "exp": sampler("exp"),
+    "rff": sampler("rff", num_features=16, nu=4.0),
 }
 
 
 @pytest.fixture(scope="module")
-def bias():
-    """A finished job."""
-    options = {"contexts": 3, "repetitions": {"2": 200, "20": 100}}
-    made = job(task="gradient_bias", methods=METHODS, options=options, **LANGUAGE)
+def job():
+    dataset = {"name": "synthetic_language", "num_classes": N, "num_train": 800}
+    config = {
+        "backend": keras.backend.backend(),
+        "dataset": {**dataset, "num_valid": 200, "num_test": 60},
+        "model": {"name": "lstm", "units": 6, "num_layers": 1, "batch_size": 4, "num_steps": 5},
+        "optimizer": {"name": "adam", "learning_rate": 1e-2},
+        "epochs": 1,
+        "steps_per_epoch": 0,
+        "seed": 0,
+        "methods": METHODS,
+        "task": "gradient_bias",
+        "options": {"contexts": 3, "repetitions": {"2": 200, "20": 100}},
+    }
+    made = Job(config, None, {}, lambda point: None)
     keras.utils.set_random_seed(0)
     gradient_bias.run(made)
     return made
 
 
-def test_proposals_by_their_definitions(bias):
+def test_proposals_by_their_definitions(job):
     keras.utils.set_random_seed(0)  # as a cell does, so that it is the same head
-    (head,) = trained.train(bias._replace(result={})).values()
+    (head,) = trained.train(job._replace(result={})).values()
     kernel, hidden = head.kernel, head.hidden
     scores = reference.scores(hidden, kernel, normalize=True, temperature=0.2)
     p = reference.softmax(scores)
-    found = bias.result["samplers"]["uniform"]
+    found = job.result["samplers"]["uniform"]
     assert found["kl"] == pytest.approx((p * np.log(p * N)).sum(-1).mean(), rel=1e-4)
     assert found["ess"] == pytest.approx((1 / (p**2 * N).sum(-1)).mean(), rel=1e-4)
     assert found["ratio"]["max"] == pytest.approx(np.median((p * N).max(-1)), rel=1e-3)
     assert found["negative_share"] is None
-    exact = bias.result["samplers"]["exp"]
+    exact = job.result["samplers"]["exp"]
     assert exact["ess"] == pytest.approx(1, abs=1e-4)
     assert exact["bias"]["2"]["worst"] < 1e-6 and exact["bias"]["2"]["inside"] == 3
-    rff = bias.result["samplers"]["rff"]
+    rff = job.result["samplers"]["rff"]
     assert 0 < rff["negative_share"] < 1
     for m in ("2", "20"):
-        found = rff["bias"][m]
-        assert found["lower"] < 0 < found["upper"] and found["worst"] > 4 * found["error"]
+        bias = rff["bias"][m]
+        assert bias["lower"] < 0 < bias["upper"] and bias["worst"] > 4 * bias["error"]
     assert rff["bias"]["2"]["worst"] > rff["bias"]["20"]["worst"]
 
 
-def test_the_trained_head_is_the_exact_softmax_whatever_its_name(bias):
+def test_the_trained_head_is_the_exact_softmax_whatever_its_name(job):
     methods = {"base": METHODS["full"], "uniform": METHODS["uniform"]}
-    again = bias._replace(result={}, config={**bias.config, "methods": methods})
+    again = job._replace(result={}, config={**job.config, "methods": methods})
     keras.utils.set_random_seed(0)
     gradient_bias.run(again)
-    assert again.result["samplers"] == {"uniform": bias.result["samplers"]["uniform"]}
-    alone = bias._replace(config={**bias.config, "methods": {"uniform": METHODS["uniform"]}})
+    assert again.result["samplers"] == {"uniform": job.result["samplers"]["uniform"]}
+    alone = job._replace(config={**job.config, "methods": {"uniform": METHODS["uniform"]}})
     with pytest.raises(ValueError, match=r"`methods` must have a row of head FullSoftmax.*uniform"):
         gradient_bias.run(alone)
 
 
-def test_rows(bias):
-    record = {**bias.result, "status": "ok", "config": bias.config, "cell": "a"}
+def test_rows(job):
+    record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
     rows = {(row["method"], row["num_sampled"]): row for row in page.VIEW.rows(record)}
     assert {name for name, _ in rows} == {"full", "exp", "uniform", "rff"} & set(record["samplers"])
     row, own = rows["rff", 20], record["samplers"]["rff"]

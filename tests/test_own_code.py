@@ -9,7 +9,7 @@ from shipped import CONFIGS, config_path
 from small_runs import BACKEND, cli
 
 from softbench import __main__ as command
-from softbench.bench import app, environment, listing, matrix, records
+from softbench.bench import app, environment, listing, matrix, records, runner
 from softbench.bench.config import ConfigError
 from softbench.bench.training import checks
 
@@ -230,3 +230,14 @@ def test_a_backend_that_is_not_installed_names_what_installs_it(own, tmp_path, m
         app.main(own, None)
     assert f"pip install 'softbench[{BACKEND}]'" in str(error.value)
     assert list((tmp_path / "out" / "runs").iterdir()) == []
+
+
+def test_what_to_do_about_a_record_that_is_not_ok(tmp_path):
+    path = tmp_path / "x.json"
+    config = {"task": "train", "dataset": {}, "methods": {}}
+    record = {"schema_version": 1, "cell": "x", "config": config, "status": "nan"}
+    records.write_json(path, record | {"error": "a\nb: c\n"})
+    retry = f"    {path}: --retry_failed runs this cell again"
+    assert runner._what_to_do(path) == f"    b: c\n{retry}"
+    records.write_json(path, record | {"error": None})
+    assert runner._what_to_do(path) == retry

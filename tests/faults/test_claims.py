@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from small_runs import ENVIRON, arguments, driver, mistake, records
+from small_runs import ENVIRON, arguments, cli, driver, mistake, records
 
-from softbench.bench import app, claims
+from softbench.bench import claims
 from softbench.commands import ConfigError
 
 
@@ -64,15 +64,14 @@ def test_a_file_system_without_locks_is_one_line(tmp_path, monkeypatch):
         pass
 
 
-def test_shards_are_every_kth_cell(tmp_path, capsys):
+def test_shards_are_every_kth_cell(tmp_path):
     def listed(*options):
-        line = arguments(tmp_path, "", "--config.seeds=(0,1,2)", "--list", *options)
-        assert app.main(line, None) == 0
-        return capsys.readouterr().out.split()
+        return cli(*arguments(tmp_path, "", "--config.seeds=(0,1,2)", "--list", *options))
 
-    every = listed()
-    assert len(every) == 12
-    assert [listed(f"--shard={i}/2") for i in (1, 2)] == [every[::2], every[1::2]]
+    code, every, _ = listed()
+    shards = [listed(f"--shard={i}/2")[1].split() for i in (1, 2)]
+    assert code == 0 and len(every.split()) == 12
+    assert shards == [every.split()[::2], every.split()[1::2]]
 
 
 @pytest.mark.parametrize("value", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])
