@@ -59,7 +59,7 @@ def test_methods_train(method, kind, folder):
     assert last["train_loss"] < first["train_loss"] and np.isfinite(last["valid_nll"])
     assert last["proposal_ess"] > 0 and 0 <= made.result["final"]["test_precision_at_1"] <= 1
     if method == "augment_reduce":
-        assert "tree" not in job.result
+        assert "tree" not in made.result
         return
     tree = made.result["tree"]
     assert first["seconds"] > tree["fit_seconds"] > 0
