@@ -16,7 +16,6 @@ from softbench import (
     HierarchicalSoftmax,
     NegativeSampling,
     NoiseContrastive,
-    OneVsEach,
     RowAdam,
     RowSGD,
     SampledSoftmax,
@@ -56,10 +55,8 @@ class GivenDraws(Sampler):
 
 HEADS = {
     "full": lambda: FullSoftmax(N),
-    "sampled": lambda: SampledSoftmax(N, GivenDraws(), 3),
     "nce_ranking": lambda: NoiseContrastive(N, GivenDraws(), 3, objective="ranking"),
     "negative": lambda: NegativeSampling(N, GivenDraws(), 3, regularization=1e-3),
-    "one_vs_each": lambda: OneVsEach(N, GivenDraws(), 3),
     "hierarchical": lambda: HierarchicalSoftmax(N),
     "adaptive": lambda: AdaptiveSoftmax(N, [3, 7], div_value=2.0),
 }

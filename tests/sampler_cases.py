@@ -56,13 +56,70 @@ CASES = {
     "mixed": {
         "per_example": MIXED,
         "shared": {**MIXED, "weight": 0.3, "share_draws": True},
-        "kernel_per_example": {"first": "log_uniform", "second": RFF, "weight": 0.7},
         "nested_per_example": NESTED,
-        "nested_shared": {**NESTED, "share_draws": True},
     },
     **KERNELS,
 }
 EVERY = [f"{name}-{variant}" for name, variants in CASES.items() for variant in variants]
+
+
+NAN = float("nan")
+BAD_COUNTS = [
+    {"counts": bad}
+    for bad in ([1, 2], [1, 2, 3, 4], [0, 0, 0], [1, -1, 2], [1, NAN, 1], [[1, 2, 3]], [])
+]
+TWO = {"first": "uniform", "second": "exp"}
+UNIQUE = {"first": spec("unigram", counts=[3, 2, 1], unique=True)}
+COUNTED = {"counts": [3, 2, 1], "num_top": 1}
+# registry name -> arguments that it refuses for three classes and two draws; the first is at fault
+REFUSED = {
+    "uniform": [{"share_draws": groups} for groups in (0, -2, 1.5, "16")],
+    "unigram": BAD_COUNTS,
+    "exp": [{"share_draws": 4}],
+    "in_batch": [
+        *BAD_COUNTS,
+        *({"memory": bad} for bad in (-1, 2.5, None, "9")),
+        *({"share_draws": bad} for bad in (False, 4)),
+        {"smoothing": 0},
+    ],
+    "rff": [
+        *({"block_size": bad} for bad in (0, 2.5)),
+        *({"floor": bad} for bad in (-0.1, NAN)),
+        {"num_features": 0},
+        {"nu": 0.0},
+        {"prior": [1.0, -1.0]},
+        {"prior": [1.0, 2.0], "num_features": 2},
+        {"refresh_every": 0},
+        {"share_draws": 4},
+        {"within_block": "softmax"},
+    ],
+    "quadratic": [{"alpha": 0}, {"share_draws": 4}],
+    "codebook": [
+        *({"counts": bad} for bad in ("train", [1.0, -1.0], [1.0, 2.0])),
+        *({"num_codewords": bad} for bad in (0, 1.5)),
+        {"prior": [1.0, 2.0]},
+        {"quantizer": "vector"},
+        {"refresh_every": 0},
+        {"share_draws": 6},
+        {"share_draws": 4, "within_cell": "exact"},
+        {"window": 0},
+        {"within_cell": "features"},
+    ],
+    "mixed": [
+        *({"num_sampled": bad, **TWO} for bad in ((3,), (0, 2), 5, (1, 2, 3))),
+        {"share_draws": 4, **TWO},
+        {"share_draws": True, **UNIQUE, "second": spec("exp", share_draws=False)},
+        {"weight": 1.0, **TWO},
+    ],
+    "top_and_tail": [
+        {"counts": [1.0, NAN, 1.0]},
+        {"num_candidates": 1, **COUNTED},
+        {"num_top": 0, "counts": [3, 2, 1]},
+        *({"share_draws": bad, **COUNTED} for bad in (3, 0, 6)),
+        {"share_draws": 4, "tail": "exp", **COUNTED},
+        *({"top": bad, **COUNTED} for bad in ("unigram", spec("codebook", within_cell="exact"))),
+    ],
+}
 
 
 def class_counts(n):

@@ -234,8 +234,48 @@ def saved(folder):
     return found
 
 
+LAYOUTS = {
+    "tokens/embeddings": ("classes", None),
+    "tokens/lora_embeddings_a": ("classes", None),
+    "tokens/reverse_embeddings": (None, "classes"),
+}
+
+
+def embedded(sampler=None, **options):
+    """Losses of a head on the rows of a Keras embedding, the rows of a device, the collectives."""
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.ReversibleEmbedding(N, D, name="tokens", **options)
+    tokens, labels = (keras.Input((WIDTH,), batch_size=BATCH, dtype="int32") for _ in range(2))
+    head = softbench.FullSoftmax(table=layer)
+    if sampler:
+        head = softbench.SampledSoftmax(None, sampler, M, table=layer, seed=1)
+    model = keras.Model([tokens, labels], head(keras.layers.Dense(D)(layer(tokens)), labels))
+    given = list(np.random.default_rng(0).integers(0, N, (2, BATCH, WIDTH)).astype("int32"))
+    step, compiled = compile_divided(model, keras.optimizers.SGD(0.5), given)
+    losses = [float(step(given)[0]) for _ in range(4)]
+    rows = layer.weights[0].value.addressable_shards[0].data.shape[0]
+    return losses, rows, collectives(compiled.as_text())
+
+
+def embedding():
+    """Losses on one device and on four; "computed" are those of rows that are of no variable."""
+    kinds = {"lora": {"lora_rank": 2}, "untied": {"tie_weights": False}}
+    found = {"case": "embedding", "computed": {kind: [] for kind in kinds}}
+    for place, devices in (("one", 1), ("four", 4)):
+        layouts = keras.distribution.LayoutMap(mesh(devices, 1, devices))
+        for path, axes in LAYOUTS.items():
+            layouts[path] = axes
+        options = {"layout_map": layouts, "batch_dim_name": "batch"}
+        keras.distribution.set_distribution(keras.distribution.ModelParallel(**options))
+        found[place], found["rows"], found["collectives"] = embedded()
+        for kind, kwargs in kinds.items():
+            found["computed"][kind].append(embedded("codebook", **kwargs)[0])
+    return found
+
+
 if __name__ == "__main__":
     for case in sys.argv[2:]:
         others = {"saved": lambda: saved(sys.argv[1]), "classifier": classified}
+        others["embedding"] = embedding
         line = others[case]() if case in others else run(case)
         print(json.dumps(line), flush=True)

@@ -14,6 +14,7 @@ from shipped import ROOT
 
 from softbench import __main__ as command
 from softbench.bench.config import ConfigError
+from softbench.bench.job import Job
 
 BACKEND = keras.backend.backend()
 ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -52,6 +53,60 @@ def arguments(tmp_path, methods, *options):
     path.write_text(SMALL)
     line = ["softbench", f"--config={path}", f"--workdir={tmp_path / 'out'}"]
     return [*line, f"--backend={BACKEND}", f"--config.methods={methods}", *options]
+
+
+# Five steps an epoch.
+BAG = {
+    "dataset": {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
+    | {"num_train": 40, "num_valid": 30, "num_test": 30},
+    "model": {"name": "bag", "dim": 4, "batch_size": 8},
+}
+# 40 words, an LSTM whose states are normalised, and rows of methods with the table that fits.
+LANGUAGE = {
+    "dataset": {"name": "synthetic_language", "num_classes": 40, "num_train": 800}
+    | {"num_valid": 200, "num_test": 60},
+    "model": {"name": "lstm", "units": 6, "num_layers": 1, "batch_size": 4, "num_steps": 5},
+    "optimizer": {"name": "adam", "learning_rate": 1e-2},
+}
+
+
+def on_language(head, **kwargs):
+    """A method's row."""
+    table = {"normalize": True, "temperature": 0.2, "use_bias": False}
+    return {"head": head, "kwargs": {**table, **kwargs}}
+
+
+def sampled_language(name, **config):
+    """The row of a sampler, ten draws."""
+    sampler = {"class_name": name, "config": config}
+    return on_language("SampledSoftmax", sampler=sampler, num_sampled=10)
+
+
+def job(data_dir=None, cache=None, checkpoint=None, **fields):
+    """What a task of a cell gets, to be run in this process: training for an epoch, or `fields`."""
+    config = {"task": "train", "backend": BACKEND, "seed": 0, "epochs": 1, "steps_per_epoch": 0}
+    config |= {"optimizer": {"name": "adam", "learning_rate": 0.05}, "experiment": ""}
+    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
+    return Job(config | fields, data_dir, {}, lambda point: None, cache, checkpoint, 0.0)
+
+
+class Calls:
+    """What a suite gives to `softbench`, which ends with the status of a flag or of a config.
+
+    A text for a status is the mistake that it ends with.
+    """
+
+    def __init__(self, **statuses):
+        self.made, self.statuses = [], statuses
+
+    def __call__(self, line):
+        flags = dict(part.lstrip("-").partition("=")[::2] for part in line[1:])
+        self.made.append(flags)
+        names = (*flags, flags.get("config"))
+        status = next((self.statuses[name] for name in names if name in self.statuses), 0)
+        if isinstance(status, str):
+            raise ConfigError(status)
+        return status
 
 
 def mistake(*argv, main=command.main):

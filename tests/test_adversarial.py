@@ -71,7 +71,7 @@ def test_distribution_of_a_hand_computed_tree():
     np.testing.assert_allclose(others, np.array([3, 5 / 3, 0, 10 / 3]) / 8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 1000])
+@pytest.mark.parametrize("n", [1, 5, 1000])
 def test_probabilities_sum_to_one_and_padding_has_none(n):
     x = hierarchy(20, n)[0]
     tree = build(fitted(n))
@@ -216,15 +216,6 @@ def test_the_two_halves_differ_by_one_class_at_most():
             assert set(sizes) <= {n // 2**level, -(-n // 2**level)}
 
 
-def test_a_node_of_one_class_sends_everything_left():
-    """n = 3: one child of the root has one class, which no feature moves to the right."""
-    tree = root_fit(*hierarchy(100, 3), 3)
-    left, right = (int((tree.leaf_of_label >> 1 == side).sum()) for side in (0, 1))
-    single = 2 if left == 1 else 3
-    assert {left, right} == {1, 2}
-    np.testing.assert_array_equal(tree.nodes[single], [0, 0, 0, 0, -tree_fit.NEVER])
-
-
 def test_newton_reaches_the_maximum_of_every_node():
     x, labels = hierarchy(500, 8)
     tree = root_fit(x, labels, 8, regularization=0.3)
@@ -237,72 +228,11 @@ def test_newton_reaches_the_maximum_of_every_node():
         np.testing.assert_allclose(tree.nodes[node], expected, rtol=1e-4, atol=1e-4)
 
 
-def line_search(factor):
-    """The length found for `factor` times Newton's direction, and by how much lengths suffice."""
-    x, labels = hierarchy(200, 2, k=2)
-    design = tree_newton.Design(x, labels, 2)
-    points = design.segments(np.arange(2), np.array([2]))
-    target = design.labels[points.rows] == 1
-    w, ridge = np.zeros((1, 3)), 0.1
-    scores = np.zeros(200)
-    direction, rise = tree_newton._direction(design, points, w, target, scores, ridge)
-    direction, rise = factor * direction, factor * rise
-    change = points.scores(design.points, direction)
-    arguments = (points, w, direction, rise, target, scores, change, ridge)
-    (length,) = tree_newton._step_length(*arguments)
-
-    def objective(t):
-        signed = np.where(target, 1, -1) * t * change
-        return -np.logaddexp(0, -signed).sum() - ridge * np.square(t * direction).sum()
-
-    return length, lambda t: objective(t) - objective(0) - 1e-4 * t * rise[0]
-
-
-@pytest.mark.parametrize("factor", [1.0, 100.0, 1e4])
-def test_a_step_is_halved_until_the_objective_rises_enough(factor):
-    length, enough = line_search(factor)
-    assert length == max(2.0**-i for i in range(40) if enough(2.0**-i) >= 0)
-
-
-def test_an_ascent_ends_when_all_nodes_are_at_their_maximum():
-    """Newton's steps are few; a node that is there takes none."""
-    x, labels = hierarchy(200, 4, k=2)
-    design = tree_newton.Design(x, labels, 4)
-    points, right = design.segments(np.arange(4), np.array([2, 2])), np.arange(4) % 2 == 1
-    start, active = np.zeros((2, 3)), np.ones(2, bool)
-    found, steps = tree_newton.ascend(design, points, right, start, active, 1.0, tree_newton.TIGHT)
-    assert 1 < steps < 15
-    again = tree_newton.ascend(design, points, right, found, active, 1.0, tree_newton.LOOSE)
-    np.testing.assert_array_equal(again[0], found)
-    assert again[1] == 0
-
-
-def test_a_direction_without_a_rise_is_not_taken():
-    length, enough = line_search(-1.0)
-    assert length == 0.0 and max(enough(2.0**-i) for i in range(1, 20)) < 0
-
-
 def test_equal_points_have_a_finite_projection():
     """No spread to divide by: components of norm 1."""
     found = tree_projection.principal_components(np.full((5, 3), 2.0), 2)
     np.testing.assert_allclose(found.components.T @ found.components, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(tree_projection.project(np.full((5, 3), 2.0), found), 0.0)
-
-
-def test_sums_of_a_sample_stand_for_all_points():
-    """Totals, sums and Hessians of a node are those of its points times its scale."""
-    x, labels = hierarchy(60, 4, k=2)
-    design = tree_newton.Design(x, labels, 4)
-    whole = design.segments(np.arange(4), np.array([1, 3]))
-    part = tree_newton.Segments(whole.rows, whole.bounds, np.array([1.5, 3.0]))
-    values = np.random.default_rng(0).random(60)
-    for i, scale in enumerate(part.scale):
-        own = slice(whole.bounds[i], whole.bounds[i + 1])
-        v, points = values[own], design.points[whole.rows[own]]
-        np.testing.assert_allclose(part.totals(values)[i], scale * v.sum())
-        np.testing.assert_allclose(part.sums(values, design.points)[i], scale * v @ points)
-        hessian = scale * np.einsum("i,ij,ik->jk", v, points, points)
-        np.testing.assert_allclose(part.hessians(values, design)[i], hessian, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

@@ -4,22 +4,17 @@ import shutil
 
 import keras
 import pytest
-from small_runs import BACKEND, untimed
+import small_runs
+from small_runs import BAG, untimed
 
 import softbench
 from softbench.bench import checkpoints, matrix, records, timing
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
-from softbench.bench.job import Job
 from softbench.bench.methods import full, sampled, with_row_updates
 from softbench.bench.training import best
 from softbench.bench.training import run as train
 
-BAG = {
-    "dataset": {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
-    | {"num_train": 40, "num_valid": 30, "num_test": 30},
-    "model": {"name": "bag", "dim": 4, "batch_size": 8},
-}
 # From the second epoch of 5 steps on, the rate is so large that the model gets worse.
 WORSE = {
     "class_name": "PiecewiseConstantDecay",
@@ -30,11 +25,9 @@ ROWS = with_row_updates(sampled("uniform", 5), {"name": "adam", "learning_rate":
 
 def job(method=None, path=None, **fields):
     """A run of 4 epochs of 5 steps that gets worse, with a checkpoint after every step."""
-    config = {"task": "train", "backend": BACKEND, "seed": 3, "epochs": 4}
-    config |= {"optimizer": {"name": "sgd", "learning_rate": WORSE}, "steps_per_epoch": 0, **BAG}
-    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
-    config |= {"keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
-    return Job({**config, **fields}, None, {}, lambda point: None, None, path, 0.0)
+    given = {"epochs": 4, "keep": "best", "keep_by": "nll", "methods": {"x": method or full()}}
+    given["optimizer"] = {"name": "sgd", "learning_rate": WORSE}
+    return small_runs.job(checkpoint=path, seed=3, **BAG, **{**given, **fields})
 
 
 def trained(made):

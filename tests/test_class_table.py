@@ -149,31 +149,6 @@ def test_a_copy_of_one_user_of_a_shared_table_is_refused():
     assert TiedEmbedding.from_config(embedding.get_config()).table is not embedding.table
 
 
-def tied(table, head):
-    ids = keras.Input(batch_shape=(B, T), dtype="int32")
-    labels = keras.Input(batch_shape=(B,), dtype="int32")
-    hidden = keras.layers.GlobalAveragePooling1D()(TiedEmbedding(table)(ids))
-    model = keras.Model([ids, labels], head(hidden, labels))
-    model.compile(keras.optimizers.SGD(0.3))
-    return model
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_embedding_of_a_table(name):
-    """The layer is made of the table alone, before there is a head; both sides move its rows."""
-    batch = np.arange(B * T, dtype="int32").reshape(B, T) % N, np.arange(B, dtype="int32")
-    kernels = []
-    for row_optimizer in (OPTIMIZERS[name], None):
-        table = ClassTable(N, D, row_optimizer=row_optimizer)
-        table.kernel.assign(vectors(N, D, seed=3))
-        model = tied(table, SampledSoftmax(table=table, sampler="uniform", num_sampled=5, seed=1))
-        for _ in range(3):
-            model.train_on_batch(batch)
-        table.update_rows()
-        kernels.append(to_numpy(table.kernel))
-    np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-5)
-
-
 def test_one_head_where_rows_wait_for_an_embedding():
     table = ClassTable(N, D, row_optimizer=RowSGD(0.1))
     TiedEmbedding(table)

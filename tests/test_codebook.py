@@ -16,7 +16,6 @@ from conftest import (
     BACKEND,
     compiled,
     rejects,
-    slow_but,
     thorough_but,
     to_numpy,
 )
@@ -84,19 +83,18 @@ def test_distribution(case):
         assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
 
 
-@pytest.mark.parametrize("rows", thorough_but(["zero", "equal", "three"], "three"))
+@pytest.mark.parametrize("rows", thorough_but(["zero", "three"], "three"))
 def test_classes_that_are_alike(rows):
     """Fewer distinct rows than codewords."""
     rng = np.random.default_rng(0)
-    few = {"zero": np.zeros((1, D)), "equal": rng.normal(size=(1, D)), "three": np.eye(3, D)}[rows]
+    few = {"zero": np.zeros((1, D)), "three": np.eye(3, D)}[rows]
     assert_conforms(*make({}, {"normalize": rows == "zero"}, few[rng.integers(len(few), size=N)]))
 
 
-@pytest.mark.parametrize("scale", thorough_but([1e2, 1e4], 1e4))
-def test_extreme_scores(scale):
+def test_extreme_scores():
     """The best of either codebook may meet in an empty cell: masses are kept above zero."""
     sampler, table = make({"num_codewords": 30}, {})
-    assert_conforms(sampler, table, scale, rtol=0.02)
+    assert_conforms(sampler, table, 1e4, rtol=0.02)
 
 
 def test_exact_windows_are_near_the_softmax():
@@ -206,13 +204,12 @@ def test_a_fit_looks_at_a_sample_of_many_classes(monkeypatch):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="without `jit_compile`, JAX has no graph")
-@pytest.mark.parametrize("share_draws", slow_but([True, False], True))
-def test_an_epoch_is_the_same_with_and_without_xla(share_draws):
+def test_an_epoch_is_the_same_with_and_without_xla():
     """The draws are equal; what is left of a difference is rounding."""
     arrays, history = [vectors(64, 4, seed=5), labels_below(N, 64)], []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(1)
-        head = head_of({"share_draws": share_draws, "refresh_every": 3})
+        head = head_of({"share_draws": True, "refresh_every": 3})
         optimizer, encoder = keras.optimizers.SGD(0.1), keras.layers.Dense(D)
         model = functional(head, 4, optimizer, encoder, jit_compile=jit_compile)
         fitted = model.fit(arrays, batch_size=8, epochs=1, shuffle=False, verbose=0)
@@ -337,14 +334,6 @@ def _tracked(sampler, ids):
     return found, further["weight"]
 
 
-def test_few_touched_rows_are_all_tracked(monkeypatch):
-    monkeypatch.setattr(follow, "FOLLOWED", 4)
-    sampler = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})[0]
-    found, further = sampler.tracked_ids(keras.ops.convert_to_tensor(np.array([3, 5], "int32")))
-    np.testing.assert_array_equal(to_numpy(found), [3, 5])
-    assert "weight" not in further
-
-
 @pytest.mark.parametrize("followed", [2, 4])
 def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
     """There are then no rows to follow, on TensorFlow not even padding."""
@@ -425,26 +414,7 @@ def test_no_two_variables_share_an_array():
     assert len(set(pointers)) == len(pointers)
 
 
-# Bad input: one line that names the argument and says what was received.
-
-
-@pytest.mark.parametrize(
-    "argument, config",
-    [
-        ("num_codewords", {"num_codewords": 0}),
-        ("num_codewords", {"num_codewords": 1.5}),
-        ("window", {"window": 0}),
-        ("refresh_every", {"refresh_every": 0}),
-        ("quantizer", {"quantizer": "vector"}),
-        ("within_cell", {"within_cell": "features"}),
-        ("counts", {"counts": "train"}),
-        ("counts", {"counts": [1.0, -1.0]}),
-        ("counts", {"counts": [1.0, 2.0]}),
-        ("prior", {"prior": [1.0, 2.0]}),
-    ],
-)
-def test_bad_arguments(argument, config):
-    assert "\n" not in rejects(argument, make, config, {}).strip()
+# Bad input; tests/sampler_cases.py has bad arguments.
 
 
 def test_bad_tables():

@@ -23,7 +23,7 @@ N, D = 1024, 32  # of sharding_worker.py
 WHOLE = {"starts", "level_0", "bounds", "edges"}  # of n / 8 rows or more, and on every device
 
 # Seconds each; all others are slow.
-FAST = ("in_batch:adagrad@2x2", "full chunked@4", "saved", "classifier")
+FAST = ("in_batch:adagrad@2x2", "full chunked@4", "saved", "classifier", "embedding")
 SAMPLED = "uniform log_uniform unigram in_batch exp quadratic rff sorf positive maclaurin codebook"
 SAMPLED = [*SAMPLED.split(), "top_and_tail", "mixed"]
 OTHERS = ["nce", "negative", "one vs each", "hinge", "buckets", "augment reduce"]
@@ -108,6 +108,20 @@ def test_a_classifier_fits_and_evaluates_on_four_devices(fast):
     np.testing.assert_allclose(found["2x2"]["losses"], one["losses"], rtol=1e-4)
     assert found["2x2"]["scores"] == pytest.approx(one["scores"], rel=1e-4)
     assert list(found["share 2x2"].values()) == [1 / 2]
+
+
+@needs_jax
+def test_the_rows_of_an_embedding_layer_are_divided(fast):
+    """Each of four has its rows alone: equal losses, and no device gets another's rows."""
+    found = fast["embedding"]
+    np.testing.assert_allclose(found["four"], found["one"], rtol=1e-6)
+    assert found["one"][-1] < found["one"][0] and found["rows"] == N // 4
+    kinds, largest = zip(*((kind, size) for kind, size, *_ in found["collectives"]), strict=True)
+    # At most the hidden vectors, 48 of 32 numbers; the table has 1,024 rows of them.
+    assert set(kinds) == {"all-reduce"} and max(largest) <= 48 * D
+    for one, four in found["computed"].values():
+        np.testing.assert_allclose(four, one, rtol=1e-5)
+        assert np.ptp(one) > 0
 
 
 @needs_jax

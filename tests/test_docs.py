@@ -158,23 +158,6 @@ def test_bytes_of_a_class(name, half):
     assert (sizes[1] - sizes[0]) / 500 == pytest.approx(expected, abs=0.5)
 
 
-@pytest.mark.thorough
-def test_the_recommender_for_your_own_data(tmp_path, monkeypatch, capsys):
-    """Both programs of the page: what a customer took next is among ten of fifty products."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "own_data.md").read_text()
-    programs = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert [program.count("\n") for program in programs] == [9, 15]
-    names = {}
-    random.seed(0)
-    for program in programs:
-        exec(compile(program.replace("fit(", "fit(verbose=0, x="), "own_data.md", "exec"), names)
-    taken = names["data"].items[names["labels"][0, 0]]
-    assert len(set(names["best"])) == 10 and taken in names["best"]
-    summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
-    assert all(f"    {line}\n" in text for line in summary)
-
-
 def run(folder, name, *options):
     """What an example prints."""
     found = subprocess.run(
@@ -219,9 +202,14 @@ def check_server(items, expected):
 
 @pytest.mark.thorough
 def test_from_a_file_to_a_service(tmp_path, monkeypatch):
-    """The programs of the page on this backend, and the server: by rows, and by an item tower."""
+    """The programs of both pages on this backend, and the server: by rows, and by an item tower.
+
+    What a customer took next is among ten of fifty products.
+    """
     monkeypatch.chdir(tmp_path)
     texts = [(ROOT / "docs" / name).read_text() for name in ("own_data.md", "serving.md")]
+    of_data = re.findall(r"```python\n(.*?)```", texts[0], re.S)
+    assert [program.count("\n") for program in of_data] == [9, 15]
     other = "On TensorFlow" if keras.backend.backend() == "jax" else "On JAX"
     texts[1] = re.sub(rf"^## {other}\n.*?^(?=## )", "", texts[1], flags=re.S | re.M)
     programs = [
@@ -233,7 +221,13 @@ def test_from_a_file_to_a_service(tmp_path, monkeypatch):
     assert len(of_rows) == 2 + 3
     names = {}
     random.seed(0)
-    for program in (*of_rows, export, load):
+    for program in of_rows[:2]:
+        exec(program, names)
+    taken = names["data"].items[names["labels"][0, 0]]
+    assert len(set(names["best"])) == 10 and taken in names["best"]
+    summary = prepared.summary(prepared.prepare("interactions", "events.csv", "out"))
+    assert all(f"    {line}\n" in texts[0] for line in summary)
+    for program in (*of_rows[2:], export, load):
         exec(program, names)
     assert names["scores"]["users"] == 300 and names["scores"]["recall_at_10"] > 0.5
     items, row = names["data"].items, np.array([names["row"]])

@@ -1,11 +1,6 @@
 """Heads on the rows of a Keras embedding layer: equal to its own reverse projection."""
 
 import importlib.util
-import itertools
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -105,10 +100,9 @@ def sampled(name, embedding):
     return softbench.SampledSoftmax(None, name, 20, table=embedding, seed=1)
 
 
-TRAINED = [(name, "tied") for name in ("uniform", "exp", "in_batch")]
-# They pass over all classes, by themselves.
-TRAINED += itertools.product(("rff", "codebook", "bucketed"), ("tied", "untied", "lora"))
 QUICK = (("in_batch", "tied"), ("rff", "untied"), ("codebook", "lora"))
+# Of "untied" and "lora" samplers pass over all classes, by themselves.
+TRAINED = [*QUICK, ("exp", "tied"), ("bucketed", "lora")]
 
 
 @pytest.mark.parametrize(("name", "kind"), thorough_but(TRAINED, *QUICK))
@@ -186,22 +180,6 @@ def test_a_quantised_layer_is_refused():
     layer.quantize("int8")
     rejects("embedding", head, np.zeros((2, D), "float32"))
     rejects("embedding", softbench.EmbeddingTable, layer)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="keras.distribution is of JAX alone")
-def test_a_layer_divided_over_devices():
-    """Each of four has its rows alone: equal losses, and no device gets another's rows."""
-    worker = Path(__file__).with_name("divided_embedding.py")
-    done = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    np.testing.assert_allclose(found["four"], found["one"], rtol=1e-6)
-    assert found["one"][-1] < found["one"][0] and found["rows"] == 1024
-    kinds, largest = zip(*((kind, size) for kind, size, *_ in found["collectives"]), strict=True)
-    # At most the hidden vectors, 48 of 16 numbers; the table has 4,096 rows of them.
-    assert set(kinds) == {"all-reduce"} and max(largest) <= 48 * 16
-    for one, four in found["computed"].values():
-        np.testing.assert_allclose(four, one, rtol=1e-5)
-        assert np.ptp(one) > 0
 
 
 HAS_HUB = importlib.util.find_spec("keras_hub") is not None

@@ -1,4 +1,4 @@
-"""Streamed evaluation against brute force in NumPy, and scikit-learn where it has the metric."""
+"""Streamed evaluation against brute force in NumPy."""
 
 import itertools
 import types
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from small_runs import BAG, job
 
 import softbench
 from softbench import datasets, metrics, models
 from softbench.bench import timing
-from softbench.bench.job import Job
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
 from softbench.bench.training.evaluation import evaluate
@@ -71,33 +71,6 @@ def test_totals_equal_brute_force_whatever_the_batches(batch):
     expected |= {"nll": np.mean(own), "perplexity": np.exp(np.mean(own))}
     expected["ece"] = expected_error(LOG_P, TRUTH)
     assert found == pytest.approx(expected, rel=1e-9)
-
-
-def totals(labels, nll=None):
-    counted = metrics.RankingTotals(KS)
-    counted.update(TOP, labels, nll)
-    return counted.result()
-
-
-def test_metrics_equal_scikit_learn():
-    learn = pytest.importorskip("sklearn.metrics")
-    labels = sp.csr_matrix(TRUTH)
-    for k in KS:
-        kept = TRUTH.any(axis=1)  # scikit-learn has no convention for rows without labels
-        expected = learn.ndcg_score(TRUTH[kept], SCORES[kept], k=k) * kept.mean()
-        assert totals(labels)[f"ndcg_at_{k}"] == pytest.approx(expected, abs=1e-9)
-    one = RNG.integers(N, size=ROWS)
-    single = sp.csr_matrix(np.eye(N, dtype=np.float32)[one])
-    for k in KS:
-        accuracy = learn.top_k_accuracy_score(one, SCORES, k=k, labels=np.arange(N))
-        assert totals(single)[f"precision_at_{k}"] * k == pytest.approx(accuracy)
-    assert totals(single, -LOG_P[np.arange(ROWS), one])["nll"] == pytest.approx(
-        learn.log_loss(one, np.exp(LOG_P), labels=np.arange(N)), rel=1e-6
-    )
-    predicted = np.zeros_like(TRUTH)
-    np.put_along_axis(predicted, TOP, 1.0, axis=1)
-    expected = learn.precision_score(TRUTH, predicted, average="samples", zero_division=0)
-    assert totals(labels)["precision_at_5"] == pytest.approx(expected)
 
 
 def test_calibration_error():
@@ -267,26 +240,21 @@ def test_evaluation_holds_one_batch():
 
 def bag_job(**fields):
     """Passes of 5 steps over a small problem."""
-    given = {"name": "synthetic_xmc", "num_classes": 20, "num_features": 50}
-    given |= {"num_train": 40, "num_valid": 10, "num_test": 10}
-    options = {**config(name="bag", batch_size=8), "dataset": given, "optimizer": {"name": "sgd"}}
-    options["optimizer"]["learning_rate"] = 0.1
-    options |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}, **fields}
     keras.utils.set_random_seed(0)
-    return Job(options, None, {}, lambda point: None)
+    return job(optimizer={"name": "sgd", "learning_rate": 0.1}, **BAG, **fields)
 
 
 def timed_curve(monkeypatch, **fields):
     """The learning curve with passes of 5 steps, each 0.25 s long by a clock of the test."""
-    job = bag_job(**fields)
-    problem = problems.load(job.config, None)
+    made = bag_job(**fields)
+    problem = problems.load(made.config, None)
 
     def tick(timer, batch, logs):
         timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
 
     monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
-    train.fit(job, {"head": "FullSoftmax"}, problem, job.config["optimizer"])
-    return job.result["curve"]
+    train.fit(made, {"head": "FullSoftmax"}, problem, made.config["optimizer"])
+    return made.result["curve"]
 
 
 def test_the_clock_runs_in_training_alone(monkeypatch):
@@ -294,35 +262,22 @@ def test_the_clock_runs_in_training_alone(monkeypatch):
     looks = itertools.count()
     clock = types.SimpleNamespace(perf_counter=lambda: float(next(looks)))
     monkeypatch.setattr(timing, "time", clock)
-    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
-    train.run(job)
-    assert [point["seconds"] for point in job.result["curve"]] == [5.0, 10.0]
-    assert [point["step"] for point in job.result["curve"]] == [5, 10]
+    made = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(made)
+    assert [point["seconds"] for point in made.result["curve"]] == [5.0, 10.0]
+    assert [point["step"] for point in made.result["curve"]] == [5, 10]
     # Without the first step of each pass, which is the warm-up.
-    assert job.result["step_ms"] == {"median": 1000.0, "p20": 1000.0, "p80": 1000.0, "count": 8}
-    assert job.result["compile_seconds"] == 0.0
-    assert job.result["examples_per_second"] == 8.0
-
-
-def test_batches_reach_the_model_in_their_order(monkeypatch):
-    """The data set shuffles rows by itself, and a resumed run goes to a place in its order."""
-    orders, fit = [], softbench.Classifier.fit
-
-    def recording(model, *args, shuffle=True, **kwargs):
-        orders.append(shuffle)
-        return fit(model, *args, shuffle=shuffle, **kwargs)
-
-    monkeypatch.setattr(softbench.Classifier, "fit", recording)
-    train.run(bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}}))
-    assert orders == [False, False]
+    assert made.result["step_ms"] == {"median": 1000.0, "p20": 1000.0, "p80": 1000.0, "count": 8}
+    assert made.result["compile_seconds"] == 0.0
+    assert made.result["examples_per_second"] == 8.0
 
 
 def test_the_head_is_timed_by_itself():
     methods = {"full": {"head": "FullSoftmax"}}
     timing_of = {"warmup_steps": 1, "head_repetitions": 2}
-    job = bag_job(epochs=1, methods=methods, timing=timing_of)
-    train.run(job)
-    assert job.result["head_ms"]["count"] == 2 and job.result["head_ms"]["median"] > 0
+    made = bag_job(epochs=1, methods=methods, timing=timing_of)
+    train.run(made)
+    assert made.result["head_ms"]["count"] == 2 and made.result["head_ms"]["median"] > 0
 
 
 def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch):
@@ -342,12 +297,12 @@ def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch
 
 
 def test_final_scores_are_those_of_the_last_point():
-    job = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
-    train.run(job)
-    first, last = job.result["curve"]
+    made = bag_job(epochs=2, methods={"full": {"head": "FullSoftmax"}})
+    train.run(made)
+    first, last = made.result["curve"]
     names = {name for name in last if name.startswith(("valid_", "proposal_", "mutual_"))}
     assert {"valid_nll", "mutual_information"} <= names
-    final = job.result["final"]
+    final = made.result["final"]
     assert {name: final[name] for name in names} == {name: last[name] for name in names}
     assert first["valid_nll"] != last["valid_nll"]
     assert final["log_likelihood"] == -final["test_nll"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from conformance import assert_drawn_as_often_as_said
-from conftest import assert_drawn_from, compiled, head_gradients, rejects, to_numpy
+from conftest import assert_drawn_from, compiled, to_numpy
 from small import built_sampler, labels_below, make_sampler, make_table, training, vectors
 
 from softbench import NoiseContrastive, RowAdagrad, SampledSoftmax, diagnostics
@@ -52,8 +52,7 @@ def losses_of(head, draws):
     return reference.sampled_softmax(scores[np.arange(B), LABELS], sampled, None, np.exp(count))
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "normalize"), [(name, name == "unigram") for name in CONFIGS])
 def test_an_example_is_compared_with_the_draws_of_its_group(name, normalize):
     head = SampledSoftmax(N, sampler_of(name), M, normalize=normalize, temperature=0.5)
     head.build((None, D))
@@ -63,23 +62,6 @@ def test_an_example_is_compared_with_the_draws_of_its_group(name, normalize):
     head.sampler.seed_generator.state.assign(seed)
     draws = head.sampler.sample(head.table, HIDDEN, M)
     np.testing.assert_allclose(found, losses_of(head, draws), rtol=1e-4)
-
-
-def test_an_example_moves_its_own_loss_alone_as_its_gradient_says():
-    head = SampledSoftmax(N, sampler_of("unigram"), M)
-    head.build((None, D))
-    seed = to_numpy(head.sampler.seed_generator.state)
-    gradient = head_gradients(head, HIDDEN, LABELS)[1][0]
-    assert gradient.shape == HIDDEN.shape
-    step, losses = 1e-2, []
-    for sign in (1, -1):
-        moved = HIDDEN.copy()
-        moved[4, 1] += sign * step
-        head.sampler.seed_generator.state.assign(seed)
-        losses.append(to_numpy(head(moved, LABELS, training=True)).astype(float))
-    change = losses[0] - losses[1]
-    np.testing.assert_array_equal(np.flatnonzero(change), [4])
-    np.testing.assert_allclose(gradient[4, 1], change.mean() / (2 * step), rtol=1e-2)
 
 
 CODEBOOK = {"num_codewords": 5, "counts": COUNTS, "share_draws": 2, "seed": 4}
@@ -156,20 +138,6 @@ def test_one_group_is_the_batch():
     sampler = sampler_of("unigram", share_draws=1)
     assert sampler.share_draws is True and sampler.rows == 1
     assert sampler.sample(make_table(N, D), HIDDEN, M).ids.shape == (1, M)
-
-
-BAD = [
-    *((name, {"share_draws": 4}) for name in ("exp", "rff", "quadratic", "in_batch")),
-    ("codebook", {"share_draws": 6}),
-    ("codebook", {"share_draws": 4, "within_cell": "exact"}),
-    *(("uniform", {"share_draws": groups}) for groups in (0, -2, 1.5, "16")),
-    ("mixed", {"first": "uniform", "second": "exp", "share_draws": 4}),
-]
-
-
-@pytest.mark.parametrize("name, config", BAD)
-def test_what_cannot_share_by_groups_says_so(name, config):
-    rejects("share_draws", make_sampler, name, **config)
 
 
 def test_the_quality_of_a_proposal_does_not_depend_on_groups():

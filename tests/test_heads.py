@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import reference
 from conftest import (
-    BACKEND,
     assert_drawn_from,
     compiled,
     head_gradients,
@@ -54,12 +53,10 @@ FITTED = ("sampled rows", "nce binary", "hierarchical rows")
 MORE = (
     "full chunked",
     "adaptive counts",
-    "nce ranking rows",
     "negative",
     "one vs each rows",
     "augment reduce rows",
     "hinge rows",
-    "adaptive",
 )
 
 
@@ -139,12 +136,6 @@ def test_symbolic_shapes_of_sequences(name):
         assert table.compute_output_shape((2, 3, D)) == (2, 3, table.units)
 
 
-@pytest.mark.parametrize("name", ["sampled", "sampled rows", "hierarchical rows"])
-def test_row_updates_are_compiled_by_xla_on_jax_alone(name):
-    """TensorFlow's in-place updates of rows are not for XLA."""
-    assert HEADS[name]().supports_jit == ("rows" not in name or BACKEND == "jax")
-
-
 @pytest.mark.parametrize("corrected", [True, False])
 def test_a_corrected_true_logit_takes_draws_from_all_classes(corrected):
     """The label too, at its rate; without the correction an example draws from the others."""
@@ -177,47 +168,6 @@ def test_short_vectors_are_normalized_like_all(scale):
     rows = head.table.rows(keras.ops.convert_to_tensor(ids[:, 0]))
     found = to_numpy(head.table.paired_logits(keras.ops.convert_to_tensor(hidden), rows))
     np.testing.assert_allclose(found, expected[np.arange(3), ids[:, 0]], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_sample_weight(training):
-    """Losses are multiplied by their weights; the added loss is sum(w l) / sum(w)."""
-    head = built(FullSoftmax(N))
-    hidden, labels = vectors(6, D), labels_below(N, 6)
-    weight = np.array([1.0, 0.0, 2.5, 1.0, 0.0, 0.25], "float32")
-    nll = numpy_nll(head, hidden, labels)
-    losses = head(hidden, labels, sample_weight=weight, training=training)
-    np.testing.assert_allclose(to_numpy(losses), nll * weight, rtol=1e-5)
-    np.testing.assert_allclose(
-        float(to_numpy(head.losses[-1])), (nll * weight).sum() / weight.sum(), rtol=1e-5
-    )
-    head(hidden, labels, sample_weight=0 * weight, training=training)
-    assert float(to_numpy(head.losses[-1])) == 0.0
-
-
-def test_more_classes_than_one_pass_holds():
-    """n = 150,001 is streamed in three chunks: top k with ties, and the exact likelihood."""
-    n = 150_001
-    head = FullSoftmax(n)
-    head.build((None, 2))
-    rng = np.random.default_rng(4)
-    head.table.kernel.assign(rng.integers(-3, 4, (n, 2)))
-    bias = rng.integers(-1, 2, n).astype("float32")
-    bias[[65_535, 65_536, 131_071, 131_072, n - 1]] = 30.0  # the edges of the chunks
-    head.table.bias.assign(bias)
-    hidden = rng.integers(-2, 3, (4, 2)).astype("float32")
-    labels = np.array([0, 65_536, n - 1, 70_000], "int32")
-
-    def everything(hidden, labels):
-        return head.top_k(hidden, 9), head(hidden, labels)
-
-    (best, ids), nll = compiled(everything, head)(hidden, labels)
-    scores = numpy_scores(head, hidden)
-    expected = reference.top_k(scores, 9)
-    np.testing.assert_array_equal(to_numpy(best), expected[0])
-    np.testing.assert_array_equal(to_numpy(ids), expected[1])
-    exact = reference.negative_log_likelihood(scores, labels)
-    np.testing.assert_allclose(to_numpy(nll), exact, rtol=1e-5)
 
 
 BFLOAT_HEADS = {

@@ -184,7 +184,7 @@ def population_loss(objective, num_noise, theta):
     return float(np.dot(weights, to_numpy(loss).astype(np.float64)))
 
 
-@pytest.mark.parametrize("num_noise", [1, 5, 50])
+@pytest.mark.parametrize("num_noise", [1, 25])
 @pytest.mark.parametrize("name, ratio", [("nce_binary", 3 / 7), ("nce_ranking", 1 / 3)])
 def test_counterexample_of_ma_and_collins(name, ratio, num_noise):
     """p(y1|x1) / p(y2|x1) = e^(a - b) at the minimum: 3/7 for binary, the true 1/3 for ranking.

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 from conftest import assert_drawn_from, compiled, to_numpy
-from small import classifier, labels_below, make_sampler, saved_and_loaded, spec, training, vectors
+from small import labels_below, make_sampler, spec, training, vectors
 
-from softbench import RowAdam, SampledSoftmax
+from softbench import SampledSoftmax
 from softbench.targets import Targets
 
 N, D, M = 9, 4, 5
@@ -61,16 +61,6 @@ def test_draws_are_those_of_the_batch_and_of_the_memory():
         np.testing.assert_allclose(np.exp(true), count * p[labels], rtol=1e-5)
 
 
-def test_a_batch_of_one_has_the_memory_alone():
-    """Its own label is a hit: E[count_i] = held p_i."""
-    head = made()
-    head.sampler.recent.assign(np.array([-1, -1, -1, 6, 6]))
-    drawn = head.sampler.sample(head.table, keras.ops.zeros((1, D)), 3, np.array([2]))
-    expected = 2 * COUNTS[[2, 6]] / COUNTS.sum()
-    found = np.exp(to_numpy(drawn.log_expected_count)[0])
-    np.testing.assert_allclose(found[[0, 4]], expected, rtol=1e-5)
-
-
 def test_how_often_a_class_is_drawn():
     """Labels drawn from p: E[count of i | own label is not i] = (k (B - 1) / B + M) p_i."""
     size, k, repeats = 4, 3, 400
@@ -112,18 +102,6 @@ def test_the_first_step_has_no_labels_of_its_own_in_memory():
     np.testing.assert_allclose(*first, rtol=1e-6)
     second = [to_numpy(step(hidden, labels)) for step in steps]
     assert not np.allclose(*second, rtol=1e-3)
-
-
-def test_it_is_saved_and_resumed(tmp_path):
-    head = SampledSoftmax(N, spec("in_batch", memory=M), 3, row_optimizer=RowAdam(0.1), seed=1)
-    model = classifier(head, D)
-    x, y = vectors(8, D), labels_below(N, 8)
-    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
-    assert recent(head) == y[-M:].tolist()
-    loaded = saved_and_loaded(model, tmp_path)
-    assert recent(loaded.head) == recent(head)
-    losses = [to_numpy(m.head(x, y, training=True)) for m in (model, loaded)]
-    np.testing.assert_array_equal(*losses)
 
 
 @pytest.mark.parametrize(

@@ -33,23 +33,10 @@ def totals(top, labels, ks=(1, 3, 5), inverse=None):
     return counted.result()
 
 
-def test_precision_at_k_by_hand():
-    labels = sp.csr_matrix(np.array([[1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0] * 6]))
-    top = np.array([[2, 1, 0, 3, 4], [0, 5, 1, 2, 3], [0, 1, 2, 3, 4]])
-    result = [totals(top, labels)[f"precision_at_{k}"] for k in (1, 3, 5)]
-    assert result == pytest.approx([1 / 3, (2 / 3 + 1 / 3) / 3, (2 / 5 + 1 / 5) / 3])
-
-
 @pytest.mark.parametrize("k", [1, 3, 5])
-def test_ranking_metrics_match_reference(k):
-    inverse = reference.ref_inverse_propensities(COUNTS, 500)
-    np.testing.assert_allclose(metrics.inverse_propensities(COUNTS, 500), inverse, rtol=1e-12)
-    labels = sp.csr_matrix(TRUTH)
+def test_precision_of_ids_and_of_scores(k):
+    """Of labels in both forms, in two batches; tests/test_evaluation.py has the totals."""
     plain = reference.ref_precision_at_k(SCORES, TRUTH, k)
-    scored = reference.ref_propensity_scored_precision_at_k(SCORES, TRUTH, inverse, k)
-    result = totals(TOP, labels, (k,), inverse)
-    assert result[f"precision_at_{k}"] == pytest.approx(plain, abs=1e-12)
-    assert result[f"ps_precision_at_{k}"] == pytest.approx(scored, abs=1e-12)
     forms = [(padded(TRUTH), TOP[:, :5].astype("int32"), False), (padded(TRUTH), SCORES, False)]
     forms += [(TRUTH, TOP[:, :5].astype("int32"), True), (TRUTH, SCORES, True)]
     for y_true, y_pred, dense in forms:
@@ -70,6 +57,7 @@ def test_single_labels_and_sample_weight():
 
 def test_perfect_ranking_has_propensity_score_one():
     inverse = metrics.inverse_propensities(COUNTS, 500)
+    np.testing.assert_allclose(inverse, reference.ref_inverse_propensities(COUNTS, 500), rtol=1e-12)
     best = np.argsort(-(TRUTH * inverse), axis=1, kind="stable")
     result = totals(best, sp.csr_matrix(TRUTH), inverse=inverse)
     assert [result[f"ps_precision_at_{k}"] for k in (1, 3, 5)] == pytest.approx([1.0] * 3)
@@ -86,21 +74,6 @@ def test_perplexity_with_mask():
     perplexity.update_state(broken[2:], sample_weight=weight[2:])
     expected = reference.ref_perplexity(nll, weight)
     assert float(perplexity.result()) == pytest.approx(expected, rel=1e-6)
-
-
-def test_score_perplexity_in_compile():
-    x = RNG.normal(size=(32, 5)).astype("float32")
-    y = RNG.integers(7, size=32).astype("int32")
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(loss=loss, metrics=[metrics.ScorePerplexity(), metrics.PrecisionAtK(3)])
-    logs = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
-    kernel, bias = (np.asarray(w, np.float64) for w in model.get_weights())
-    scores = x @ kernel + bias
-    nll = reference.logsumexp(scores) - scores[np.arange(32), y]
-    assert logs["perplexity"] == pytest.approx(reference.ref_perplexity(nll), rel=1e-5)
-    expected = reference.ref_precision_at_k(scores, np.eye(7)[y], 3)
-    assert logs["precision_at_3"] == pytest.approx(expected, abs=1e-6)
 
 
 def accumulate(metric, value, steps):

@@ -8,15 +8,7 @@ from conformance import assert_drawn_as_often_as_said
 from conftest import compiled, rejects, thorough_but, to_numpy
 from sampler_cases import B, D, batch, class_counts, distribution, make_table
 from scipy import stats
-from small import (
-    assert_all_close,
-    functional,
-    labels_below,
-    make_sampler,
-    spec,
-    values,
-    vectors,
-)
+from small import make_sampler, spec, values
 
 from softbench import RowAdagrad, SampledSoftmax, samplers
 from softbench.groups import of_every_example
@@ -24,7 +16,6 @@ from softbench.samplers.codebook import follow
 
 SIGNIFICANCE = 1e-4
 N = 33
-KERNEL = spec("rff", num_features=32, nu=1.0, block_size=4)
 
 
 def unigram(**config):
@@ -77,22 +68,6 @@ def test_in_batch_and_uniform():
     np.testing.assert_allclose(found, np.log(expected[ids]), rtol=1e-4)
 
 
-def test_fit_follows_the_table():
-    """Training with a row optimizer keeps the kernel's sums equal to a refresh."""
-    sampler = shared("mixed", first=unigram(), second=KERNEL, weight=0.5)
-    options = {"row_optimizer": RowAdagrad(0.5), "normalize": True, "seed": 1}
-    head = SampledSoftmax(N, sampler, 10, **options)
-    model = functional(head, D, encoder=keras.layers.Dense(D))
-    arrays = [vectors(48, D), labels_below(N, 48)]
-    before = model.evaluate(arrays, batch_size=16, verbose=0)
-    model.fit(arrays, epochs=12, batch_size=16, verbose=0)
-    assert model.evaluate(arrays, batch_size=16, verbose=0) < before
-    kernel = head.sampler.second
-    sums = values(kernel.blocks.sums)
-    head.sampler.refresh(head.table)
-    assert_all_close(sums, kernel.blocks.sums, 1e-3, 1e-4)
-
-
 def test_two_draws_differ_and_the_parts_are_not_copies():
     """Two parts of one kind must not draw the same ids."""
     sampler = make_sampler("mixed", first="uniform", second="uniform", seed=5)
@@ -104,20 +79,6 @@ def test_two_draws_differ_and_the_parts_are_not_copies():
 
 
 TOO_FEW = {"first": "uniform", "second": "exp"}
-UNIQUE_AND_EACH = {"first": unigram(unique=True), "second": spec("exp", share_draws=False)}
-BAD = [
-    ("share_draws", shared("mixed", **UNIQUE_AND_EACH)),
-    ("weight", spec("mixed", **TOO_FEW, weight=1.0)),
-    ("num_sampled", spec("mixed", **TOO_FEW, num_sampled=(3,))),
-    ("num_sampled", spec("mixed", **TOO_FEW, num_sampled=(0, 2))),
-    ("num_sampled", spec("mixed", **TOO_FEW, num_sampled=5)),
-    ("num_sampled", spec("mixed", **TOO_FEW, num_sampled=(1, 2, 3))),
-]
-
-
-@pytest.mark.parametrize("argument, config", BAD)
-def test_bad_arguments(argument, config):
-    rejects(argument, samplers.get, config)
 
 
 def test_numbers_that_do_not_fit():

@@ -286,19 +286,6 @@ def test_exact_values_tend_to_their_limits(name, num_inputs):
     assert np.trace(far[:3, :3]) / 3 == pytest.approx(exact["limits"]["binary"], rel=1e-5)
 
 
-@pytest.mark.parametrize("num_noise", [1, 5, 25])
-def test_counterexample_in_the_limit(num_noise):
-    """The minimum of the expected binary objective has 3/7 (section 4.3); the truth is 1/3."""
-    model = nce_efficiency.counterexample()
-    np.testing.assert_allclose(model.conditional / 2, [[1 / 8, 3 / 8], [1 / 4, 1 / 4]])
-    drawn = np.full((2, 2), num_noise / 4)
-    objective = objectives.binary(model.conditional / 2, drawn, np.log(model.noise), num_noise)
-    fit = objectives.minimise(objective, model.design, np.zeros((2, 2)))
-    ratio = np.exp(fit.parameters[0] - fit.parameters[1])
-    assert ratio == pytest.approx(3 / 7, rel=1e-6)
-    np.testing.assert_allclose(np.exp(fit.parameters), [1 / 4, 7 / 12], rtol=1e-6)
-
-
 def test_summary_by_hand():
     thetas = {"mle": {"-": [[1.0, 0.0], [0.0, 0.0]]}, "ranking": {"2": [[1.0, 2.0], [0.0, 1.0]]}}
     found = nce_efficiency.summary(thetas, np.array([1.0, 0.0]), 10, "mle")["ranking"]["2"]

@@ -127,37 +127,6 @@ def test_rare_items_and_short_users_are_left_out_until_none_is_left(tmp_path):
         datasets.PackedHistories(data)
 
 
-def test_histories_are_what_came_before_and_what_came_next(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("a p q r s t\nb q p s r\n")
-    data = datasets.load("interactions", data_dir=path, min_count=1)
-    number = {name: i for i, name in enumerate(data.items)}
-
-    def held_out(split, length=2, **options):
-        inputs = datasets.history_inputs(data, split, length)
-        found = []
-        for (items, places), _, labels, mask in datasets.Queries(data, split, 3, inputs, **options):
-            rows = zip(items[mask > 0], places[mask > 0], labels[mask > 0], strict=True)
-            for own, place, (label,) in rows:  # a history has places that go up to the last one
-                names = [data.items[i] for i in own[place == np.arange(length)]]
-                found.append(("".join(names), data.items[label]))
-        return sorted(found)
-
-    trained = []
-    for (items, places), labels, weights in datasets.PackedHistories(data, 3, 2):
-        for row, column in np.argwhere(weights > 0):
-            first = 0 if places[row, column] == 1 and places[row, 0] == 0 else column
-            names = [data.items[i] for i in items[row, first : column + 1]]
-            trained.append(("".join(names), data.items[labels[row, column]]))
-    assert sorted(trained) == [("p", "q"), ("pq", "r"), ("q", "p")]
-    assert held_out("valid") == [("qp", "s"), ("qr", "s")]
-    assert held_out("test") == [("ps", "r"), ("rs", "t")]
-    assert len(held_out("test", limit=1)) == 1
-    items, places = datasets.history_inputs(data, "valid", 4)(np.array([0]))
-    assert items[0, 1:].tolist() == [number["p"], number["q"], number["r"]]
-    assert places.tolist() == [[3, 1, 2, 3]]  # what stands before it is a history of its own
-
-
 SMALL = {
     "text": (write_text, 300, {"units": 4, "batch_size": 4, "num_steps": 5}),
     "interactions": (write_csv, 40, {"dim": 4, "batch_size": 8, "length": 8}),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from property_cases import SAMPLED, cases, head_of
 from small import labels_below, randomize, saved_and_loaded, spec, vectors
 
-import softbench
 from softbench import (
     AdaptiveSoftmax,
     AugmentReduce,
@@ -154,9 +153,15 @@ def given_losses(head, negatives, log_counts=None):
     return to_numpy(compiled(train, head)(HIDDEN, LABELS, *arrays))
 
 
-@pytest.mark.parametrize(("rows", "log_counts"), [(1, None), (B, COUNTS)])
-@pytest.mark.parametrize("name", HEADS)
-def test_every_class_counts_once(name, rows, log_counts):
+# Draws that the batch shares, and draws of each example with counts that are given.
+GIVEN = [(name, number % 2) for number, name in enumerate(HEADS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "each"), thorough_but([(name, each) for name in HEADS for each in (0, 1)], *GIVEN)
+)
+def test_every_class_counts_once(name, each):
+    rows, log_counts = (B, COUNTS) if each else (1, None)
     cls, options, loss = HEADS[name]
     head, samples = made(cls, draws(rows), **options), draws(rows)
     found = given_losses(head, NEGATIVES, log_counts)
@@ -404,21 +409,3 @@ def test_of_a_functional_model(tmp_path):
     )
     with pytest.raises(ValueError, match="`negatives` must be integers"):
         head(x, y, negatives=keras.Input((4,)))
-
-
-@pytest.mark.thorough
-def test_compare_takes_them_for_all_methods():
-    x = {"x": np.tile(HIDDEN, (8, 1)), "negatives": np.tile(NEGATIVES, (8, 1))}
-    data = (x, np.tile(LABELS, 8)), (x, np.tile(LABELS, 8))
-    frame = softbench.compare(
-        encoder,
-        data,
-        ["full", "uniform"],
-        seeds=1,
-        minutes=0.002,
-        batch_size=8,
-        num_classes=N,
-        num_sampled=3,
-        verbose=False,
-    )
-    assert frame["error"].tolist() == ["", ""]

@@ -101,17 +101,6 @@ def test_a_cell_starts_with_the_environment_of_its_config(monkeypatch, tmp_path)
         config_lib.check(config | {"environment": {"A": 1}})
 
 
-def test_paper_presets_have_the_papers_sizes():
-    nce = resolved("ptb_nce", "paper")
-    epochs = {p["model"]["preset"]: p["epochs"] for p in nce["problems"].values()}
-    assert epochs == {"small": 13, "medium": 39, "large": 55}
-    assert len(matrix.cells(nce)) == 3 * 12  # the rows of Tables 1 and 2
-    assert resolved("ptb_rff", "paper")["epochs"] == 10
-    labels = {"amazoncat-13k", "delicious-200k", "wikilshtc-325k"}
-    assert set(resolved("xmc", "paper")["problems"]) == labels
-    assert set(resolved("adversarial", "paper")["problems"]) == {"wikipedia-500k", "amazon-670k"}
-
-
 @pytest.fixture
 def tiny(tmp_path):
     path = tmp_path / "tiny.py"
@@ -222,14 +211,6 @@ def test_a_bare_name_is_a_shipped_config(monkeypatch, tmp_path):
     assert bare("--config=xmc") == [f"--config={xmc}"]
     assert parsed("xmc:bibtex")["problems"].keys() == {"bibtex"}
     assert app._command(app.resolved(["", "--config=quickstart"])).endswith(f" {path}")
-
-
-def test_an_unknown_bare_name_is_answered_with_the_names():
-    with pytest.raises(ConfigError) as error:
-        bare("--config=quickstrat")
-    assert str(error.value) == (
-        f"--config must be a path or one of: {', '.join(CONFIGS)}. Received: 'quickstrat'"
-    )
 
 
 def test_no_name_lists_the_configs(capsys):

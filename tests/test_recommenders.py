@@ -10,37 +10,11 @@ from conftest import compiled, rejects, to_numpy
 from keras import ops
 
 import softbench
-from softbench import metrics, models, partition
+from softbench import models, partition
 from softbench.bench.training import problems, recommenders
 
 RNG = np.random.default_rng(11)
 N, D, B = 13, 4, 6
-
-
-def test_batches_add_up():
-    n, rows = 30, 50
-    truth, scores = RNG.random((rows, n)) < 0.06, RNG.normal(size=(rows, n))
-    truth[3] = False
-    seen = (RNG.random((rows, n)) < 0.3) & ~truth
-    novelty = RNG.normal(size=n)
-    top = np.argsort(-np.where(seen, -np.inf, scores), axis=1, kind="stable")[:, :10]
-    totals = metrics.RecommendationTotals((1, 10), n, novelty=novelty)
-    for start in range(0, rows, 20):
-        chunk = slice(start, start + 20)
-        kept = truth[chunk].any(axis=1)  # coverage and novelty are of all rankings
-        totals.update(top[chunk][kept], padded(truth[chunk][kept]))
-    found = totals.result()
-    for k in (1, 10):
-        expected = reference.ref_recommendation(scores, truth, seen, novelty, k)
-        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    assert found["users"] == truth.any(axis=1).sum()
-
-
-def padded(truth):
-    """Labels (N, R), in no order and one of them twice, of truth (N, n)."""
-    rows = [[*np.flatnonzero(row)[::-1], *np.flatnonzero(row)[:1]] for row in truth]
-    width = max(map(len, rows))
-    return np.array([row + [-1] * (width - len(row)) for row in rows])
 
 
 @pytest.mark.parametrize("chunk", [5, N])

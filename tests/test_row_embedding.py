@@ -104,16 +104,6 @@ def test_row_embedding_rejects_bad_arguments():
     rejects("ids", layer, keras.Input((4,), dtype="int32"))
 
 
-def test_the_dense_optimizer_does_not_see_the_table():
-    model, table = make_row_model(softbench.RowSGD(0.1))
-    x, y = next(batches(1))
-    model.train_on_batch(x, y)
-    names = [v.path for v in model.trainable_variables]
-    assert not any("kernel" in name for name in names if "table" in name)
-    assert all(v.shape != (ROWS, DIM) for v in model.optimizer.variables)
-    assert any(v is table.row_gradient for v in model.trainable_variables)
-
-
 def train_steps(encoder, inputs, head):
     model = softbench.Classifier(encoder, head, top_k=())
     model.compile(optimizer=keras.optimizers.Adam(0.05))

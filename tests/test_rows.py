@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 import small
-from conftest import compiled, on_table, rejects, thorough_but, to_numpy
+from conftest import compiled, on_table, rejects, slow_but, thorough_but, to_numpy
 from keras.optimizers import schedules
 from small import (
     assert_all_close,
@@ -15,7 +15,6 @@ from small import (
     labels_below,
     saved_and_loaded,
     spec,
-    training,
     values,
     vectors,
 )
@@ -108,8 +107,9 @@ def test_equal_to_keras_on_the_summed_gradient(name, options):
     assert_all_close(variables, dense)
 
 
-@pytest.mark.parametrize("policy", ["float32", *HALF_STEP])
-@pytest.mark.parametrize("schedule", [False, True])
+@pytest.mark.parametrize(
+    ("schedule", "policy"), [(True, "float32"), *((False, p) for p in ("float32", *HALF_STEP))]
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_equal_to_numpy(name, schedule, policy):
     """Also what lazy Adam means: the moments of a row move only at the steps that touch it.
@@ -188,8 +188,9 @@ def test_untouched_rows_stay_as_they_are_to_the_bit(optimizer):
         assert np.all(to_numpy(variable)[touched] != old[touched])
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["kernel", "bias"])
+@pytest.mark.parametrize(
+    ("where", "bad"), [("kernel", np.nan), ("kernel", -np.inf), ("bias", np.inf)]
+)
 def test_a_gradient_that_is_not_finite_updates_nothing(where, bad):
     table, other = (make_table(RowAdam(0.1)) for _ in range(2))
     steps = list(gradient_steps(3))
@@ -281,7 +282,10 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", thorough_but(HEADS, "scores", "unique groups"))
+@pytest.mark.parametrize(
+    "name",
+    slow_but(HEADS, "scores", "unique groups", thorough=("per example", "mixed groups", "nce")),
+)
 def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     """Same seed, same draws: encoder, table and gamma agree after six steps."""
     models = []
@@ -299,47 +303,6 @@ def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     if name == "nce":
         assert_all_close([head.log_partition], [other.log_partition])
         assert abs(float(to_numpy(head.log_partition))) > 1e-3
-
-
-def test_sample_weights_reach_the_rows():
-    """Weights 0 and 1 are the loss of the examples with weight 1: their mean, and their update."""
-    x, y = data(8)
-    weight = np.array([1, 0, 1, 1, 0, 0, 1, 0], "float32")
-    kernels = []
-    for keep in (np.arange(8), np.flatnonzero(weight)):
-        head = sampled(RowSGD(0.5), SHARED)
-        head.build((None, WIDTH))
-        head.table.kernel.assign(vectors(N, WIDTH, seed=4))
-        training(head)(x[keep], y[keep], weight[keep])
-        kernels.append(to_numpy(head.table.kernel))
-    np.testing.assert_allclose(*kernels, rtol=1e-5, atol=1e-6)
-
-
-def test_dense_adagrad_sees_the_sum_of_duplicates():
-    """row_optimizer=None: Keras' Adagrad must square the summed gradient of a row, in NumPy too."""
-    head = sampled(None, SHARED, use_bias=False)
-    model = functional(head, D, keras.optimizers.Adagrad(0.2))
-    kernel, hidden = vectors(N, D, seed=6).astype(float), vectors(8, D, seed=7)
-    labels = np.array([0, 0, 0, 1, 1, 5, 5, 5], "int32")
-    head.table.kernel.assign(kernel)
-    state = to_numpy(head.sampler.seed_generator.state)
-    tensors = [keras.ops.convert_to_tensor(v) for v in (hidden, labels)]
-    ids = to_numpy(head.sampler.sample(head.table, tensors[0], 6, tensors[1]).ids)[0]
-    head.sampler.seed_generator.state.assign(state)
-    assert len(set(ids)) < 6 or set(ids) & set(labels)
-    model.train_on_batch([hidden, labels])
-    # The softmax over {label, draws} with logits corrected by -log(6 / 12); hits masked.
-    scores = hidden.astype(float) @ kernel.T
-    true = scores[np.arange(8), labels][:, None]
-    logits = np.concatenate([true, scores[:, ids] - np.log(0.5)], 1)
-    logits[:, 1:][ids == labels[:, None]] = -np.inf
-    p = reference.softmax(logits)
-    p[:, 0] -= 1
-    rows = np.concatenate([labels[:, None], np.broadcast_to(ids, (8, 6))], 1)
-    gradient = (p[..., None] * hidden[:, None] / 8).reshape(-1, D)
-    expected = reference.sum_rows((N, D), rows.ravel(), gradient)
-    expected = reference.adagrad(kernel, expected, {}, 0.2)
-    np.testing.assert_allclose(to_numpy(head.table.kernel), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_evaluation_and_prediction_leave_the_table_alone():
@@ -381,16 +344,13 @@ def state_of(model):
     return {v.path: to_numpy(v).copy() for v in model.weights if v.name != "cursor"}
 
 
-OVERFLOWING = {"uniform": "uniform", "rff": RFF, "exp": "exp"}
+OVERFLOWING = {"lazy_adam": RFF, "adagrad": "exp", "sgd": "uniform"}
 
 
-@pytest.mark.parametrize(
-    ("name", "sampler"),
-    thorough_but([(o, s) for o in OPTIMIZERS for s in OVERFLOWING], ("lazy_adam", "rff")),
-)
-def test_an_overflow_in_float16_skips_the_step(name, sampler):
+@pytest.mark.parametrize("name", thorough_but(OVERFLOWING, "lazy_adam"))
+def test_an_overflow_in_float16_skips_the_step(name):
     """Table, slots, step count, encoder and sampler stay as they are; the next step trains."""
-    head = mixed_head(name, OVERFLOWING[sampler])
+    head = mixed_head(name, OVERFLOWING[name])
     model = mixed_model(head, 4.0)
     x, y = data(8)
     model.train_on_batch([x, y])
@@ -456,23 +416,10 @@ def plateau():
     return keras.callbacks.ReduceLROnPlateau(**options)
 
 
-def scheduler():
-    return keras.callbacks.LearningRateScheduler(lambda epoch: 0.2 / (1 + epoch))
+RATES = {"schedule": (lambda: decay(0.2), None), "plateau": (lambda: 0.2, plateau)}
 
 
-RATES = {
-    "constant": (lambda: 0.2, None),
-    "schedule": (lambda: decay(0.2), None),
-    "scheduler": (lambda: 0.2, scheduler),
-    "plateau": (lambda: 0.2, plateau),
-}
-FOLLOWED = [
-    pytest.param(name, kind, marks=() if i in (2, 7) else pytest.mark.slow)
-    for i, (name, kind) in enumerate((n, k) for n in RATES for k in ("classifier", "plain"))
-]
-
-
-@pytest.mark.parametrize(("name", "kind"), FOLLOWED)
+@pytest.mark.parametrize(("name", "kind"), [("schedule", "classifier"), ("plateau", "plain")])
 def test_rows_take_the_rate_of_the_models_optimizer(name, kind):
     """The same model with an ordinary table, which that optimizer trains: all agrees.
 
@@ -531,8 +478,7 @@ def test_the_rate_is_saved(tmp_path):
     assert rows.get_config()["learning_rate"] == pytest.approx(0.07)
 
 
-@pytest.mark.parametrize("options", [{}, {"clipnorm": 0.5}])
-@pytest.mark.parametrize("rate", [0.25, "schedule"])
+@pytest.mark.parametrize(("rate", "options"), [(0.25, {"clipnorm": 0.5}), ("schedule", {})])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values())
 def test_config_round_trip(optimizer, rate, options):
     own = optimizer(decay(0.1) if rate == "schedule" else rate, **options)

@@ -18,7 +18,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, thorough_but
+from conftest import BACKEND, slow_but
 from small import spec
 
 import softbench
@@ -43,7 +43,7 @@ def test_classes_are_saved_by_names_of_their_own(name):
 IMPORTS = ["import keras, softbench", "from softbench import RowSGD; import keras"]
 
 
-@pytest.mark.parametrize("imports", thorough_but(IMPORTS, IMPORTS[1]))
+@pytest.mark.parametrize("imports", slow_but(IMPORTS, IMPORTS[1]))
 def test_a_new_process_needs_no_more_than_the_imports(imports):
     """All that is registered is found, and a saved model loads."""
     written = r"register_keras_serializable\(PACKAGE\)\nclass (\w+)"

@@ -13,7 +13,6 @@ import softbench
 from softbench import FullSoftmax, NegativeSampling, RowAdagrad, SampledSoftmax
 from softbench.samplers.codebook import search
 from softbench.serving import Index, TopK
-from softbench.serving.inverted_lists import inverted_lists
 
 UNITS, WIDTH, K = 400, 6, 5
 CODEBOOK = spec("codebook", num_codewords=8, counts="equal")
@@ -118,47 +117,6 @@ def test_blocks_of_cells(monkeypatch):
         scores, ids = best_of(head, hidden, k, index, num_candidates=size)
         assert_are_scores(head, hidden, scores, ids)
     assert recall(ids, reference.top_k(numpy_scores(head, hidden), UNITS)[1]) == 1.0
-
-
-def test_candidates_are_the_classes_of_the_best_cells(monkeypatch):
-    """By hand: 6 cells of 7 classes, one cell empty."""
-    monkeypatch.setattr(search, "BLOCK", 2)
-    order = np.array([4, 1, 6, 0, 2, 5, 3], "int32")
-    edges = np.array([0, 2, 3, 3, 5, 6, 7], "int32")
-    scores = np.array([[3.0, -5.5, 9.0, 2.5, 1.0, 1.5], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]], "f")
-    arrays = scores, edges, order
-
-    def find(size, k):
-        found = compiled(lambda *x: tuple(search.candidates(*x, size=size, k=k)))(*arrays)
-        return to_numpy(found[0]), to_numpy(found[1])
-
-    ids, known = find(7, 1)
-    np.testing.assert_array_equal(ids, [[4, 1, 0, 2, 3, 5, 6], [3, 5, 0, 2, 6, 4, 1]])
-    assert np.all(known)
-    ids, known = find(2, 2)
-    np.testing.assert_array_equal(ids, [[4, 1], [3, 5]])
-    # The three best cells of the second query have three classes: cells 5, 4 and half of 3.
-    ids, known = find(3, 1)
-    np.testing.assert_array_equal(ids, [[4, 1, 0], [3, 5, 0]])
-
-
-def test_cells_of_points():
-    """Every point is in one cell, beside the mean of that cell's points; each cell has points."""
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(300, 5)).astype("float32")
-    for size in (1, 7, 60, 1000):
-        found = inverted_lists(points, size, 0)
-        assert len(found.means) <= 1.3 * size and np.all(np.diff(found.edges) > 0)
-        np.testing.assert_array_equal(np.sort(found.order), np.arange(300))
-        groups = np.split(found.order, found.edges[1:-1])
-        expected = [points[group].astype(float).mean(0) for group in groups]
-        np.testing.assert_allclose(found.means, expected, atol=1e-5)
-    spread = np.square(points - points.mean(0)).sum()
-    found = inverted_lists(points, 60, 0)
-    groups = np.split(found.order, found.edges[1:-1])
-    within = sum(np.square(points[g] - points[g].mean(0)).sum() for g in groups)
-    assert within < 0.4 * spread
-    assert len(inverted_lists(np.zeros((9, 2), "float32"), 4, 0).means) <= 4
 
 
 def test_rows_that_are_alike_share_few_cells():
@@ -312,15 +270,3 @@ def test_export(tmp_path, approximate):
         expected, ids = reference.top_k(scores[:size], 4)
         np.testing.assert_array_equal(found["ids"].numpy(), ids)
         np.testing.assert_allclose(found["scores"].numpy(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_faiss():
-    faiss = pytest.importorskip("faiss")
-    head, hidden = clustered_head(**NORMALISED), queries(8)
-    vectors = head.index_vectors()
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    scores, ids = index.search(np.array(to_numpy(head.index_queries(hidden))), K)
-    expected, best = reference.top_k(numpy_scores(head, hidden), K)
-    np.testing.assert_array_equal(ids, best)
-    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)

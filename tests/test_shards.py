@@ -133,17 +133,6 @@ def test_wrong_ids_are_an_error(tmp_path, items, error):
         shards.InteractionShards(rows, host=2, num_hosts=2)
 
 
-def test_grain_reads_them(rows):
-    grain = pytest.importorskip("grain", reason="Grain is not installed")
-    made = shards.InteractionShards(rows, 8, window=40)
-    read = iter(grain.MapDataset.source(made).to_iter_dataset())
-    next(read)
-    state = read.get_state()
-    second = next(read)
-    read.set_state(state)
-    assert np.array_equal(next(read), second) and np.array_equal(second, made[1])
-
-
 def interactions(folder, **options):
     """Users 0 to 19, items 0 to 9 of 200 rows in two files: the split, and what is kept of it."""
     rng = np.random.default_rng(7)

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 from conftest import slow_but, to_numpy
+from small_runs import job
 
 from softbench import datasets
-from softbench.bench.job import Job
 from softbench.bench.training import problems, side_inputs
 from softbench.bench.training import run as train
 
@@ -34,20 +34,13 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def config(kind, method, **model):
+def of(kind, method, folder):
+    """A training job of two epochs."""
     bag = {"name": "synthetic_xmc", "num_classes": 30, "num_features": 40, "num_train": 90}
     bag |= {"num_valid": 20, "num_test": 20, "labels_per_example": 1.5}
     dataset = {"name": "wd50k"} if kind == "pair" else bag
-    return {
-        "dataset": dataset,
-        "model": {"name": kind, "batch_size": 16, "dim": 6, **model},
-        "methods": {"": METHODS[method]},
-        "optimizer": {"name": "adam", "learning_rate": 0.05},
-        "timing": {"warmup_steps": 1, "head_repetitions": 0},
-        "seed": 0,
-        "steps_per_epoch": 0,
-        "epochs": 2,
-    }
+    model = {"name": kind, "batch_size": 16, "dim": 6}
+    return job(folder, dataset=dataset, model=model, methods={"": METHODS[method]}, epochs=2)
 
 
 CELLS = slow_but(
@@ -60,15 +53,15 @@ CELLS = slow_but(
 
 @pytest.mark.parametrize(("method", "kind"), CELLS)
 def test_methods_train(method, kind, folder):
-    job = Job(config(kind, method), folder, {}, lambda point: None)
-    train.run(job)
-    first, last = job.result["curve"]
+    made = of(kind, method, folder)
+    train.run(made)
+    first, last = made.result["curve"]
     assert last["train_loss"] < first["train_loss"] and np.isfinite(last["valid_nll"])
-    assert last["proposal_ess"] > 0 and 0 <= job.result["final"]["test_precision_at_1"] <= 1
+    assert last["proposal_ess"] > 0 and 0 <= made.result["final"]["test_precision_at_1"] <= 1
     if method == "augment_reduce":
-        assert "tree" not in job.result
+        assert "tree" not in made.result
         return
-    tree = job.result["tree"]
+    tree = made.result["tree"]
     assert first["seconds"] > tree["fit_seconds"] > 0
     assert tree["log_likelihood"] > tree["frequency_log_likelihood"]
 
@@ -76,7 +69,7 @@ def test_methods_train(method, kind, folder):
 @pytest.mark.parametrize("kind", ["pair", "bag", "linear"])
 def test_tree_gets_the_features_that_it_was_fitted_to(kind, folder):
     """What the encoder passes on for a batch of rows: (x - mean) components, or x itself."""
-    given = config(kind, "adversarial")
+    given = of(kind, "adversarial", folder).config
     problem = problems.load(given, folder)
     tree, seconds = side_inputs.fit_tree(METHODS["adversarial"], problem.tree, *sizes(problem))
     encoder = side_inputs.with_tree(problem.encoder, tree, problem.tree)

@@ -1,13 +1,13 @@
 """The states of a frozen encoder as a data set: written, read back, and trained on."""
 
-import keras
 import numpy as np
 import pytest
+import reference
 from conftest import to_numpy
+from small_runs import job
 
 from softbench import datasets
 from softbench.bench import provenance
-from softbench.bench.job import Job
 from softbench.bench.training import run as train
 from softbench.experiments.states import run as states
 
@@ -17,51 +17,27 @@ TREE = {"class_name": "adversarial", "config": {"num_components": 3}}
 NAME = "states/synthetic_language"
 
 
-def config(task, dataset, model, method, **fields):
-    return {
-        "task": task,
-        "dataset": dataset,
-        "model": model,
-        "methods": {"": method},
-        "optimizer": {"name": "adam", "learning_rate": 0.05},
-        "seed": 0,
-        "steps_per_epoch": 0,
-        "epochs": 1,
-        "backend": keras.backend.backend(),
-        "experiment": "",
-        **fields,
-    }
-
-
 def encoder_job(folder, **rows):
     lstm = {"name": "lstm", "units": 6, "num_layers": 1, "batch_size": 4, "num_steps": 5}
     method = {"head": "SampledSoftmax", "kwargs": {"sampler": UNIGRAM, "num_sampled": 8}}
     rows = {"train": 300, "valid": 1_000, "test": 50, **rows}
-    given = config("states", {"name": "synthetic_language", **SIZES}, lstm, method, options=rows)
-    return Job(given, None, {}, lambda point: None, folder)
+    language = {"name": "synthetic_language", **SIZES}
+    fields = {"dataset": language, "model": lstm, "methods": {"": method}, "options": rows}
+    return job(cache=folder, task="states", **fields)
 
 
 def lstm_states(encoder, tokens):
-    """Hidden states (T, d) of one row of tokens (T,) by the equations of the LSTM, float64."""
-    weights = [to_numpy(w).astype(np.float64) for w in encoder.trainable_weights]
-    words, inner, recurrent, bias = weights
-    sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
-    hidden = cell = np.zeros(recurrent.shape[0])
-    found = []
-    for token in tokens:
-        i, f, c, o = np.split(words[token] @ inner + hidden @ recurrent + bias, 4)
-        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
-        hidden = sigmoid(o) * np.tanh(cell)
-        found.append(hidden)
-    return np.array(found)
+    """Hidden states (B, T, d) of rows of tokens (B, T), float64."""
+    words, *weights = (to_numpy(w).astype(np.float64) for w in encoder.trainable_weights)
+    return reference.lstm(words[tokens], *weights)
 
 
 def test_states_are_written_read_and_trained_on(tmp_path, monkeypatch):
     kept = []
     whole = train.trained
     monkeypatch.setattr(train, "trained", lambda job: kept.append(whole(job)) or kept[-1])
-    job = encoder_job(tmp_path)
-    states.run(job)
+    written = encoder_job(tmp_path)
+    states.run(written)
     model, problem = kept[0]
     encoder = model.encoder
     data = datasets.load(NAME, data_dir=tmp_path)
@@ -69,7 +45,7 @@ def test_states_are_written_read_and_trained_on(tmp_path, monkeypatch):
     # All of the validation text: a row of the batches goes on where it stopped.
     batches = datasets.EvaluationBatches(text.valid, 4, 5)
     rows = np.concatenate([x for x, _, _ in batches], axis=1)
-    hidden = np.stack([lstm_states(encoder, row) for row in rows])
+    hidden = lstm_states(encoder, rows)
     pieces = np.split(hidden, len(batches), axis=1)
     expected = [own[w > 0] for own, (_, _, w) in zip(pieces, batches, strict=True)]
     np.testing.assert_allclose(data.valid_features, np.concatenate(expected), atol=1e-5)
@@ -82,8 +58,9 @@ def test_states_are_written_read_and_trained_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(data.counts, np.bincount(data.train_labels.indices, minlength=40))
 
     method = {"head": "SampledSoftmax", "kwargs": {"sampler": TREE, "num_sampled": 8}}
-    given = config("train", {"name": NAME}, {"name": "linear", "batch_size": 32}, method, epochs=2)
-    found = Job(given, str(tmp_path), {}, lambda point: None)
+    linear = {"name": "linear", "batch_size": 32}
+    fields = {"dataset": {"name": NAME}, "model": linear, "methods": {"": method}}
+    found = job(str(tmp_path), epochs=2, **fields)
     train.run(found)
     first, last = found.result["curve"]
     assert last["train_loss"] < first["train_loss"] and np.isfinite(last["valid_nll"])
@@ -91,9 +68,9 @@ def test_states_are_written_read_and_trained_on(tmp_path, monkeypatch):
     expected = np.log(smoothed[data.valid_labels.indices]).mean()
     scores = found.result["tree"]
     np.testing.assert_allclose(scores["valid_frequency_log_likelihood"], expected, rtol=1e-6)
-    own = provenance.encoder(given, str(tmp_path))
-    assert own["test_perplexity"] == job.result["final"]["test_perplexity"]
-    assert provenance.data(given, str(tmp_path)) == job.result["states"]["data"]
+    own = provenance.encoder(found.config, str(tmp_path))
+    assert own["test_perplexity"] == written.result["final"]["test_perplexity"]
+    assert provenance.data(found.config, str(tmp_path)) == written.result["states"]["data"]
 
 
 def test_a_mistake_is_told_before_training(tmp_path):

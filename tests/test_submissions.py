@@ -9,7 +9,7 @@ import tarfile
 import pytest
 from conftest import thorough_but
 from shipped import ROOT
-from small_runs import BACKEND, SMALL, mistake
+from small_runs import BACKEND, SMALL, Calls, mistake
 
 from softbench import __main__ as command
 from softbench.bench import app, budget, matrix, records, suite_version, suites
@@ -81,18 +81,6 @@ def version(monkeypatch):
     monkeypatch.setattr(suite_version.datasets, "load", lambda **options: ())
     monkeypatch.setattr(suite_version, "_of_arrays", lambda data: "x")
     return problems
-
-
-class Calls:
-    """What a suite gives to `softbench`, which ends with a status for a flag."""
-
-    def __init__(self, **statuses):
-        self.made, self.statuses = [], statuses
-
-    def __call__(self, line):
-        flags = dict(part.lstrip("-").partition("=")[::2] for part in line[1:])
-        self.made.append(flags)
-        return next((status for flag, status in self.statuses.items() if flag in flags), 0)
 
 
 def run_suite(folder, calls, *options):

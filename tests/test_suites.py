@@ -10,6 +10,7 @@ import keras
 import pytest
 from report_records import make_record, write_results
 from shipped import CONFIGS, config_path, get_config
+from small_runs import Calls
 
 from softbench import samplers
 from softbench.bench import app, environment, launchers, matrix, runner, suites
@@ -68,36 +69,21 @@ def test_the_tables_of_a_process_fit_beside_each_other():
     assert largest == 10_000_000
 
 
-class Runs:
-    """What a suite gives to `softbench`, which ends with `statuses`, or as a mistake."""
-
-    def __init__(self):
-        self.lines, self.statuses = [], {}
-
-    def __call__(self, line):
-        flags = dict(part.lstrip("-").partition("=")[::2] for part in line[1:])
-        self.lines.append(flags)
-        status = self.statuses.get(flags["config"], 0)
-        if isinstance(status, str):
-            raise ConfigError(status)
-        return status
-
-
 def test_a_call_goes_through_all_runs_and_shares_its_minutes(tmp_path, capsys):
-    runs, line = Runs(), ["softbench", "--suite=accelerator", f"--workdir={tmp_path}"]
+    runs, line = Calls(), ["softbench", "--suite=accelerator", f"--workdir={tmp_path}"]
     assert suites.run([*line, "--minutes=2", "--data_dir=d"], runs, None, None) == 0
-    assert [flags["workdir"] for flags in runs.lines] == [str(tmp_path / name) for name in SUITE]
+    assert [flags["workdir"] for flags in runs.made] == [str(tmp_path / name) for name in SUITE]
     first = {"config": "full_softmax", "config.preset": "accelerator"}
-    assert runs.lines[0].items() >= first.items()
-    assert {flags["data_dir"] for flags in runs.lines} == {"d"}
-    minutes = [float(flags["minutes"]) for flags in runs.lines]
+    assert runs.made[0].items() >= first.items()
+    assert {flags["data_dir"] for flags in runs.made} == {"d"}
+    minutes = [float(flags["minutes"]) for flags in runs.made]
     assert 2 >= minutes[0] > minutes[-1] > 1
     assert "next:" not in capsys.readouterr().out
     runs.statuses = {"xmc_scale": "--data_dir: no", "scaling": 1}
     assert suites.run([*line, "--config.preset=smoke"], runs, None, None) == 2
     assert "softbench: error: --data_dir: no" in capsys.readouterr().err
-    assert len(runs.lines) == 2 * len(SUITE) and "minutes" not in runs.lines[-1]
-    assert runs.lines[-1]["config.preset"] == "smoke"  # the later one counts
+    assert len(runs.made) == 2 * len(SUITE) and "minutes" not in runs.made[-1]
+    assert runs.made[-1]["config.preset"] == "smoke"  # the later one counts
     runs.statuses["sequences"] = suites.OUT_OF_TIME
     assert suites.run([*line, "--minutes=1"], runs, None, None) == suites.OUT_OF_TIME
     assert f"next: {' '.join([*line, '--minutes=1'])}\n" in capsys.readouterr().out
@@ -116,12 +102,12 @@ def test_a_pack_brings_the_records_to_another_folder(tmp_path):
         (first / "scaling" / name).parent.mkdir(exist_ok=True)
         (first / "scaling" / name).write_text("{}")
     line = ["softbench", "--suite=accelerator", f"--workdir={first}"]
-    assert suites.run(line, Runs(), None, None) == 0
+    assert suites.run(line, Calls(), None, None) == 0
     second.mkdir()
     pack = second / "accelerator.tar.gz"
     (first / pack.name).rename(pack)
     line = ["softbench", "--suite=accelerator", f"--workdir={second}"]
-    assert suites.run(line, Runs(), None, None) == 0
+    assert suites.run(line, Calls(), None, None) == 0
     made = sorted(p.relative_to(second) for p in second.rglob("*.json"))
     names = ["experiment.json", "price/a.json", f"runs/{record['cell']}.json"]
     assert list(map(str, made)) == [f"scaling/{name}" for name in names]

@@ -121,28 +121,6 @@ def test_rows_equal_a_dense_optimizer_on_the_tied_table(name, optimizer):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
 
 
-def test_fit_of_a_classifier_is_that_of_a_dense_optimizer():
-    """With a schedule, and an epoch of evaluation between those of training."""
-    data = list(batches(4))
-    x, y = (np.concatenate(part) for part in zip(*data, strict=True))
-    found = []
-    rate = keras.optimizers.schedules.ExponentialDecay(0.3, 1, 0.5)
-    for own in (RowAdagrad(rate), None):
-        head = SampledSoftmax(N, "uniform", 5, row_optimizer=own, seed=1)
-        ids = keras.Input(batch_shape=(B, T), dtype="int32")
-        hidden = keras.layers.GlobalAveragePooling1D()(TiedEmbedding(head, dim=D)(ids))
-        model = Classifier(keras.Model(ids, hidden), head, top_k=(1,))
-        head.table.kernel.assign(np.random.default_rng(2).normal(size=(N, D)))
-        model.compile(keras.optimizers.Adagrad(rate))
-        history = model.fit(
-            x, y, batch_size=B, shuffle=False, epochs=2, verbose=0, validation_data=(x, y)
-        ).history
-        scores = model.predict(x, batch_size=B, verbose=0)
-        found.append([history["loss"], history["val_loss"], scores, to_numpy(head.table.kernel)])
-    for own, other in zip(*found, strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
-
-
 RFF = spec("rff", num_features=8, block_size=2)
 COUNTS = {"counts": list(range(1, N + 1))}
 SAMPLERS = {

@@ -92,7 +92,7 @@ CASES = (
     + [("tied", tied)]
 )
 QUICK = ("augment reduce rows", "bucketed", "sampled rows, several", "mixed rows", "tied")
-MORE = ("adaptive counts", "bfloat16 rows", "lazy adam", "maclaurin rows", "top groups")
+MORE = ("bfloat16 rows", "maclaurin rows", "top groups")
 
 
 @pytest.mark.parametrize(

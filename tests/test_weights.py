@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from conftest import BACKEND, compiled, count_traces, rejects, thorough_but, to_numpy
+from conftest import BACKEND, compiled, count_traces, rejects, slow_but, thorough_but, to_numpy
 from head_zoo import HEADS, WIDTH, D, N, built, numpy_nll, takes_inputs
 from small import assert_all_close, classifier, spec, training, values
 
@@ -26,6 +26,7 @@ FEATURES = RNG.normal(size=(6, WIDTH)).astype("float32")
 LABELS = np.array([3, 7, 1, 0, 5, 9], "int32")
 WEIGHT = np.array([1, 0, 2, 1, 0, 0], "float32")
 ABSENT = WEIGHT == 0
+MORE = ("full", "nce ranking rows", "augment reduce rows", "hinge rows")
 QUICK = ("full chunked", "sampled", "sampled rows", "negative conditional", "adaptive counts")
 NEVER = spec("unigram", counts=[0] + [1] * (N - 1))
 
@@ -43,7 +44,7 @@ def model_of(head):
     return model
 
 
-@pytest.mark.parametrize("name", thorough_but(HEADS, *QUICK))
+@pytest.mark.parametrize("name", slow_but(HEADS, *QUICK, thorough=MORE))
 def test_what_an_example_of_weight_0_holds_changes_nothing(name):
     """Its label out of range, its id one of the others', its vectors NaN: the same step.
 
@@ -93,9 +94,13 @@ def test_labels_of_weight_0_may_be_anything_eagerly_too(training):
     labels = np.where(ABSENT, -1, LABELS)
     losses = to_numpy(head(HIDDEN, labels, sample_weight=WEIGHT, training=training))
     np.testing.assert_array_equal(losses == 0, ABSENT)
+    added = float(to_numpy(head.losses[-1]))
+    assert added == pytest.approx(losses.sum() / WEIGHT.sum(), rel=1e-5)
     if not training:
         expected = numpy_nll(head, HIDDEN, LABELS) * WEIGHT
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    head(HIDDEN, labels, sample_weight=0 * WEIGHT, training=training)
+    assert float(to_numpy(head.losses[-1])) == 0.0
     ones = np.ones(6, "float32")
     rejects("labels", head, HIDDEN, labels, sample_weight=ones, training=training)
 

@@ -6,16 +6,15 @@ import signal
 import keras
 import numpy as np
 import pytest
+import small_runs
 from conftest import slow_but
 from shipped import CONFIGS, config_path
-from small_runs import arguments, cells_of, cli, driver, untimed, wait_for
+from small_runs import BAG, arguments, cells_of, cli, driver, untimed, wait_for
 from small_runs import records as records_of
 
 from softbench.bench import app, checkpoints, environment, matrix, records, timing
-from softbench.bench.job import Job
 from softbench.bench.methods import (
     FLAT_COUNTS,
-    SMALL_LABELS,
     SMALL_LANGUAGE,
     adagrad,
     full,
@@ -26,10 +25,6 @@ from softbench.bench.methods import (
 from softbench.bench.training import problems
 from softbench.bench.training import run as train
 
-BAG = {
-    "dataset": {**SMALL_LABELS, "num_train": 220, "num_valid": 50, "num_test": 50},
-    "model": {"name": "bag", "dim": 4, "batch_size": 50},
-}
 LSTM = {
     "dataset": {**SMALL_LANGUAGE, "num_train": 300, "num_valid": 100, "num_test": 100},
     "model": {"name": "lstm", "units": 4, "num_layers": 1, "keep_prob": 0.5, "batch_size": 5}
@@ -49,11 +44,8 @@ CASES = {
 def job(case, path, **fields):
     """A run of 3 epochs of 5 steps that writes a checkpoint after every step."""
     problem, method = CASES[case]
-    config = {"task": "train", "backend": keras.backend.backend(), "seed": 3, "epochs": 3}
-    config |= {"steps_per_epoch": 0, "optimizer": {"name": "adam", "learning_rate": 0.05}}
-    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}, **problem, **fields}
-    config |= {"methods": {case: method}}
-    return Job(config, None, {}, lambda point: None, None, path, 0.0)
+    fields = {"epochs": 3, "seed": 3, "methods": {case: method}, **problem, **fields}
+    return small_runs.job(checkpoint=path, **fields)
 
 
 def kept_after(monkeypatch, step, path):
@@ -118,10 +110,9 @@ SMOKE = smoke_cells()
 def test_every_kind_of_training_goes_on_bit_by_bit(name, tmp_path, monkeypatch):
     """Epochs of 6 steps, which end within a pass over the data."""
     config = SMOKE[name] | {"epochs": 2, "steps_per_epoch": 6, "max_train_seconds": 0.0}
-    config |= {"timing": {"warmup_steps": 1, "head_repetitions": 0}}
+    config["timing"] = {"warmup_steps": 1, "head_repetitions": 0}
     whole, resumed = (
-        Job(config, None, {}, lambda point: None, None, tmp_path / part, 0.0)
-        for part in ("whole", "resumed")
+        small_runs.job(checkpoint=tmp_path / part, **config) for part in ("whole", "resumed")
     )
     assert_goes_on(whole, resumed, 3, monkeypatch)
 
