@@ -364,7 +364,9 @@ def test_no_row_is_of_fewer_than_three_seeds_and_no_reference_was_still_improvin
                 assert [record["config"]["seed"] for record in made] == row["seeds"]
         if any(level["recommended"] for level in problem["levels"]):
             longest = f"full:{problem['levels'][-1]['steps']}"
-            records = [json.loads(path.read_text()) for path in sorted(folder.glob("*-full-*.json"))]
+            records = [
+                json.loads(path.read_text()) for path in sorted(folder.glob("*-full-*.json"))
+            ]
             records = [record for record in records if record["config"]["budget"] == longest]
             assert len(records) >= 3
             curves = [[point[measure] for point in record["curve"]] for record in records]
