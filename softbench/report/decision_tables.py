@@ -45,7 +45,7 @@ def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
         "classes",
         "price",
         "use",
-        "tied",
+        "others tied",
         f"a step, of `{REFERENCE}`'s",
         "reaches",
     ]
@@ -69,7 +69,7 @@ def _line(problem: Mapping, folder: str) -> list[str]:
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
     step = f"{rows[name]['price']:.2g}"
     price = f"{level['level']}{_seconds(level)}"
-    cells = [link, f"{problem['n']:,}", price, md.code(name), _tied(level)]
+    cells = [link, f"{problem['n']:,}", price, md.code(name), str(len(_tied(level)))]
     return [*cells, step, reached]
 
 
@@ -77,11 +77,10 @@ def _words(problem: Mapping) -> str:
     return f"{problem['kind']}: {problem['words']}"
 
 
-def _tied(level: Mapping) -> str:
+def _tied(level: Mapping) -> list[str]:
     """The methods that are tied, without the one that is recommended."""
     tied = [name for name, row in level["rows"].items() if row["status"] != "worse"]
-    tied = [md.code(name) for name in tied if name != level["recommended"]]
-    return ", ".join(tied) or intervals.EMPTY
+    return [md.code(name) for name in tied if name != level["recommended"]]
 
 
 def _quality(row: Mapping, problem: Mapping) -> str:
@@ -107,8 +106,8 @@ def levels(problems: list[dict]) -> str:
 def _cell(level: Mapping) -> str:
     if not level.get("recommended"):
         return f"not decided: {level.get('undecided', 'no records')}"
-    tied = _tied(level)
-    words = f"; tied: {tied}" if tied != intervals.EMPTY else ""
+    tied = ", ".join(_tied(level))
+    words = f"; tied: {tied}" if tied else ""
     return f"**{md.code(level['recommended'])}**{_seconds(level)}{words}"
 
 
