@@ -75,7 +75,7 @@ def method_table():
 
 
 def real():
-    """Data that the figures were not chosen on, with the models of the config `decisions`."""
+    """Data that the figures were not chosen on: a small LSTM, and models of `decisions`."""
     pair = {"name": "pair", "dim": 128, "hidden_units": 256, "batch_size": 512}
     bag = {"name": "bag", "dim": 128, "normalize": True, "batch_size": 128}
     items = {**SASREC, "dropout": 0.2, "batch_size": 16, "valid_users": 1024}

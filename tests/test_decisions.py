@@ -311,9 +311,10 @@ def test_pages_are_filled_and_checked(tmp_path, capsys):
     assert report.main(["", f"--results={folder}", "--check"]) == 0
     readme = (tmp_path / "README.md").read_text()
     assert (
-        "\n\n| problem | classes | price | use | others tied | a step, of `full`'s | reaches |\n"
-        "| --- | ---: | --- | --- | ---: | ---: | --- |\n"
-        "| [words: Penn Treebank](results/decisions_ptb/README.md) | 12,000 | all (20 s) "
+        "\n\n| problem | classes | steps of `full` | use | others tied | a step, of `full`'s "
+        "| reaches |\n"
+        "| --- | ---: | ---: | --- | ---: | ---: | --- |\n"
+        "| [words: Penn Treebank](results/decisions_ptb/README.md) | 12,000 | 1,000 of 1,000 "
         "| `unigram` | 0 | 0.5 | perplexity 91 ± 2.5; `full` 101 ± 2.5 |\n"
     ) in readme
     assert "would decide it: items (`softbench --config=decisions:beauty" in readme
@@ -392,10 +393,12 @@ def agreeing(root):
         levels = transfer.decided(problem)
         for page in (front, readme):
             folder = rf"decisions_{problem['problem']}/README\.md"
-            cells = rf"^\|[^|]*{folder}\) \|[^|]*\| ([^|(]*) \([^|]* \| `(\w+)` \|"
+            cells = rf"^\|[^|]*{folder}\) \|[^|]*\| ([\d,]*) of ([\d,]*) \| `(\w+)` \|"
             row = re.search(cells, page, re.M)
             assert row is not None or not levels or page is readme
-            assert row is None or row.groups() == (levels[-1]["level"], levels[-1]["recommended"])
+            if row is not None:
+                steps = [f"{level['steps']:,}" for level in (levels[-1], problem["levels"][-1])]
+                assert row.groups() == (*steps, levels[-1]["recommended"])
             count += row is not None
         chosen = [transfer.at(problem, name).get("recommended") for name in decisions.LEVELS]
         row = re.search(rf"^\| {problem['kind']}: {problem['words']} \|.*$", choosing, re.M)

@@ -43,7 +43,7 @@ def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
     header = [
         "problem",
         "classes",
-        "price",
+        f"steps of `{REFERENCE}`",
         "use",
         "others tied",
         f"a step, of `{REFERENCE}`'s",
@@ -68,8 +68,13 @@ def _line(problem: Mapping, folder: str) -> list[str]:
         reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem)}"
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
     step = f"{rows[name]['price']:.2g}"
-    price = f"{level['level']}{_seconds(level)}"
-    cells = [link, f"{problem['n']:,}", price, md.code(name), str(len(_tied(level)))]
+    cells = [
+        link,
+        f"{problem['n']:,}",
+        _price(problem, level),
+        md.code(name),
+        str(len(_tied(level))),
+    ]
     return [*cells, step, reached]
 
 
@@ -160,6 +165,11 @@ def _heading(level: Mapping) -> str:
     return f"{level['level']}, {level['steps']:,} steps{_seconds(level)}"
 
 
+def _price(problem: Mapping, level: Mapping) -> str:
+    """In steps of the reference, of how many: labels say only nearly which part that is."""
+    return f"{level['steps']:,} of {problem['levels'][-1]['steps']:,}"
+
+
 def _seconds(level: Mapping) -> str:
     unit = level["reference_ms"]
     return f" ({level['steps'] * unit / 1000:,.0f} s)" if unit else ""
@@ -194,7 +204,7 @@ def where(kind: str, source: Mapping | None) -> str:
         return text
     level = transfer.decided(source)[-1]
     facts = f"{source['kind']}, n = {source['n']:,}, {source['information']:.2g} nats"
-    near = f"{source['words']} ({facts}), price: {level['level']}{_seconds(level)}"
+    near = f"{source['words']} ({facts}), price: {_price(source, level)} steps{_seconds(level)}"
     return f"{text}; from {near}" if text else f"nearest that is decided: {near}"
 
 
