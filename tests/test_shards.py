@@ -6,6 +6,7 @@ from collections import Counter
 import keras
 import numpy as np
 import pytest
+from small_runs import run_cells_here
 
 from softbench import __main__ as command
 from softbench import datasets
@@ -241,7 +242,8 @@ def benchmark(tmp_path, config, path, options, *flags):
 
 
 @pytest.mark.thorough
-def test_the_benchmark_trains_on_a_pattern_of_files(tmp_path):
+def test_the_benchmark_trains_on_a_pattern_of_files(tmp_path, monkeypatch):
+    run_cells_here(monkeypatch)
     _, path, options = interactions(tmp_path)
     record = benchmark(tmp_path, "interactions", path, options, "--config.model.dim=4")
     assert record["config"]["dataset"]["name"] == "interaction_shards"
@@ -249,8 +251,9 @@ def test_the_benchmark_trains_on_a_pattern_of_files(tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_benchmark_trains_on_streamed_rows_of_labels(tmp_path, capsys):
+def test_the_benchmark_trains_on_streamed_rows_of_labels(tmp_path, capsys, monkeypatch):
     """Features tell the label of most rows; the most frequent labels are a ninth each."""
+    run_cells_here(monkeypatch)
     _, path, options = bags(tmp_path)
     flags = "--config.model.dim=8", "--config.epochs=8"
     record = benchmark(tmp_path, "own_xmc", path, options, *flags)

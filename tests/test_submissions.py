@@ -9,10 +9,10 @@ import tarfile
 import pytest
 from conftest import thorough_but
 from shipped import ROOT
-from small_runs import BACKEND, SMALL, Calls, mistake
+from small_runs import BACKEND, SMALL, Calls, mistake, run_cells_here
 
 from softbench import __main__ as command
-from softbench.bench import app, budget, matrix, records, suite_version, suites
+from softbench.bench import app, budget, matrix, price, records, suite_version, suites
 from softbench.bench.config import ConfigError
 from softbench.report import app as report_app
 from softbench.report import measures, submission
@@ -393,7 +393,8 @@ def test_a_pack_brings_its_records_into_the_results(tmp_path):
 
 @pytest.mark.thorough
 def test_the_suite_runs_and_its_records_can_be_submitted(tmp_path, monkeypatch, capsys):
-    """With small data, by real processes: what they write follows the schema."""
+    """With small data, prices by real processes: what is written follows the schema."""
+    run_cells_here(monkeypatch)
     path = tmp_path / "small.py"
     path.write_text(SMALL)
     run = suite_version.Run(str(path), "full,uniform", "full:40", "")
@@ -413,6 +414,11 @@ def test_the_suite_runs_and_its_records_can_be_submitted(tmp_path, monkeypatch, 
     for method in ("full", "uniform"):
         assert f"| synthetic_xmc | {method} | {BACKEND} | this one |" in out
     assert "| 1 of 1 |" in out
+    (path,) = (tmp_path / "out" / "small" / "price").glob("*.json")
+    measured = json.loads(path.read_text())
+    assert measured["device"]["kind"] == "cpu"
+    rounds = measured["methods"]["uniform"]["rounds"]
+    assert len(rounds) == price.ROUNDS and all(turn["step_ms"] > 0 for turn in rounds)
     submit_line = ["softbench", "submit", str(tmp_path / "out")]
     submission._suite_cells.cache_clear()
     assert command.main(submit_line) == 0

@@ -7,6 +7,7 @@ the site (`fragment`).
 """
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,7 @@ def script() -> str:
     return (_FILES / "explorer.js").read_text()
 
 
+@functools.cache  # a second and a half
 def bundle() -> str:
     """Returns the script that draws: Vega, Vega-Lite and vega-embed, as vl-convert ships them."""
     with extra("the page"):
