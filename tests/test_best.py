@@ -8,7 +8,7 @@ import small_runs
 from small_runs import BAG, untimed
 
 import softbench
-from softbench.bench import checkpoints, matrix, records, timing
+from softbench.bench import checkpoints, matrix, records
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.methods import full, sampled, with_row_updates
@@ -64,42 +64,23 @@ def test_a_run_that_gets_worse_keeps_the_weights_of_its_first_epoch():
     assert found["final"]["test_nll"] > found["best"]["test_nll"]
 
 
-def test_patience_ends_training_after_so_many_points_that_are_no_better(scored, tmp_path):
-    """A tie is no better."""
-    made = [job(epochs=9, patience=2, keep_by="mrr", path=tmp_path / "x") for _ in range(2)]
-    found = trained(made[0])
-    assert len(found["curve"]) == 4
-    assert (found["best"]["epoch"], found["best"]["valid_mrr"]) == (2, 0.3)
-    assert trained(made[1]) == found  # goes on from the end, as if killed while it was tested
-
-
-def test_a_budget_of_seconds(scored, monkeypatch):
-    """By a clock of the test: each of 20 steps takes a quarter of a second."""
-
-    def tick(timer, batch, logs):
-        timer.clock, timer.steps = timer.clock + 0.25, timer.steps + 1
-
-    monkeypatch.setattr(timing.StepTimer, "on_train_batch_end", tick)
-    found = trained(job(epochs=0, max_train_seconds=5.0, keep_by="mrr"))
-    assert [point["step"] for point in found["curve"]] == [5, 10, 15, 20]
-    assert found["best"]["step"] == 10
-
-
-def test_a_killed_run_goes_on_with_the_best_weights_so_far(scored, tmp_path, monkeypatch):
-    """Killed in the fourth epoch, the best one being the second."""
-    names = ("whole", "resumed")
-    whole, resumed = (job(ROWS, tmp_path / name, keep_by="mrr") for name in names)
+def test_patience_ends_training_and_a_killed_run_goes_on(scored, tmp_path, monkeypatch):
+    """After two points that are no better; a tie is none. Killed in the fourth epoch."""
+    fields = {"epochs": 9, "patience": 2, "keep_by": "mrr"}
+    whole, again, killed = (job(ROWS, tmp_path / name, **fields) for name in ("x", "x", "killed"))
     write = checkpoints.write
 
     def writing(place, head, arrays):
         write(place, head, arrays)
-        if head["timer"]["steps"] == 17:
-            shutil.copy(place, resumed.checkpoint)
+        if place == whole.checkpoint and head["timer"]["steps"] == 17:
+            shutil.copy(place, killed.checkpoint)
 
     monkeypatch.setattr(checkpoints, "write", writing)
-    expected = trained(whole)
-    assert expected["best"]["epoch"] == 2 and resumed.checkpoint.exists()
-    assert trained(resumed) == expected
+    found = trained(whole)
+    assert len(found["curve"]) == 4
+    assert (found["best"]["epoch"], found["best"]["valid_mrr"]) == (2, 0.3)
+    assert killed.checkpoint.exists() and trained(killed) == found
+    assert trained(again) == found  # goes on from the end, as if killed while it was tested
 
 
 def test_slots_of_rows_are_not_kept():

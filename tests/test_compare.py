@@ -29,7 +29,7 @@ def encoder():
 
 
 DATA = (arrays(), arrays(40, seed=1))
-QUICK = {"minutes": 0.01, "batch_size": 32, "num_sampled": 5, "verbose": False}
+QUICK = {"minutes": 0.003, "batch_size": 32, "num_sampled": 5, "verbose": False}
 
 
 @pytest.fixture(scope="module")

@@ -6,57 +6,38 @@ import keras
 import numpy as np
 import pytest
 import reference
+import small_runs
+from small_runs import LANGUAGE, on_language, sampled_language
 
-from softbench.bench.job import Job
 from softbench.experiments import trained
 from softbench.experiments.gradient_bias import page
 from softbench.experiments.gradient_bias import run as gradient_bias
 from softbench.experiments.kernel_mse import page as kernel_page
 
 N = 40
-
-
-def row(head, **kwargs):
-    table = {"normalize": True, "temperature": 0.2, "use_bias": False}
-    return {"head": head, "kwargs": {**table, **kwargs}}
-
-
-def sampler(name, **config):
-    return row("SampledSoftmax", sampler={"class_name": name, "config": config}, num_sampled=10)
-
-
 METHODS = {
-    "full": row("FullSoftmax"),
-    "uniform": sampler("uniform"),
-    "exp": sampler("exp"),
-    "rff": sampler("rff", num_features=16, nu=4.0),
+    "base": on_language("FullSoftmax"),  # it is trained whatever its name
+    "uniform": sampled_language("uniform"),
+    "exp": sampled_language("exp"),
+    "rff": sampled_language("rff", num_features=16, nu=4.0),
 }
 
 
 @pytest.fixture(scope="module")
-def job():
-    dataset = {"name": "synthetic_language", "num_classes": N, "num_train": 800}
-    config = {
-        "backend": keras.backend.backend(),
-        "dataset": {**dataset, "num_valid": 200, "num_test": 60},
-        "model": {"name": "lstm", "units": 6, "num_layers": 1, "batch_size": 4, "num_steps": 5},
-        "optimizer": {"name": "adam", "learning_rate": 1e-2},
-        "epochs": 1,
-        "steps_per_epoch": 0,
-        "seed": 0,
-        "methods": METHODS,
-        "task": "gradient_bias",
-        "options": {"contexts": 3, "repetitions": {"2": 200, "20": 100}},
-    }
-    made = Job(config, None, {}, lambda point: None)
-    keras.utils.set_random_seed(0)
-    gradient_bias.run(made)
-    return made
+def measured():
+    """The job, and the head that it trained."""
+    options = {"contexts": 3, "repetitions": {"2": 200, "20": 100}}
+    job = small_runs.job(**LANGUAGE, methods=METHODS, task="gradient_bias", options=options)
+    kept, train = [], trained.train
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained, "train", lambda job: kept.append(train(job)) or kept[0])
+        keras.utils.set_random_seed(0)
+        gradient_bias.run(job)
+    return job, kept[0][1.0]
 
 
-def test_proposals_by_their_definitions(job):
-    keras.utils.set_random_seed(0)  # as a cell does, so that it is the same head
-    (head,) = trained.train(job._replace(result={})).values()
+def test_proposals_by_their_definitions(measured):
+    job, head = measured
     kernel, hidden = head.kernel, head.hidden
     scores = reference.scores(hidden, kernel, normalize=True, temperature=0.2)
     p = reference.softmax(scores)
@@ -73,21 +54,19 @@ def test_proposals_by_their_definitions(job):
     assert rff["bias"]["2"]["worst"] > rff["bias"]["20"]["worst"]
 
 
-def test_the_trained_head_is_the_exact_softmax_whatever_its_name(job):
-    methods = {"base": METHODS["full"], "uniform": METHODS["uniform"]}
-    again = job._replace(result={}, config={**job.config, "methods": methods})
-    keras.utils.set_random_seed(0)
-    gradient_bias.run(again)
-    assert again.result["samplers"] == {"uniform": job.result["samplers"]["uniform"]}
+def test_the_trained_head_is_the_exact_softmax(measured):
+    job, _ = measured
+    assert set(job.result["samplers"]) == {"uniform", "exp", "rff"}
     alone = job._replace(config={**job.config, "methods": {"uniform": METHODS["uniform"]}})
     with pytest.raises(ValueError, match=r"`methods` must have a row of head FullSoftmax.*uniform"):
         gradient_bias.run(alone)
 
 
-def test_rows(job):
+def test_rows(measured):
+    job, _ = measured
     record = {**job.result, "status": "ok", "config": job.config, "cell": "a"}
     rows = {(row["method"], row["num_sampled"]): row for row in page.VIEW.rows(record)}
-    assert {name for name, _ in rows} == {"full", "exp", "uniform", "rff"} & set(record["samplers"])
+    assert {name for name, _ in rows} == {"exp", "uniform", "rff"}
     row, own = rows["rff", 20], record["samplers"]["rff"]
     assert (row["kl"], row["worst"], row["inside"]) == (own["kl"], own["bias"]["20"]["worst"], 3)
     record["samplers"]["uniform"]["kl"] = None  # how a record spells infinity
