@@ -1,7 +1,5 @@
 """Hand-made records for the tests of the report."""
 
-from html.parser import HTMLParser
-
 from softbench.bench import records
 
 CONFIG = {
@@ -67,26 +65,6 @@ def write_results(path, *made):
     for record in made:
         records.write_json(path / "runs" / f"{record['cell']}.json", record)
     return path
-
-
-class Reader(HTMLParser):
-    """The tags of a document, its ids and texts, and what it loads or links to."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.loads, self.links, self.texts, self.ids = [], [], [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        assert not any(key.startswith("on") for key in values)  # no handlers of events
-        self.tags.append(tag)
-        self.loads += [values[key] for key in ("src", "srcset", "data") if key in values]
-        self.links += [values["href"]] if tag == "a" else []
-        self.ids += [values["id"]] if "id" in values else []
-
-    def handle_data(self, data):
-        self.texts.append(data)
 
 
 def files(folder):

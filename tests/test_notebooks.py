@@ -1,4 +1,7 @@
-"""The notebooks run from the first cell to the last, and their models reach what they should."""
+"""The notebooks run from the first cell to the last, and their models reach what they should.
+
+The site's workflow runs them: .ci/run has the same models as programs of docs/.
+"""
 
 import json
 import os
@@ -29,7 +32,7 @@ def test_every_notebook_begins_with_the_installation_and_holds_no_outputs():
         assert all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     """In a kernel, as a person runs it, but for the installation."""
