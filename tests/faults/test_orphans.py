@@ -4,10 +4,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import thorough_but
 from small_runs import ENDLESS, arguments, cells_of, driver, records, wait_for
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc"),
+]
 
 
 def is_ended(child):
@@ -15,7 +17,7 @@ def is_ended(child):
     return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
-@pytest.mark.parametrize("name", thorough_but(["SIGKILL", "SIGHUP", "SIGQUIT"], "SIGKILL"))
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGHUP", "SIGQUIT"])
 def test_a_cell_ends_with_its_driver(tmp_path, name):
     out = tmp_path / "out"
     process = driver(arguments(tmp_path, "full", ENDLESS))
@@ -28,7 +30,6 @@ def test_a_cell_ends_with_its_driver(tmp_path, name):
     assert not list(out.glob("runs/*"))
 
 
-@pytest.mark.thorough
 def test_a_cell_holds_its_timeout_itself(tmp_path):
     out = tmp_path / "out"
     process = driver(arguments(tmp_path, "full", ENDLESS, "--config.cell_timeout_s=1.5"))
