@@ -108,7 +108,8 @@ def test_the_program_for_several_devices_runs(tmp_path):
     assert "n = 10_000_000" in program
     (tmp_path / "program.py").write_text(program.replace("n = 10_000_000", "n = 10_000"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    devices = "--xla_force_host_platform_device_count=8"
+    environment["XLA_FLAGS"] = f"{os.environ['XLA_FLAGS']} {devices}"
     command = [sys.executable, tmp_path / "program.py"]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
