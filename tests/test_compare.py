@@ -32,13 +32,9 @@ DATA = (arrays(), arrays(40, seed=1))
 QUICK = {"minutes": 0.003, "batch_size": 32, "num_sampled": 5, "verbose": False}
 
 
-@pytest.fixture(scope="module")
-def compared():
+def test_a_row_for_each_method_with_mean_and_interval():
     methods = ["full", "unigram_rows"]
-    return softbench.compare(encoder, DATA, methods, seeds=2, optimizer="sgd", **QUICK)
-
-
-def test_a_row_for_each_method_with_mean_and_interval(compared):
+    compared = softbench.compare(encoder, DATA, methods, seeds=2, optimizer="sgd", **QUICK)
     assert compared["method"].tolist() == ["full", "unigram_rows"]
     assert compared["runs"].tolist() == [2, 2] and compared["error"].tolist() == ["", ""]
     runs = compared.attrs["runs"]
@@ -57,10 +53,7 @@ def test_a_row_for_each_method_with_mean_and_interval(compared):
         values = [run["precision_at_3"] for run in own]
         assert row["precision_at_3"] == pytest.approx(np.mean(values))
         assert row["perplexity_low"] < row["perplexity"] < row["perplexity_high"]
-
-
-def test_every_run_has_its_time_and_no_more(compared):
-    for run in compared.attrs["runs"]:
+    for run in runs:
         assert run["steps"] >= 2, "the clock began before the step was compiled"
 
 

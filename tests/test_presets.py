@@ -1,7 +1,5 @@
 """Presets: what each shipped config has, and that the command line wins over them."""
 
-import tomllib
-
 import pytest
 from shipped import CONFIGS, ROOT, config_path, get_config
 
@@ -220,12 +218,6 @@ def test_no_name_lists_the_configs(capsys):
     assert lines[CONFIGS.index("top_k")] == (
         "top_k: The 10 best of a million classes: how many of them an index finds, and how fast"
     )
-
-
-def test_the_wheel_ships_the_configs():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["force-include"] == {"configs": "softbench/configs"}
 
 
 def test_smoke_results_lie_apart_and_are_not_committed():

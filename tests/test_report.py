@@ -1,7 +1,5 @@
 """The report, from hand-made records; expected numbers by hand. Needs no Keras."""
 
-import copy
-import json
 import subprocess
 import sys
 
@@ -11,7 +9,6 @@ from report_records import PLAN, files, make_record, step_record, write_results
 from shipped import ROOT
 
 from softbench import __main__ as command
-from softbench.bench import records
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
 from softbench.report import checks, claims, explorer, frame, intervals, measures, pages, tables
@@ -429,9 +426,3 @@ def test_a_run_ends_well_without_what_draws_its_page(tmp_path, monkeypatch, caps
     shown = capsys.readouterr().out
     assert "\n| full" in shown and "\nNo page: the page needs vl_convert: install" in shown
     assert not (results / command.PAGE).exists()
-
-
-def test_records_survive_the_round_trip(tmp_path):
-    made = make_record()
-    results = write_results(tmp_path, copy.deepcopy(made))
-    assert records.read_all(results) == [json.loads(json.dumps(made))]
