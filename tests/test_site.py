@@ -1,4 +1,8 @@
-"""The site: it builds without a warning, its links lead somewhere, its pages fit their windows."""
+"""The site: it builds without a warning, its links lead somewhere, its pages fit their windows.
+
+Thorough tests of the site's workflow, which publishes what they have seen; the links of all pages
+that people write are `test_docs.py`'s.
+"""
 
 import html
 import re
@@ -12,6 +16,7 @@ from browser import WIDTHS, browser, cut_off, opened, served  # noqa: F401
 from shipped import ROOT
 
 pytest.importorskip("mkdocs", reason="needs the extra `docs`")
+pytestmark = pytest.mark.thorough
 # One page of each kind.
 KINDS = ["", "docs/choosing/", "docs/reference/heads/", "results/", "results/ptb_rff/"]
 KINDS += ["results/compare/", "docs/notebooks/recommender/"]
@@ -104,7 +109,6 @@ def test_pages_fit_their_windows(browser, site, width):  # noqa: F811
     look(browser, site, KINDS, width)
 
 
-@pytest.mark.thorough
 def test_all_other_pages_fit_a_telephone(browser, site, pages):  # noqa: F811
     paths = {path.removesuffix("index.html") for path in pages} - {"404.html", *KINDS}
     look(browser, site, sorted(paths), WIDTHS[1])
@@ -119,7 +123,6 @@ def test_the_site_compares_methods(browser, site):  # noqa: F811
         assert 0 < page.locator("tbody tr").count() < rows
 
 
-@pytest.mark.thorough
 def test_search_and_menu_work(browser, site):  # noqa: F811
     with served(site) as address, opened(browser, f"{address}/", WIDTHS[1]) as page:
         page.locator(".md-header label[for=__drawer]").click()
