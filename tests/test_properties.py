@@ -216,6 +216,7 @@ def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels
     drawn, log_q = program(draw, head)(case.hidden)
     log_q = to_numpy(log_q).astype(float)
     ids, counts = to_numpy(drawn.ids), to_numpy(drawn.log_expected_count)
+    assert with_labels or drawn.true_log_expected_count is None
     size = case.num_sampled
     if case.sampler.startswith("in_batch"):
         size = min(size, batch) + sampler.memory
