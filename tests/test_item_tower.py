@@ -192,6 +192,7 @@ def test_no_more_than_a_chunk_is_held_of_the_inner_layers(monkeypatch):
     softbench.serving.Index(head, num_cells=3)
     functional(head, HIDDEN).train_on_batch([hidden, labels])
     follows = softbench.SampledSoftmax(None, spec("codebook", share_draws=True), 4, table=tower)
+    follows.build((None, HIDDEN))
     training(follows)(hidden, labels)
     assert max(vars(seen)["sizes"]) == 16
 
