@@ -230,6 +230,15 @@ def test_the_model_is_in_training_mode_for_the_loss_alone():
     np.testing.assert_allclose(to_numpy(norm.moving_mean), means, rtol=1e-5)
 
 
+def test_dropout_is_of_training_alone():
+    head = softbench.FullSoftmax(table=make_tower(model=mlp(dropout=0.5)))
+    hidden, labels = vectors(4, D), np.arange(4, dtype="int32")
+    exact = [to_numpy(head(hidden, labels)) for _ in range(2)]
+    trained = [to_numpy(head(hidden, labels, training=True)) for _ in range(2)]
+    np.testing.assert_array_equal(*exact)
+    assert np.abs(trained[0] - trained[1]).max() > 1e-3
+
+
 @pytest.mark.parametrize("kind", ["dropout", "losses"])
 def test_what_chunks_cannot_give_is_refused(kind, monkeypatch):
     monkeypatch.setattr(item_tower, "CHUNK", 7)
