@@ -86,10 +86,11 @@ def tiled(request, monkeypatch):
     assert streaming.tile(B, N, None) == (rows, 4, keep, keep and rows < B)
 
 
-def test_tiles_change_nothing(batch, tiled):
+@pytest.mark.parametrize("options", ["plain", "everything"])
+def test_tiles_change_nothing(batch, options, tiled):
     """The mean, and sum_b c_b loss_b, which tiles do not expect: the table's are made anew."""
     hidden, labels = batch
-    head = with_weights(on_table(FullSoftmax, N, **OPTIONS["everything"]))
+    head = with_weights(on_table(FullSoftmax, N, **OPTIONS[options]))
     weighted = lambda h, y, c: ops.sum(head(h, y, training=True) * c)  # noqa: E731
     function = gradient_function(weighted, head, [head.table.kernel, head.table.bias])
     for factors in (MEAN, np.linspace(-1, 2, B)):
