@@ -17,7 +17,6 @@ def observer(sampler, table, size, xla=False):
 
     def function(hidden, labels, ids):
         return {
-            "free": sampler.sample(table, hidden, size),
             "all": sampler.sample(table, hidden, size, labels, exclude_labels=False),
             "others": sampler.sample(table, hidden, size, labels),
             "log_prob": sampler.log_prob(table, hidden),
@@ -39,9 +38,9 @@ def observer(sampler, table, size, xla=False):
 
 
 def observe(sampler, table, hidden, labels, size, xla=False):
-    """Samples and log probabilities of one compiled call: free, of all classes, of the others.
+    """Samples and log probabilities of one compiled call: of all classes, and of the others.
 
-    Labels are left out of "free"; "all" draws the labels too, "others" does not if it need not.
+    "all" draws the labels too, "others" does not if it need not.
     """
     return observer(sampler, table, size, xla)(hidden, labels)
 
@@ -65,9 +64,9 @@ def assert_draws_are_of_log_prob(sampler, found, labels, atol=1e-4, exact=slice(
     the others' counts that are as exact as that.
     """
     own = sampler.per_example
-    free, others = found["log_prob"], found["log_prob_others"]
+    every, others = found["log_prob"], found["log_prob_others"]
     each, rows = len(labels), sampler.rows or len(labels)
-    for key, log_q in (("free", free), ("all", free), ("others", others if own else free)):
+    for key, log_q in (("all", every), ("others", others if own else every)):
         ids, count = found[key].ids, found[key].log_expected_count
         size = ids.shape[1]
         assert ids.dtype == np.int32 and len(ids) == rows
@@ -81,9 +80,8 @@ def assert_draws_are_of_log_prob(sampler, found, labels, atol=1e-4, exact=slice(
         checked = exact if key == "others" else slice(None)
         expected = expected[:rows][checked]
         np.testing.assert_allclose(count[checked], expected, rtol=1e-5, atol=atol)
-    true = np.log(size) + free[np.arange(each), labels]
+    true = np.log(size) + every[np.arange(each), labels]
     close = {"rtol": 2e-5, "atol": atol}
-    assert found["free"].true_log_expected_count is None
     np.testing.assert_allclose(found["all"].true_log_expected_count, true, **close)
     if own:
         assert found["others"].true_log_expected_count is None

@@ -41,10 +41,7 @@ N, D, B, DRAWS = 40, 4, 3, 4000
 # name -> arguments of the sampler, arguments of the table
 CASES = {
     "product, normalised": ({"quantizer": "product", "num_codewords": 6}, {"normalize": True}),
-    "single": ({"quantizer": "single"}, {}),
     "single, exact": ({"quantizer": "single", "within_cell": "exact", "window": 7}, {}),
-    "bias, shared": ({"num_codewords": 6, "share_draws": True}, {"use_bias": True}),
-    "empty cells": ({"num_codewords": 30}, {}),
 }
 
 
@@ -75,12 +72,9 @@ def assert_conforms(sampler, table, scale=1.0, rtol=2e-4):
     assert_log_prob_of_ids(found, 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("case", thorough_but(CASES, "product, normalised", "single, exact"))
+@pytest.mark.parametrize("case", CASES)
 def test_distribution(case):
-    sampler, table = make(*CASES[case])
-    assert_conforms(sampler, table)
-    if case == "empty cells":
-        assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
+    assert_conforms(*make(*CASES[case]))
 
 
 @pytest.mark.parametrize("rows", thorough_but(["zero", "three"], "three"))
@@ -94,6 +88,7 @@ def test_classes_that_are_alike(rows):
 def test_extreme_scores():
     """The best of either codebook may meet in an empty cell: masses are kept above zero."""
     sampler, table = make({"num_codewords": 30}, {})
+    assert (to_numpy(sampler.cells.masses()) == 0).sum() >= 900 - N
     assert_conforms(sampler, table, 1e4, rtol=0.02)
 
 
@@ -288,7 +283,7 @@ def test_cells_are_renewed_a_share_at_a_time(monkeypatch):
 
 def test_all_classes_have_their_turn_in_refresh_every_steps():
     """Of 40 classes at most 10 a step, and two where 20 steps are enough."""
-    for every, steps in ((4, 4), (20, 20), (1, 1)):
+    for every, steps in ((4, 4), (20, 20)):
         sampler, table = make({"refresh_every": every}, {"row_optimizer": RowAdagrad(0.1)})
         nothing = keras.ops.zeros((1, D)), keras.ops.zeros((1, D))
         before = to_numpy(sampler.cells.cell)
@@ -334,10 +329,9 @@ def _tracked(sampler, ids):
     return found, further["weight"]
 
 
-@pytest.mark.parametrize("followed", [2, 4])
-def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch, followed):
+def test_a_gradient_that_is_not_finite_moves_no_codeword(monkeypatch):
     """There are then no rows to follow, on TensorFlow not even padding."""
-    monkeypatch.setattr(follow, "FOLLOWED", followed)
+    monkeypatch.setattr(follow, "FOLLOWED", 2)
     sampler, table = make({"refresh_every": 1}, {"row_optimizer": RowAdagrad(0.1)})
     table.add_tracker(sampler)
 

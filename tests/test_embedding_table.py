@@ -13,7 +13,6 @@ import softbench
 N, D, T, ROWS = 50, 8, 6, 16
 LAYERS = {
     "embedding": lambda: keras.layers.Embedding(N, D),
-    "tied": lambda: keras.layers.ReversibleEmbedding(N, D),
     "untied": lambda: keras.layers.ReversibleEmbedding(N, D, tie_weights=False),
     "soft cap": lambda: keras.layers.ReversibleEmbedding(N, D, logit_soft_cap=0.05),
     "lora": lambda: keras.layers.ReversibleEmbedding(N, D, lora_rank=2),
@@ -68,7 +67,7 @@ def assert_equal_weights(model, other, **tolerance):
         np.testing.assert_allclose(value, others[path], **tolerance)
 
 
-@pytest.mark.parametrize("name", thorough_but(LAYERS, "tied", "soft cap"))
+@pytest.mark.parametrize("name", thorough_but(LAYERS, "soft cap", "untied"))
 def test_trains_as_the_layer_itself_and_is_saved_once(name, batch, tmp_path):
     """Twenty steps: losses and weights, of which the rows get both gradients; loaded as one."""
     ours, plain, head = models(name)
@@ -100,9 +99,9 @@ def sampled(name, embedding):
     return softbench.SampledSoftmax(None, name, 20, table=embedding, seed=1)
 
 
-QUICK = (("in_batch", "tied"), ("rff", "untied"), ("codebook", "lora"))
-# Of "untied" and "lora" samplers pass over all classes, by themselves.
-TRAINED = [*QUICK, ("exp", "tied"), ("bucketed", "lora")]
+QUICK = (("rff", "untied"), ("codebook", "lora"))
+# Samplers pass over all classes, by themselves.
+TRAINED = [*QUICK, ("bucketed", "lora")]
 
 
 @pytest.mark.parametrize(("name", "kind"), thorough_but(TRAINED, *QUICK))
@@ -117,7 +116,8 @@ def test_sampled_losses_train_the_rows(name, kind, batch, tmp_path):
     model.compile(keras.optimizers.Adam(0.05))
     batch = [batch[0], batch[0]]  # each token its own label
     first = model.evaluate(batch, verbose=0)
-    model.fit(batch, epochs=20, verbose=0)
+    for _ in range(20):
+        model.train_on_batch(batch)
     assert model.evaluate(batch, verbose=0) < 0.7 * first
     loaded = saved_and_loaded(model, tmp_path)
     assert loaded.evaluate(batch, verbose=0) == model.evaluate(batch, verbose=0)

@@ -21,7 +21,6 @@ from conftest import (
     compiled,
     head_gradients,
     rejects,
-    slow_but,
     thorough_but,
     to_numpy,
 )
@@ -62,20 +61,18 @@ EXACT = {"within_block": "exact"}
 SHARED = {"share_draws": True}
 PRIOR = {"prior": "counts", "prior_power": 0.75}
 SHARP = {"normalize": True, "temperature": 0.2}
+UNBIASED = {"normalize": True, "use_bias": False}
+# tests/test_samplers.py has all maps, of other tables.
 # name -> registry name, arguments of the sampler, arguments of the table
 CASES = {
-    "quadratic": ("quadratic", {"alpha": 2.0, "block_size": 8}, {}),
     "quadratic exact prior": ("quadratic", {"block_size": 3, **EXACT, **PRIOR}, {}),
-    "rff": ("rff", {"num_features": 24, "nu": 1.0, "block_size": 4}, {}),
     "rff normalized prior": ("rff", {"num_features": 24, "block_size": 1, **PRIOR}, SHARP),
     "rff shared prior": (
         "rff",
         {"num_features": 24, "block_size": 4, **SHARED, **PRIOR},
-        {"normalize": True, "use_bias": False},
+        UNBIASED,
     ),
-    "rff long": ("rff", {"num_features": 300, "nu": 1.0, "block_size": 2}, {"normalize": True}),
-    "sorf": ("sorf", {"num_features": 20, "nu": 0.7, "block_size": 8}, {"use_bias": False}),
-    "maclaurin": ("maclaurin", {"num_features": 48, "nu": 0.5, "block_size": 8}, {}),
+    "rff long": ("rff", {"num_features": 300, "nu": 1.0, "block_size": 2}, UNBIASED),
     "positive exact shared": (
         "positive",
         {"num_features": 24, "block_size": 8, **EXACT, **SHARED, **PRIOR},
@@ -85,8 +82,6 @@ CASES = {
     "one leaf": ("quadratic", {"block_size": 101, "alpha": 1.0, "floor": 0.5}, {}),
 }
 QUICK = ("quadratic exact prior", "rff normalized prior", "one leaf")
-# tests/test_samplers.py has these too, of other tables.
-PLAIN = ("quadratic", "rff", "sorf", "maclaurin")
 pytestmark = pytest.mark.usefixtures("small_top")
 
 
@@ -144,9 +139,7 @@ def assert_drawn_as_reported(ids, log_q):
 # The distribution.
 
 
-@pytest.mark.parametrize(
-    "case", slow_but(CASES, *QUICK, thorough=[case for case in CASES if case not in PLAIN])
-)
+@pytest.mark.parametrize("case", thorough_but(CASES, *QUICK))
 def test_draws_counts_and_log_prob_are_of_the_distribution(case):
     """For all classes and for the others, against float64; no class without a count.
 
@@ -155,8 +148,8 @@ def test_draws_counts_and_log_prob_are_of_the_distribution(case):
     """
     sampler, table = make(case)
     found = observe(sampler, table, HIDDEN, LABELS, DRAWS)
-    rtol = 2e-2 if case in ("rff", "sorf") else 2e-3  # angles of 1000 radians in float32
-    kinds = [("free", "log_prob", None, slice(None))]
+    rtol = 2e-3
+    kinds = [("all", "log_prob", None, slice(None))]
     if sampler.per_example:
         rows = slice(None) if table.normalize else slice(3)
         kinds.append(("others", "log_prob_others", LABELS, rows))
@@ -194,19 +187,12 @@ def test_nothing_to_draw_but_the_label():
     np.testing.assert_allclose(to_numpy(samples.log_expected_count)[1], math.log(5), atol=1e-5)
 
 
-BLOCKS = {
-    "blocks of one": {"block_size": 1},
-    "blocks of four": {"block_size": 4},
-    "one block": {"block_size": 50},
-    "shared": {"block_size": 4, "share_draws": True},
-}
-
-
-@pytest.mark.parametrize("blocks", slow_but(BLOCKS, "blocks of one", thorough=("shared",)))
-def test_scores_far_beyond_what_training_gives(blocks):
+@pytest.mark.parametrize("share", thorough_but([False, True], False))
+def test_scores_far_beyond_what_training_gives(share):
     """Products of eleven factors overflow float32 at scores of 1e4 and more; q does not."""
-    sampler, table = plain("maclaurin", 50, num_features=1024, **BLOCKS[blocks])
-    labels, call = np.arange(4, dtype="int32"), observer(sampler, table, DRAWS)
+    options = {"block_size": 4 if share else 1, "share_draws": share}
+    sampler, table = plain("maclaurin", 50, num_features=1024, **options)
+    labels, call = np.arange(4, dtype="int32"), observer(sampler, table, 500)
     for hidden_scale, row_scale in ((3e3, 1.0), (1.0, 3e3), (1e4, 1e4)):
         hidden = vectors(4, D, scale=hidden_scale)
         hidden[0] = 0
@@ -217,7 +203,9 @@ def test_scores_far_beyond_what_training_gives(blocks):
         assert_draws_are_of_log_prob(sampler, found, labels, 1e-3)
 
 
-@pytest.mark.parametrize("case", thorough_but(["quadratic", "rff long"], "quadratic"))
+@pytest.mark.parametrize(
+    "case", thorough_but(["rff normalized prior", "rff long"], "rff normalized prior")
+)
 def test_a_batch_in_parts_draws_the_same(case, monkeypatch):
     sampler, table = make(case)
     state, found = to_numpy(sampler.seed_generator.state), []
@@ -325,8 +313,9 @@ def test_features_and_products(name, rng):
         np.testing.assert_allclose(to_numpy(query) @ to_numpy(phi).T, exact, rtol=1e-5)
 
 
-ESTIMATES = [(name, redrawn) for name in MAPS if name != "quadratic" for redrawn in (False, True)]
-QUICK = [("rff", False), ("sorf", False), ("sorf", True), ("positive", True)]
+# The first directions are drawn as all others, but for the degrees of `maclaurin`.
+ESTIMATES = [(name, True) for name in MAPS if name != "quadratic"] + [("maclaurin", False)]
+QUICK = [("rff", True), ("sorf", True), ("positive", True)]
 
 
 @pytest.mark.parametrize("name, redrawn", thorough_but(ESTIMATES, *QUICK))
@@ -383,18 +372,18 @@ def assert_sums_follow(sampler, table, rtol=1e-4):
 
 @pytest.mark.parametrize("block_size, period", thorough_but([(1, 4096), (8, 5)], (8, 5)))
 def test_sums_follow_a_row_optimizer(block_size, period, monkeypatch):
-    """After 1000 training steps; with bias and prior, whose rows of weight 0 stay out."""
+    """After 400 training steps; with bias and prior, whose rows of weight 0 stay out."""
     monkeypatch.setattr(block_sums, "REFRESH_PERIOD", period)
     n, rng = 200, np.random.default_rng(4)
     prior = np.append(0.0, rng.integers(1, 9, n - 1))
     sampler = spec("rff", num_features=16, block_size=block_size, seed=1, prior=prior)
-    head = SampledSoftmax(n, sampler, 6, row_optimizer=RowAdagrad(0.1))
+    head = SampledSoftmax(n, sampler, 6, row_optimizer=RowAdagrad(0.3))
     head.build((None, D))
     assert len(head.sampler.blocks.spans) == (3 if block_size == 1 else 2)
     start = to_numpy(head.table.kernel)
     step = training(head)
-    hidden = rng.normal(size=(1000, 8, D)).astype("float32")
-    labels = rng.integers(0, n, (1000, 8)).astype("int32")
+    hidden = rng.normal(size=(400, 8, D)).astype("float32")
+    labels = rng.integers(0, n, (400, 8)).astype("int32")
     for own in zip(hidden, labels, strict=True):
         loss = step(*own)
     assert np.all(np.isfinite(to_numpy(loss))) and len(step.traces) == 1
@@ -402,10 +391,7 @@ def test_sums_follow_a_row_optimizer(block_size, period, monkeypatch):
     assert_sums_follow(head.sampler, head.table)
 
 
-REFRESHED = [("positive", False), ("rff", True), ("maclaurin", True)]
-
-
-@pytest.mark.parametrize("name, redraw", thorough_but(REFRESHED, *REFRESHED[:2]))
+@pytest.mark.parametrize("name, redraw", [("positive", False), ("rff", True)])
 def test_refresh_under_an_ordinary_optimizer(name, redraw):
     """At every third step, with new directions if said; in between nothing moves.
 
@@ -443,12 +429,11 @@ def test_refresh_under_an_ordinary_optimizer(name, redraw):
     assert samplers.get(samplers.serialize(sampler)).redraw == redraw
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_a_step_counts_once_however_often_it_draws(mixed):
+def test_a_step_counts_once_however_often_it_draws():
     """NCE with a regulariser draws two sets; refreshes come at steps 0, 3 and 6 all the same."""
     config = {"num_features": 16, "block_size": 4, "refresh_every": 3, "redraw": True, "seed": 1}
     kernel = make_sampler("rff", **config)
-    sampler = samplers.Mixed("uniform", kernel) if mixed else kernel
+    sampler = samplers.Mixed("uniform", kernel)
     model = functional(NoiseContrastive(40, sampler, num_sampled=4, regularization=0.1), D)
     seen = []
     for _ in range(7):

@@ -8,7 +8,7 @@ from conformance import assert_drawn_as_often_as_said
 from conftest import compiled, rejects, thorough_but, to_numpy
 from sampler_cases import B, D, batch, class_counts, distribution, make_table
 from scipy import stats
-from small import make_sampler, spec, values
+from small import make_sampler, spec, training, values
 
 from softbench import RowAdagrad, SampledSoftmax, samplers
 from softbench.groups import of_every_example
@@ -51,21 +51,6 @@ def test_distinct_draws_as_first():
     # the variance of a count is at most that of as many independent draws
     z = (observed - repeats * expected) / np.sqrt(repeats * expected)
     assert np.abs(z).max() < stats.norm.isf(SIGNIFICANCE / (2 * N))
-
-
-def test_in_batch_and_uniform():
-    """Mixed negative sampling (Yang et al. 2020): k (B - 1) / B p + m2 / n."""
-    counts = class_counts(N) + 1
-    first = spec("in_batch", counts=counts.tolist())
-    sampler = make_sampler("mixed", first=first, second=shared("uniform"))
-    sampler.build((N, D), 20, make_table(N))
-    hidden, labels = (keras.ops.convert_to_tensor(x) for x in batch(N))
-    samples = sampler.sample(make_table(N), hidden, 20, labels)
-    expected = B * (B - 1) / B * counts / counts.sum() + 10 / N
-    ids = to_numpy(samples.ids)
-    assert ids.shape == (1, B + 10)  # all B labels, and m2 = 10
-    found = to_numpy(samples.log_expected_count)
-    np.testing.assert_allclose(found, np.log(expected[ids]), rtol=1e-4)
 
 
 def test_two_draws_differ_and_the_parts_are_not_copies():
@@ -135,10 +120,11 @@ def test_a_head_with_shared_draws_and_draws_for_each_example(layout):
     head.build((None, D))
     hidden, labels = batch(N)
     weight = np.r_[0.0, np.ones(len(labels) - 1)].astype("float32")
-    losses = to_numpy(head(hidden, labels, sample_weight=weight, training=True))
+    train = training(head)
+    losses = to_numpy(train(hidden, labels, weight))
     assert losses[0] == 0 and (losses[1:] > 0).all()
     exact = to_numpy(head(hidden, labels))[1:]
-    many = [to_numpy(head(hidden, labels, training=True))[1:] for _ in range(20)]
+    many = [to_numpy(train(hidden, labels, weight))[1:] for _ in range(20)]
     assert np.abs(np.mean(many, axis=0) - exact).max() < 1.0
     again = samplers.get(samplers.serialize(head.sampler))
     assert again.get_config() == head.sampler.get_config()

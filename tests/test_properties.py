@@ -7,7 +7,7 @@ numbers come from small sets: what JAX has compiled for an example serves many o
 import keras
 import numpy as np
 import pytest
-from conftest import BACKEND, gradients, rejects, to_numpy
+from conftest import BACKEND, compiled, gradients, rejects, to_numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from loss_cases import OBJECTIVES
@@ -27,50 +27,61 @@ def numbers(x):
     return to_numpy(keras.ops.cast(x, "float32"))
 
 
-def losses_and_gradients(head, hidden, labels, **extra):
-    """Training losses (B,), and the gradients of their sum, to hidden and to what trains."""
+def program(function, head):
+    """The function, on JAX as one program: an eager call there compiles each operation."""
+    return compiled(function, head) if BACKEND == "jax" else function
+
+
+def losses_and_gradients(head, labels, **extra):
+    """hidden -> training losses (B,), the gradients of their sum, to hidden and to what trains."""
     variables = head.trainable_variables
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        with tf.GradientTape() as tape:
-            hidden = tf.convert_to_tensor(hidden)
-            tape.watch(hidden)
-            losses = head(hidden, labels, training=True, **extra)
-            total = tf.reduce_sum(losses)
-        sources = [hidden, *(v.value for v in variables)]
-        found = tape.gradient(total, sources, unconnected_gradients="zero")
-        return numbers(losses), [numbers(tf.convert_to_tensor(g)) for g in found]
+        def eager(hidden):
+            with tf.GradientTape() as tape:
+                hidden = tf.convert_to_tensor(hidden)
+                tape.watch(hidden)
+                losses = head(hidden, labels, training=True, **extra)
+                total = tf.reduce_sum(losses)
+            sources = [hidden, *(v.value for v in variables)]
+            found = tape.gradient(total, sources, unconnected_gradients="zero")
+            return numbers(losses), [numbers(tf.convert_to_tensor(g)) for g in found]
+
+        return eager
     import jax
 
-    def total(hidden, values):
-        with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
-            losses = head(hidden, labels, training=True, **extra)
-        changed = [scope.get_current_value(v) for v in others]
-        return keras.ops.sum(losses), (losses, changed)
-
     others = [v for v in head.variables if all(v is not own for own in variables)]
-    values = [v.value for v in variables]
-    found, (losses, state) = jax.grad(total, (0, 1), has_aux=True)(
-        keras.ops.convert_to_tensor(hidden), values
-    )
-    for variable, value in zip(others, state, strict=True):
-        if value is not None:
+
+    def total(hidden, values, state):
+        pairs = [*zip(variables, values, strict=True), *zip(others, state, strict=True)]
+        with keras.StatelessScope(pairs) as scope:
+            losses = head(hidden, labels, training=True, **extra)
+        return keras.ops.sum(losses), (losses, [scope.get_current_value(v) for v in others])
+
+    differentiated = jax.jit(jax.grad(total, (0, 1), has_aux=True))
+
+    def call(hidden):
+        values = [[v.value for v in own] for own in (variables, others)]
+        found, (losses, state) = differentiated(keras.ops.convert_to_tensor(hidden), *values)
+        for variable, value in zip(others, state, strict=True):
             variable.assign(value)
-    return numbers(losses), [numbers(g) for g in (found[0], *found[1])]
+        return numbers(losses), [numbers(g) for g in (found[0], *found[1])]
+
+    return call
 
 
 @given(cases())
 def test_losses_gradients_and_updated_rows_are_finite(case):
     head = head_of(case)
+    step = losses_and_gradients(head, case.labels, **side(case))
     for _ in range(2):
-        arguments = (case.hidden, case.labels)
-        losses, gradients = losses_and_gradients(head, *arguments, **side(case))
+        losses, gradients = step(case.hidden)
         assert losses.shape == case.labels.shape and np.isfinite(losses).all()
         assert all(np.isfinite(g).all() for g in gradients)
         for variable in head.variables:
             assert np.isfinite(numbers(variable)).all() or "log_p" in variable.name, variable.path
-    nll = to_numpy(head(*arguments))
+    nll = to_numpy(program(lambda hidden: head(hidden, case.labels), head)(case.hidden))
     assert np.isfinite(nll).all() or case.head.startswith("negative")  # what is never drawn: p = 0
     assert (nll > -1e-2).all()
 
@@ -149,18 +160,28 @@ def test_a_permutation_of_the_classes_permutes_results(case, random):
         bias=case.bias[order],
         labels=place[case.labels],
     )
-    one, two = head_of(case), head_of(moved)
+
+    def results(case):
+        """Scores, log q or the training losses, which are not random, and likelihoods."""
+        head = head_of(case)
+
+        def call(hidden):
+            if case.head in SAMPLED:
+                other = keras.ops.exp(head.sampler.log_prob(head.table, hidden))
+            else:
+                other = head(hidden, case.labels, training=True)
+            return head(hidden), other, head(hidden, case.labels)
+
+        return [to_numpy(x) for x in program(call, head)(case.hidden)]
+
     close = {"rtol": 1e-4, "atol": tolerance(case)}
-    np.testing.assert_allclose(
-        to_numpy(two(case.hidden)), to_numpy(one(case.hidden))[:, order], **close
-    )
-    for training in (False, *([True] if case.head.startswith("full") else [])):
-        first = to_numpy(one(case.hidden, case.labels, training=training))
-        second = to_numpy(two(case.hidden, moved.labels, training=training))
-        np.testing.assert_allclose(second, first, **close)
+    (scores, other, nll), (new_scores, new_other, new_nll) = results(case), results(moved)
+    np.testing.assert_allclose(new_scores, scores[:, order], **close)
+    np.testing.assert_allclose(new_nll, nll, **close)
     if case.head in SAMPLED:
-        q, other = (np.exp(to_numpy(h.sampler.log_prob(h.table, case.hidden))) for h in (one, two))
-        np.testing.assert_allclose(other, q[:, order], rtol=1e-3, atol=1e-4 + tolerance(case))
+        close = {"rtol": 1e-3, "atol": 1e-4 + tolerance(case)}
+        other = other[:, order]
+    np.testing.assert_allclose(new_other, other, **close)
 
 
 WITH_BIAS = {"scores": ("plain", "normalised", "absolute"), "plain": True}
@@ -169,9 +190,10 @@ WITH_BIAS = {"scores": ("plain", "normalised", "absolute"), "plain": True}
 @given(cases(heads=("full",), **WITH_BIAS), st.sampled_from([1.0, -150.0]))
 def test_a_constant_added_to_all_biases_changes_no_likelihood(case, constant):
     head = head_of(case)
-    first = [to_numpy(head(case.hidden, case.labels, training=t)) for t in (False, True)]
+    both = program(lambda h: [head(h, case.labels, training=t) for t in (False, True)], head)
+    first = [to_numpy(x) for x in both(case.hidden)]
     head.table.bias.assign(case.bias + np.float32(constant))
-    second = [to_numpy(head(case.hidden, case.labels, training=t)) for t in (False, True)]
+    second = [to_numpy(x) for x in both(case.hidden)]
     np.testing.assert_allclose(
         second, first, rtol=1e-4, atol=tolerance(case) + 1e-5 * abs(constant)
     )
@@ -185,8 +207,16 @@ def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels
     assume(with_labels or "in_batch" not in case.sampler)
     assume(not case.sampler.startswith("top_and_tail"))  # counts that do not sum to m
     labels = case.labels.astype("int32") if with_labels else None
-    drawn = sampler.sample(table, case.hidden, case.num_sampled, labels)
+    asked = labels if sampler.per_example else None
+
+    def draw(hidden):
+        drawn = sampler.sample(table, hidden, case.num_sampled, labels)
+        return drawn, sampler.log_prob(table, hidden, labels=asked)
+
+    drawn, log_q = program(draw, head)(case.hidden)
+    log_q = to_numpy(log_q).astype(float)
     ids, counts = to_numpy(drawn.ids), to_numpy(drawn.log_expected_count)
+    assert with_labels or drawn.true_log_expected_count is None
     size = case.num_sampled
     if case.sampler.startswith("in_batch"):
         size = min(size, batch) + sampler.memory
@@ -195,8 +225,6 @@ def test_draws_are_classes_that_can_be_drawn_with_their_counts(case, with_labels
         size = first + min(second, batch)
     assert ids.shape == (batch if sampler.per_example else 1, size) == counts.shape
     assert ids.min() >= 0 and ids.max() < case.units
-    asked = labels if sampler.per_example else None
-    log_q = to_numpy(sampler.log_prob(table, case.hidden, labels=asked)).astype(float)
     assert log_q.shape == (batch, case.units) and not np.isnan(log_q).any()
     possible = np.isfinite(log_q).any(axis=-1)
     unique = getattr(sampler, "unique", False)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 import small
-from conftest import compiled, on_table, rejects, slow_but, thorough_but, to_numpy
+from conftest import compiled, on_table, rejects, thorough_but, to_numpy
 from keras.optimizers import schedules
 from small import (
     assert_all_close,
@@ -82,8 +82,9 @@ SAME_OPTIONS = {
 }
 
 
-SAME = [(name, options) for name in KERAS for options in SAME_OPTIONS]
-SAME.remove(("sgd", "accumulator"))
+# What is clipped is the gradient, before any rule.
+SAME = [("adagrad", options) for options in SAME_OPTIONS]
+SAME += [("sgd", options) for options in ("rate", "schedule", "defaults", "norm of each")]
 
 
 @pytest.mark.parametrize("name, options", SAME)
@@ -263,10 +264,7 @@ GROUPS = {"share_draws": 3, "seed": 4}  # of 3, 3 and 2 examples
 MIXED = {"first": "uniform", "second": "log_uniform", **GROUPS}
 HEADS = {
     "per example": sampled,
-    "shared": lambda o: sampled(o, SHARED),
     "scores": lambda o: sampled(o, SHARED, normalize=True, absolute=True, temperature=0.3),
-    "no bias": lambda o: sampled(o, use_bias=False, correct_true_logit=True),
-    "groups": lambda o: sampled(o, spec("unigram", counts=COUNTS, **GROUPS)),
     "unique groups": lambda o: sampled(o, spec("unigram", counts=COUNTS, unique=True, **GROUPS)),
     "mixed groups": lambda o: sampled(o, spec("mixed", **MIXED)),
     "nce": lambda o: NoiseContrastive(
@@ -284,7 +282,7 @@ HEADS = {
 
 @pytest.mark.parametrize(
     "name",
-    slow_but(HEADS, "scores", "unique groups", thorough=("per example", "mixed groups", "nce")),
+    thorough_but(HEADS, "scores", "unique groups"),
 )
 def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     """Same seed, same draws: encoder, table and gamma agree after six steps."""
@@ -297,7 +295,7 @@ def test_fit_with_row_adagrad_is_fit_with_keras_adagrad(name):
     (ours, head), (theirs, other) = models
     own_ids = {id(v) for v in ours.trainable_weights}
     assert id(head.table.kernel) not in own_ids and id(other.table.kernel) not in own_ids
-    assert len(theirs.trainable_weights) - len(own_ids) == (1 if name == "no bias" else 2)
+    assert len(theirs.trainable_weights) - len(own_ids) == 2
     assert_all_close(head.table.class_variables, other.table.class_variables)
     assert_all_close(ours.layers[1].weights, theirs.layers[1].weights)
     if name == "nce":
@@ -314,10 +312,9 @@ def test_evaluation_and_prediction_leave_the_table_alone():
     assert_all_equal(head.table.variables, before)
 
 
-@pytest.mark.parametrize("optimizer", thorough_but([*OPTIMIZERS.values()], RowAdam))
-def test_a_batch_in_which_nobody_counts_moves_nothing(optimizer):
+def test_a_batch_in_which_nobody_counts_moves_nothing():
     """Lazy Adam would move the row that stands for the rest by its momentum."""
-    head = sampled(optimizer(0.1))
+    head = sampled(RowAdam(0.1))
     model = classifier(head, WIDTH)
     x, y = data(8)
     model.train_on_batch(x, y)
@@ -344,13 +341,9 @@ def state_of(model):
     return {v.path: to_numpy(v).copy() for v in model.weights if v.name != "cursor"}
 
 
-OVERFLOWING = {"lazy_adam": RFF, "adagrad": "exp", "sgd": "uniform"}
-
-
-@pytest.mark.parametrize("name", thorough_but(OVERFLOWING, "lazy_adam"))
-def test_an_overflow_in_float16_skips_the_step(name):
+def test_an_overflow_in_float16_skips_the_step():
     """Table, slots, step count, encoder and sampler stay as they are; the next step trains."""
-    head = mixed_head(name, OVERFLOWING[name])
+    head = mixed_head("lazy_adam", RFF)
     model = mixed_model(head, 4.0)
     x, y = data(8)
     model.train_on_batch([x, y])

@@ -237,8 +237,7 @@ def half(x):
     return to_numpy(keras.ops.cast(keras.ops.cast(x, "bfloat16"), "float32")).astype(float)
 
 
-@pytest.mark.parametrize("chunk", [None, 256])
-@pytest.mark.parametrize("mass", [0.85, 0.99])
+@pytest.mark.parametrize(("mass", "chunk"), [(0.85, 256), (0.99, None)])
 def test_gradient_in_half_precision_with_labels_that_hold_most_of_the_mass(mass, chunk):
     """n = 1000; the three labels of an example have as much of the mass each."""
     rng, n, batch, dim = np.random.default_rng(0), 1000, 8, 16
