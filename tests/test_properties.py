@@ -1,6 +1,6 @@
 """What holds for all heads, samplers, precisions and shapes, on examples that Hypothesis looks for.
 
-`--hypothesis-profile=long` tries 2,000 examples of each property instead of 12 (JAX: 6). Shapes and
+`--hypothesis-profile=long` tries 2,000 examples of each property instead of 12 (JAX: 4). Shapes and
 numbers come from small sets: what JAX has compiled for an example serves many others.
 """
 
