@@ -1,4 +1,7 @@
-"""A training step on JAX copies nothing of the size of what a sampler keeps of the table."""
+"""A training step on JAX copies nothing of the size of what a sampler keeps of the table.
+
+Thorough, since `.ci/run` compiles the others by an older generator of code, which does copy.
+"""
 
 import re
 
@@ -13,6 +16,7 @@ if keras.backend.backend() != "jax":
 
 import jax
 
+pytestmark = pytest.mark.thorough
 N, D = 1024, 8
 CONFIG = {"num_features": 16, "block_size": 1, "refresh_every": 7}
 
