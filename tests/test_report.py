@@ -99,6 +99,14 @@ def test_shorter_epochs_are_a_separate_group(limit, steps, group):
     assert list(of(other).runs["group"]) == ["ptb-lstm_small"]  # nothing to tell it from
 
 
+def test_a_run_that_failed_before_its_first_epoch_stays_in_its_group():
+    config = make_record()["config"] | {"steps_per_epoch": 187}
+    good, late = (make_record(seed, config=config, steps_per_epoch=187) for seed in (0, 1))
+    del late["steps_per_epoch"], late["final"]
+    late["status"] = "timed_out"
+    assert list(of(good, late).runs["group"]) == ["ptb-lstm_small"] * 2
+
+
 def test_seconds_to_what_another_method_ends_with():
     """Uniform ends at 180 s worth of 0.3; the tree is there at its first point, slow never."""
 
@@ -226,6 +234,19 @@ def test_times_are_of_one_machine_and_quality_of_all():
     ]
     made[4]["processors"] = {"count": 2, "own": 1.9, "others": 0.0}  # no other record says so
     assert [row[-1] for row in cells(tables.table(of(*made)))[1:]] == ["90", "-", "80"]
+
+
+def test_times_are_of_runs_that_no_other_program_slowed_where_there_are_any():
+    slowed, alone = ({"count": 2, "own": 1.0, "others": others} for others in (0.9, 0.1))
+    made = [
+        make_record(0, 100.0, step=10.0, processors=alone),
+        make_record(1, 100.0, step=50.0, processors=slowed),
+        make_record(0, 200.0, step=70.0, method="exp", processors=slowed),
+    ]
+    assert [row[1:] for row in cells(tables.table(of(*made, paper={})))[1:]] == [
+        ["2", "100", "10"],
+        ["1", "200", "70"],
+    ]
 
 
 def test_failed_rows_say_why_and_failed_seeds_do_not_count():

@@ -71,5 +71,5 @@ def test_a_page_names_the_rows_of_a_shared_clock(tmp_path, own, others, shared):
     write_results(tmp_path, known, *unknown)
     found = frame.read(tmp_path)
     text = pages.Page({found.name: found}, found.name).footer()
-    assert ("Other programs slowed 1 of 3 runs." in text) == shared
+    assert ("Other programs slowed 1 of 3 runs; times are of the others" in text) == shared
     assert found.runs.set_index("cell")["shared_clock"]["ptb-lstm_small-full-s1-jax-0"] == shared

@@ -49,9 +49,9 @@ def _source(index: int, record: Mapping) -> dict:
 
 
 def _limit(record: Mapping) -> int:
-    """The steps after which a record's epochs were cut, 0 for epochs of all data."""
+    """The steps after which epochs are cut, in a failed run were to be; 0 for all data."""
     limit = record["config"].get("steps_per_epoch") or 0
-    return limit if limit == record.get("steps_per_epoch") else 0
+    return limit if record.get("steps_per_epoch") in (limit, None) else 0
 
 
 def _key(*values: object) -> str:

@@ -45,7 +45,10 @@ def table(
     runs = _in_order(runs, keys, [order] if isinstance(order, str) else order)
     trains = bool(runs["task"].isin(["train", "states"]).all())
     # What several processes have is of the first of them.
-    runs = _of_one_machine(runs, columns) if trains else runs.drop_duplicates([*keys, "seed"])
+    if trains:
+        runs = _of_one_machine(_undisturbed(runs, columns), columns)
+    else:
+        runs = runs.drop_duplicates([*keys, "seed"])
     shown = [key for key in keys if runs[key].nunique(dropna=False) > 1 and key != over]
     shown = shown or ["method"]
     by = [*shown, *([over] if over else []), *(["variant"] if trains else [])]
@@ -115,12 +118,27 @@ def _in_order(runs: pd.DataFrame, keys: Iterable[str], names: Iterable[str]) -> 
     return ordered.drop(columns="_rank")
 
 
+def _costs(runs: pd.DataFrame, columns: Iterable[str]) -> list[str]:
+    return [column for column in columns if measures.of(column).of_machine and column in runs]
+
+
+def _undisturbed(runs: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """Runs without the times that other programs made longer, where a row has other runs."""
+    slowed = runs["shared_clock"].astype(bool)
+    good = (runs["status"] == "ok") & ~slowed
+    runs = runs.copy()
+    runs.loc[slowed & good.groupby(runs["variant"]).transform("any"), _costs(runs, columns)] = (
+        np.nan
+    )
+    return runs
+
+
 def _of_one_machine(runs: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Runs whose times and memory are of one machine for each backend, where seeds are of several.
 
     Of the one that ran most rows without other programs running, else of that with most rows.
     """
-    costs = [column for column in columns if measures.of(column).of_machine and column in runs]
+    costs = _costs(runs, columns)
     done = runs[runs["status"] == "ok"]
     for _, group in done.groupby(["backend", "kind"], dropna=False):
         if group.groupby(["method", "variant"])["machine"].nunique().max() > 1:
