@@ -13,6 +13,7 @@ import softbench
 N, D, T, ROWS = 50, 8, 6, 16
 LAYERS = {
     "embedding": lambda: keras.layers.Embedding(N, D),
+    "tied": lambda: keras.layers.ReversibleEmbedding(N, D),
     "untied": lambda: keras.layers.ReversibleEmbedding(N, D, tie_weights=False),
     "soft cap": lambda: keras.layers.ReversibleEmbedding(N, D, logit_soft_cap=0.05),
     "lora": lambda: keras.layers.ReversibleEmbedding(N, D, lora_rank=2),
@@ -100,8 +101,8 @@ def sampled(name, embedding):
 
 
 QUICK = (("rff", "untied"), ("codebook", "lora"))
-# Samplers pass over all classes, by themselves.
-TRAINED = [*QUICK, ("bucketed", "lora")]
+# Of "untied" and "lora" samplers pass over all classes, by themselves.
+TRAINED = [*QUICK, ("in_batch", "tied"), ("bucketed", "lora")]
 
 
 @pytest.mark.parametrize(("name", "kind"), thorough_but(TRAINED, *QUICK))

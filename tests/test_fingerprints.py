@@ -29,7 +29,7 @@ TOLERANCE = 1e-3
 # The first variant of each sampler that has fingerprints, and one of each other way of drawing: a
 # new sampler has some from the next time that they are renewed.
 OTHERS = ("unigram-shared", "unigram-unique", "rff-shared", "exp-shared", "adversarial-shared")
-QUICK = ("adversarial-per_example", "codebook-per_example", "in_batch-counts")
+QUICK = ("adversarial-per_example", "codebook-per_example", "exp-per_example", "in_batch-counts")
 QUICK += ("rff-per_example", "unigram-unique", "unigram-per_example")
 FIRST = (f"{name}-{next(iter(CASES.get(name, {'': 0})))}" for name in REGISTRY)
 STREAMS = sorted([*FIRST, *OTHERS])

@@ -170,8 +170,7 @@ def _provenance(rows: pd.DataFrame) -> list[str]:
     elif (seeds == 1).any():
         words.append(f"{(seeds == 1).sum()} of {len(seeds)} rows are of a single seed.")
     shared = int(runs["shared_clock"].astype(bool).sum())
-    # The times of a table of training, see `tables.table`.
-    times = "; times are of the others where a row has any" * bool(runs["task"].eq("train").all())
+    times = "; times are of the others where a row has any" * tables.of_training(runs)
     words += [f"Other programs slowed {shared} of {len(runs)} runs{times}."] * bool(shared)
     if "at_edge" in runs:
         edges = runs.loc[runs["at_edge"].fillna(False).astype(bool), "method"].unique()

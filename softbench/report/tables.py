@@ -43,7 +43,7 @@ def table(
     keys = [key for key in (*(rows or view.keys), over) if key and key in runs]
     order = where.get("method", frame.plan["methods"])
     runs = _in_order(runs, keys, [order] if isinstance(order, str) else order)
-    trains = bool(runs["task"].isin(["train", "states"]).all())
+    trains = of_training(runs)
     # What several processes have is of the first of them.
     if trains:
         runs = _of_one_machine(_undisturbed(runs, columns), columns)
@@ -118,6 +118,11 @@ def _in_order(runs: pd.DataFrame, keys: Iterable[str], names: Iterable[str]) -> 
     return ordered.drop(columns="_rank")
 
 
+def of_training(runs: pd.DataFrame) -> bool:
+    """Whether all rows train, so that their times are of undisturbed runs of one machine."""
+    return bool(runs["task"].isin(["train", "states"]).all())
+
+
 def _costs(runs: pd.DataFrame, columns: Iterable[str]) -> list[str]:
     return [column for column in columns if measures.of(column).of_machine and column in runs]
 
@@ -127,9 +132,8 @@ def _undisturbed(runs: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     slowed = runs["shared_clock"].astype(bool)
     good = (runs["status"] == "ok") & ~slowed
     runs = runs.copy()
-    runs.loc[slowed & good.groupby(runs["variant"]).transform("any"), _costs(runs, columns)] = (
-        np.nan
-    )
+    left_out = slowed & good.groupby(runs["variant"]).transform("any")
+    runs.loc[left_out, _costs(runs, columns)] = np.nan
     return runs
 
 
