@@ -23,6 +23,7 @@ from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
+from softbench.experiments.step_time import page as step_time_page
 
 TINY = """
 from softbench.bench.config import experiment
@@ -305,6 +306,10 @@ def test_step_time_task_measures_every_method_on_one_process(tmp_path, monkeypat
     assert set(record["steps"]) == measured | ({"peer_tf"} if BACKEND == "tensorflow" else set())
     assert set(record["skipped"]) == ({"peer_tf"} if BACKEND == "jax" else set())
     assert all(step["step_ms"]["median"] > 0 for step in record["steps"].values())
+    (record,) = smoke("item_tower", tmp_path / "towers")
+    rows = {row["method"]: row for row in step_time_page.rows(record)}
+    parts = rows["rows"]["step_ms"] + rows["products"]["step_ms"]
+    assert rows["tower"]["over_parts"] == rows["tower"]["step_ms"] / parts
 
 
 @pytest.mark.parametrize("name", ["language", "bag"])

@@ -113,6 +113,7 @@ MEASURES: dict[str, Measure] = {
     "peak_mib": _cost("memory, MiB"),
     "over_products": _cost("time over the products'"),
     "over_keras": _cost("time over Keras'"),
+    "over_parts": _cost("time over its parts'"),
     "tflops": _cost("TFLOP/s", HIGHER),
     "table_mib": Measure("table on a device, MiB", LOWER),
     "state_mib": Measure("state on a device, MiB", LOWER),

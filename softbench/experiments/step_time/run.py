@@ -10,6 +10,7 @@ import numpy as np
 from softbench.bench import environment, timing
 from softbench.bench.job import Job
 from softbench.bench.training import build
+from softbench.experiments.step_time.towers import Products, item_tower
 from softbench.ops import steps as compiled_steps
 
 
@@ -30,8 +31,16 @@ def run(job: Job) -> None:
 
 
 def make_step(method: dict, config: dict, num_classes: int, batches: list[tuple]) -> timing.Steps:
-    """Returns the compiled step of a method: a head of softbench or a peer."""
-    model = config["model"]
+    """Returns the compiled step of a method.
+
+    Args:
+        method: a row of a head; with "tower" its table is that of `towers.item_tower`; or
+            {"products": a tower, "num_sampled": m} of `towers.Products`, or a peer.
+        config: of the cell.
+        num_classes: n.
+        batches: of the cell.
+    """
+    model, seed = config["model"], config["seed"]
     optimizer = build.optimizer(config["optimizer"])
     inputs = keras.Input((model["dim"],), batch_size=model["batch_size"])
     encoder = keras.Model(inputs, keras.layers.Dense(model["dim"])(inputs))
@@ -41,8 +50,16 @@ def make_step(method: dict, config: dict, num_classes: int, batches: list[tuple]
         rate = config["optimizer"]["learning_rate"]
         step = peers.tf_sampled_softmax(encoder, optimizer, num_classes, method, rate)
     else:
-        head = build.head(method, num_classes, np.ones(num_classes), config["seed"])
         labels = keras.Input((), batch_size=model["batch_size"], dtype="int32")
-        whole = keras.Model([inputs, labels], head(encoder(inputs), labels))
+        if "products" in method:
+            tower = item_tower(method["products"], num_classes, model["dim"], seed)
+            outputs = Products(tower, method["num_sampled"])(inputs, labels)
+        else:
+            if "tower" in method:
+                tower = item_tower(method["tower"], num_classes, model["dim"], seed)
+                method = {**method, "kwargs": {**method["kwargs"], "table": tower}}
+            head = build.head(method, num_classes, np.ones(num_classes), seed)
+            outputs = head(encoder(inputs), labels)
+        whole = keras.Model([inputs, labels], outputs)
         step = compiled_steps.compile_step(whole, optimizer)
     return timing.cycled(step, batches, compiled_steps.wait)
