@@ -10,8 +10,8 @@ otherwise, and all take row updates with lazy Adam. Each interaction is a traini
 make the same 7,760 steps, the rate falling to a fiftieth over them: 40 passes over Gowalla, 26 over
 Yelp2018.
 
-Rate and temperature of each row, and the ratio of `bsl`, are chosen by `search`, short runs of
-1,940 steps with the first seed, on the validation set; the test set is evaluated once for each seed.
+Rate and temperature of each row, and the ratio of `bsl`, are chosen by `search` on the validation
+set, short runs of 1,940 steps with the first seed; the test set is evaluated once for each seed.
 
 Without being named run `codebook_64x128`, 128 draws for each example of which 64 examples see each
 other's, and 1,024 draws that the batch shares: `uniform`, `popularity` (the unigram without
