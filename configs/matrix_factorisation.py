@@ -3,7 +3,7 @@
     softbench --config=configs/matrix_factorisation.py --backend=jax --config.seeds="(0,1,2)" \\
         --data_dir=<folder with gowalla/ and yelp2018/>
 
-The splits of the LightGCN papers, of which 2 % of the training interactions are held out for
+The splits of the LightGCN papers, of which one training interaction of each user is held out for
 validation; all items are ranked but those that the user has had. A user is a row of 64 numbers and
 so is an item; a score is a cosine over a temperature, with a bias of the item where it is not said
 otherwise, and all take row updates with lazy Adam. Each interaction is a training example. All rows

@@ -98,15 +98,24 @@ def test_a_split_by_time_needs_times(tmp_path):
         by_time(tmp_path, "user,item\nu,a\nu,b\nv,a\n")
 
 
-def test_interactions_hold_out_a_part(tmp_path):
+def test_interactions_hold_out_one_of_each_user(tmp_path):
     lines = [f"{u} " + " ".join(map(str, RNG.permutation(30)[:20])) for u in range(40)]
     (tmp_path / "gowalla").mkdir()
     (tmp_path / "gowalla" / "train.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "gowalla" / "test.txt").write_text("3 1 2\n5\n")
-    data = datasets.load("gowalla", data_dir=tmp_path, valid_fraction=0.25)
+    (tmp_path / "gowalla" / "train.txt").open("a").write("40 7\n")  # has but this one
+    data = datasets.load("gowalla", data_dir=tmp_path)
     sizes = {split: data.split(split).sizes() for split in datasets.SPLITS}
-    assert (sizes["train"] + sizes["valid"]).tolist() == [20] * 40
-    assert 120 < sizes["valid"].sum() < 280 and sizes["test"].tolist() == [0, 0, 0, 2] + [0] * 36
+    assert sizes["train"].tolist() == [19] * 40 + [1]
+    assert sizes["valid"].tolist() == [1] * 40 + [0]
+    assert sizes["test"].tolist() == [0, 0, 0, 2] + [0] * 37
+    places = [
+        line.split()[1:].index(data.items[i])
+        for line, i in zip(lines, data.valid.items, strict=True)
+    ]
+    assert 5 < np.mean(places) < 14  # of 0 to 19
+    other = datasets.load("gowalla", data_dir=tmp_path, split_seed=1).valid.items
+    assert not np.array_equal(other, data.valid.items)
     for user, line in enumerate(lines):
         start, end = data.before("test").ends[user : user + 2]
         own = sorted(data.items[i] for i in data.before("test").items[start:end])

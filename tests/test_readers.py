@@ -304,8 +304,8 @@ def test_real_sets(name, classes, sizes):
 @pytest.mark.parametrize(
     ("name", "digest"),
     [
-        ("gowalla", "3319a722cadc5152"),
-        ("yelp2018", "413bc0acf8d37667"),
+        ("gowalla", "bb99da0d02fb7f87"),
+        ("yelp2018", "aca637225600c538"),
         ("beauty", "4ddf7478bf916856"),
         ("wd50k", "e3502278f6438658"),
     ],

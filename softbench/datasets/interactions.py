@@ -15,7 +15,7 @@ from softbench.common import check_positive
 from softbench.datasets.base import SPLITS, InteractionData, ItemLists
 from softbench.datasets.lines import fail
 from softbench.datasets.roles import ITEM, TIME, USER, read_columns
-from softbench.datasets.store import Splits
+from softbench.datasets.store import row_hash
 
 SPLITS_BY = ("last", "time")
 LEAST = 3  # items of a user of whom one is held out for validation and one for the test
@@ -125,16 +125,17 @@ def write_interactions(
     store: Any,
     files: Mapping[str, Path],
     *,
-    valid_fraction: float = 0.02,
     split_seed: int = 0,
 ) -> dict:
     """Reads {"train", "test"}: users' items without an order, one user a line.
 
+    One training interaction of each user who has two or more is for validation, so that it asks
+    all users as the test does; a share of all interactions would ask for those of the active.
+
     Args:
         store: see `softbench.datasets.store`.
         files: {"train", "test"}; every user of the test is one of the training file.
-        valid_fraction: share of the training interactions that `Splits` holds out.
-        split_seed: of `Splits`.
+        split_seed: of the hash that chooses the interaction of a user.
 
     Returns:
         {"num_classes", "num_users", "rows": {split: interactions}, "repairs"}.
@@ -160,8 +161,17 @@ def write_interactions(
         item_lists(users.get_indexer(rows["user"]), ids, len(users))
         for rows, ids in zip(events, numbers, strict=True)
     )
-    split_ids = Splits(split_seed, valid_fraction)(np.arange(len(trained.items)))
-    return _write(store, users, names, [*_divided(trained, split_ids)[:2], tested], repairs)
+    splits = [*_divided(trained, _one_of_each(trained, split_seed))[:2], tested]
+    return _write(store, users, names, splits, repairs)
+
+
+def _one_of_each(lists: ItemLists, seed: int) -> np.ndarray:
+    """Index into `SPLITS` of each item: 1 of one item of those users who have two or more."""
+    owners = np.repeat(np.arange(len(lists.ends) - 1), lists.sizes())
+    order = np.lexsort((row_hash(np.arange(len(owners)), seed), owners))
+    split_ids = np.zeros(len(owners), np.int8)
+    split_ids[order[lists.ends[:-1][lists.sizes() > 1]]] = 1
+    return split_ids
 
 
 def _write(

@@ -128,7 +128,7 @@ class Splits:
                 f"the file must hold {sum(taken) + 1} rows or more, so that every split has one. "
                 f"Received: {size}"
             )
-        order = np.argsort(_hash(np.arange(size), self.seed), kind="stable")
+        order = np.argsort(row_hash(np.arange(size), self.seed), kind="stable")
         indices = np.zeros(size, np.int8)
         indices[order[: taken[0]]] = 1
         indices[order[taken[0] : sum(taken)]] = 2
@@ -138,11 +138,11 @@ class Splits:
         """Index into `SPLITS` of each row number (R,)."""
         if self._exact is not None:
             return self._exact[rows]
-        u = _hash(rows, self.seed) * 2.0**-64
+        u = row_hash(rows, self.seed) * 2.0**-64
         return np.where(u < self.valid, 1, np.where(u < self.valid + self.test, 2, 0))
 
 
-def _hash(values: np.ndarray, seed: int) -> np.ndarray:
+def row_hash(values: np.ndarray, seed: int) -> np.ndarray:
     """splitmix64 of each value, uint64 (R,), started at a mix of the seed."""
 
     def mix(z: np.ndarray) -> np.ndarray:
