@@ -334,3 +334,7 @@ def test_limited_epochs_continue_and_go_to_any():
         limited.go_to(3 * epoch)
         for index in range(3):
             np.testing.assert_array_equal(limited[index][1], expected[3 * epoch + index])
+    longer = build.Batches(datasets.BagBatches(data, "train", 8), 9)
+    assert len(longer) == 9 > len(whole)
+    for index, labels in enumerate(expected):
+        np.testing.assert_array_equal(longer[index][1], labels)

@@ -37,7 +37,7 @@ _DEFAULTS = {
     "seeds": (0,),
     # 0, with `max_train_seconds`: as many as there is time for.
     "epochs": 1,
-    # 0 means whole epochs.
+    # 0 means whole passes over the data; more than one pass has goes on into the next.
     "steps_per_epoch": 0,
     # If not 0: training takes this many seconds, compilation included and evaluation left out. Its
     # `epochs` are equal shares of them; if that is 0, the curve has a point after every whole epoch

@@ -205,15 +205,15 @@ def optimizer(spec: dict) -> keras.optimizers.Optimizer:
 class Batches(keras.utils.PyDataset):
     """A sequence of NumPy batches as a Keras data set in its order, `limit` of them an epoch.
 
-    With a limit, an epoch goes on where the one before it stopped, into the next pass over the
-    batches where one ends. `go_to` says where it begins: Keras calls `on_epoch_end` more than
-    once for an epoch, so it is not counted.
+    With a limit, which may be more than a pass has, an epoch goes on where the one before it
+    stopped, into the next pass over the batches where one ends. `go_to` says where it begins:
+    Keras calls `on_epoch_end` more than once for an epoch, so it is not counted.
     """
 
     def __init__(self, batches: object, limit: int = 0) -> None:
         super().__init__()
         self._batches = batches
-        self.length = min(len(batches), limit or len(batches))
+        self.length = limit or len(batches)
         self._start = self._done = 0
 
     def go_to(self, step: int, done: int = 0, length: int = 0) -> None:
