@@ -11,20 +11,10 @@ over the sum of both.
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import HUGE_PAGES, adagrad, sampled
+from softbench.bench.methods import HUGE_PAGES, adagrad, random_classes, sampled
 
 ADAGRAD = adagrad(0.05)
 TOWER, M = {"features": 64, "hidden": 256}, 1000
-
-
-def problems(*sizes):
-    """One for each number of items."""
-    return {
-        f"n{units}": {
-            "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
-        }
-        for units in sizes
-    }
 
 
 def get_config():
@@ -34,7 +24,7 @@ def get_config():
         "item_tower",
         title="Cost of a training step on an item tower",
         task="step_time",
-        problems=problems(10_000, 100_000, 1_000_000),
+        problems=random_classes(10_000, 100_000, 1_000_000),
         model={"name": "dense", "dim": 128, "batch_size": 256},
         optimizer=ADAGRAD,
         method_table={
@@ -48,7 +38,7 @@ def get_config():
         columns=("step_ms", "over_parts"),
         presets={
             "smoke": {
-                "problems": problems(3000),
+                "problems": random_classes(3000),
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
             "paper": {},

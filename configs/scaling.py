@@ -26,7 +26,7 @@ most share a process: 31 GB, or 26 GB beside Keras' Adagrad and its dense gradie
 """
 
 from softbench.bench.config import experiment
-from softbench.bench.methods import ACCELERATOR, HUGE_PAGES, adagrad, full, sampled
+from softbench.bench.methods import ACCELERATOR, HUGE_PAGES, adagrad, full, random_classes, sampled
 
 ADAGRAD = adagrad(0.05)
 # The rows of row updates that run at every n on an accelerator.
@@ -50,22 +50,12 @@ def peer(deduplicate):
     return {"peer": "tf_sampled_softmax", "deduplicate": deduplicate, "num_sampled": 100}
 
 
-def problems(*sizes):
-    """One for each number of classes."""
-    return {
-        f"n{units}": {
-            "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
-        }
-        for units in sizes
-    }
-
-
 def on_accelerator(rows):
     """Problems for one GPU; at the largest n the methods are divided over processes."""
     shared, each = ([name for name in rows if name.endswith(end)] for end in ("shared", "example"))
     twins = ["rows_log_uniform_shared", "keras_log_uniform_shared"]
     parts = {"a": shared, "b": each, "c": twins}
-    sizes = problems(10_000, 100_000, 1_000_000)
+    sizes = random_classes(10_000, 100_000, 1_000_000)
     found = {n: {**sizes[n], "methods": ",".join([*rows, twins[1], "full"])} for n in sizes}
     for part, names in parts.items():
         dataset = {"name": "random", "label": f"random10000000{part}", "num_classes": 10_000_000}
@@ -79,7 +69,7 @@ def get_config():
         "scaling",
         title="Cost of a training step against the number of classes",
         task="step_time",
-        problems=problems(10_000, 100_000, 1_000_000),
+        problems=random_classes(10_000, 100_000, 1_000_000),
         model={"name": "dense", "dim": 128, "batch_size": 256},
         optimizer=ADAGRAD,
         method_table={
@@ -100,7 +90,7 @@ def get_config():
         environment=HUGE_PAGES,
         presets={
             "smoke": {
-                "problems": problems(200),
+                "problems": random_classes(200),
                 "timing": {"rounds": 1, "block": 2, "max_seconds": 1.0},
             },
             "paper": {},

@@ -101,9 +101,9 @@ def test_a_split_by_time_needs_times(tmp_path):
 def test_interactions_hold_out_one_of_each_user(tmp_path):
     lines = [f"{u} " + " ".join(map(str, RNG.permutation(30)[:20])) for u in range(40)]
     (tmp_path / "gowalla").mkdir()
-    (tmp_path / "gowalla" / "train.txt").write_text("\n".join(lines) + "\n")
+    one = "40 7"  # a user who has but this
+    (tmp_path / "gowalla" / "train.txt").write_text("\n".join([*lines, one]) + "\n")
     (tmp_path / "gowalla" / "test.txt").write_text("3 1 2\n5\n")
-    (tmp_path / "gowalla" / "train.txt").open("a").write("40 7\n")  # has but this one
     data = datasets.load("gowalla", data_dir=tmp_path)
     sizes = {split: data.split(split).sizes() for split in datasets.SPLITS}
     assert sizes["train"].tolist() == [19] * 40 + [1]

@@ -44,6 +44,16 @@ def ranking_columns(k: int) -> tuple[str, ...]:
     return (*whole, *(f"test_recall_at_{k}_{bucket}" for bucket in ("head", "torso", "tail")))
 
 
+def random_classes(*sizes: int) -> dict[str, dict]:
+    """Problems whose batches are random, one for each number of classes."""
+    return {
+        f"n{units}": {
+            "dataset": {"name": "random", "label": f"random{units}", "num_classes": units}
+        }
+        for units in sizes
+    }
+
+
 def at_most(text: str, num_classes: int) -> int:
     """The number that "at most 512" is: the smaller of 512 and n / 4."""
     return max(1, min(int(text.removeprefix(AT_MOST)), num_classes // 4))

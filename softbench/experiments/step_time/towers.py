@@ -31,9 +31,9 @@ def item_tower(tower: dict, num_items: int, dim: int, seed: int) -> ItemTower:
 
 @keras.saving.register_keras_serializable("softbench_experiments")
 class Products(keras.layers.Layer):
-    """The rows of B + m distinct items by a tower, whose sum is the loss.
+    """The rows of B + m distinct items by a tower, the sum of whose squares is the loss.
 
-    With the backward pass and the optimizer's update these are the products of a step of B labels
+    A gradient of ones would let a compiler replace the last layer's products by sums. With the backward pass and the optimizer's update these are the products of a step of B labels
     and m draws that no two of share an item, and nothing else.
     """
 
@@ -46,5 +46,5 @@ class Products(keras.layers.Layer):
         spread = ops.arange(count, dtype="int32") * (self.tower.units // count)
         ids = (labels[0] + spread) % self.tower.units
         rows = self.tower.model(gather_rows(self.tower.features, ids), training=True)
-        self.add_loss(ops.sum(rows) + 0.0 * ops.sum(hidden))
+        self.add_loss(ops.sum(ops.square(rows)) + 0.0 * ops.sum(hidden))
         return rows
