@@ -33,8 +33,9 @@ def item_tower(tower: dict, num_items: int, dim: int, seed: int) -> ItemTower:
 class Products(keras.layers.Layer):
     """The rows of B + m distinct items by a tower, the sum of whose squares is the loss.
 
-    A gradient of ones would let a compiler replace the last layer's products by sums. With the backward pass and the optimizer's update these are the products of a step of B labels
-    and m draws that no two of share an item, and nothing else.
+    A gradient of ones would let a compiler replace the last layer's products by sums. With the
+    backward pass and the optimizer's update these are the products of a step of B labels and m
+    draws that no two of share an item, and nothing else.
     """
 
     def __init__(self, tower: ItemTower, num_sampled: int) -> None:
