@@ -6,12 +6,15 @@ import keras
 import numpy as np
 import pytest
 import reference
+import small_runs
 from conftest import compiled, rejects, to_numpy
 from keras import ops
 
 import softbench
-from softbench import models, partition
+from softbench import datasets, models, partition
+from softbench.bench.methods import full
 from softbench.bench.training import problems, recommenders
+from softbench.bench.training import run as train
 
 RNG = np.random.default_rng(11)
 N, D, B = 13, 4, 6
@@ -190,6 +193,41 @@ def test_users_of_the_curve_are_some_of_all(monkeypatch):
     assert [p.evaluate(None, "test") for p in (problem, limited)] == [None, None]
     users = np.count_nonzero(softbench.datasets.load(**SMALL).test.sizes())
     assert [len(queries.users) for queries in asked] == [users, 7]
+
+
+def test_a_refit_trains_on_the_validation_set_and_asks_the_test_set_alone():
+    data = softbench.datasets.load(**SMALL)
+    problem, before = loaded(FACTORS, refit=True), data.before("test")
+    owners = np.repeat(np.arange(len(before.ends) - 1), before.sizes())
+    expected = sorted(zip(owners, before.items, strict=True))
+    batches = [np.stack(problem.train[i][:2], 1) for i in range(len(problem.train))]
+    made = np.concatenate(batches)[: len(expected)]  # after it the last batch is filled up
+    assert sorted(map(tuple, made)) == expected
+    np.testing.assert_array_equal(problem.counts, np.bincount(before.items, minlength=40))
+    with pytest.raises(ValueError, match="users to test in 'valid'"):
+        problem.evaluate(None, "valid")
+
+    short = {"dataset": SMALL, "model": FACTORS, "epochs": 2, "methods": {"full": full()}}
+    job, known = (small_runs.job(**short, **fields) for fields in ({"refit": True}, {}))
+    model, _ = train.trained(job)
+    names = set(job.result["final"]) - {"log_likelihood"}
+    assert names and all(name.startswith("test_") for name in names)
+    assert [sorted(point) for point in job.result["curve"]] == [
+        ["epoch", "seconds", "step", "train_loss"]
+    ] * 2
+    queries = datasets.Queries(data, "test", 16, lambda users: users.astype("int32"))
+    asked = recommenders.evaluate(model, queries, data.counts)
+    assert asked["ndcg_at_10"] == job.result["final"]["test_ndcg_at_10"]
+    train.run(known)
+    assert known.result["final"]["test_nll"] != job.result["final"]["test_nll"]
+
+
+def test_a_refit_is_of_users_and_items_in_memory():
+    with pytest.raises(ValueError, match="`refit` must be False for MultiLabelData"):
+        problems.load({**small_runs.BAG, "seed": 0, "refit": True}, None)
+    streamed = softbench.datasets.load(**SMALL)._replace(stream=lambda batch, seed: None)
+    with pytest.raises(ValueError, match="`refit` must be False for streamed"):
+        recommenders.problem(streamed, {"model": FACTORS, "refit": True})
 
 
 def make_encoder(data, dim, length, seed):

@@ -134,6 +134,14 @@ def of_recommenders(*options):
     return config
 
 
+def test_the_whole_run_alone_is_a_refit():
+    cells = matrix.cells(of_recommenders("--config.methods=uniform", "--config.refit=True"))
+    assert all(own.config["refit"] is True for own in cells)
+    assert all("refit" not in trial.config for trial in search.trials(cells))
+    with pytest.raises(ConfigError, match=r"--config\.refit must be False"):
+        of_recommenders("--config.refit=True", "--config.keep=best")
+
+
 def test_what_is_inside_of_an_argument_is_tried_where_a_row_has_it():
     line = "--config.methods=uniform,bsl", "--config.search.objective.ratio=(1.1,1.4)"
     cells = matrix.cells(of_recommenders(*line))

@@ -68,6 +68,9 @@ _DEFAULTS = {
     "search": {"learning_rate": ()},
     # `steps`, if not 0, are those of the whole run, and `epochs` equal shares of them.
     "search_budget": {"epochs": 1, "steps": 0},
+    # Whether a run with settings so chosen trains on the validation set too, which then judges
+    # nothing: its curve is the training loss alone. For data of users and items.
+    "refit": False,
     # What `--launcher=ray` gives to each cell, and how often it begins again after its worker is
     # lost.
     "cluster": {"num_cpus": 1.0, "num_gpus": 0.0, "max_retries": 3},
@@ -109,7 +112,7 @@ _PROBLEM_FIELDS = (
     "task",
 )
 _LIMITS = ("methods", "max_train_seconds", "keep", "patience", "keep_by")
-_WHERE_USED = ("max_train_seconds", "budget", "environment", "imports", "callbacks")
+_WHERE_USED = ("max_train_seconds", "budget", "refit", "environment", "imports", "callbacks")
 
 
 def experiment(name: str, **fields: object) -> ConfigDict:
@@ -194,6 +197,9 @@ def _set_best(problem: dict, config: Mapping) -> None:
     if patience < 0:
         raise _wrong("--config.patience must be 0 or more", patience)
     if keep == "best" or patience:
+        if config["refit"]:
+            rule = '--config.refit must be False where --config.keep is "best", or with patience'
+            raise _wrong(rule, True)
         used = {"keep": keep} if keep == "best" else {}
         problem |= used | ({"patience": patience} if patience else {}) | {"keep_by": measure}
 
@@ -282,8 +288,10 @@ def _check_search(config: Mapping) -> None:
     _check_names("--config.search_budget may set", budget, _DEFAULTS["search_budget"])
     if budget["epochs"] < 1 or budget["steps"] < 0:
         raise _wrong("--config.search_budget must have one epoch or more", budget)
-    if tried and any(problem["task"] != "train" for problem in problems(config)):
-        raise _wrong("--config.search is for the task 'train'", config["task"])
+    others = [problem["task"] for problem in problems(config) if problem["task"] != "train"]
+    for key, used in (("search", tried), ("refit", config["refit"])):
+        if used and others:
+            raise _wrong(f"--config.{key} is for the task 'train'", others[0])
 
 
 def reference(config: Mapping) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from softbench.bench.matrix import Cell
 
 FOLDER = "search"
 _LENGTH = ("epochs", "steps_per_epoch", "max_train_seconds", "budget", "steps")
-_OF_THE_WHOLE = (*_LENGTH, "keep", "patience", "keep_by", "search", "search_budget")
+_OF_THE_WHOLE = (*_LENGTH, "keep", "patience", "keep_by", "search", "search_budget", "refit")
 
 
 def trials(cells: list[Cell]) -> list[Cell]:

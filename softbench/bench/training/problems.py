@@ -81,6 +81,8 @@ def load(config: dict, data_dir: str | None) -> Problem:
 
 
 def _problem(data: Any, config: dict) -> Problem:
+    if config.get("refit") and not isinstance(data, datasets.InteractionData):
+        raise ValueError(f"`refit` must be False for {type(data).__name__}. Received: True")
     if isinstance(data, datasets.LanguageData):
         return _language(data, config)
     if isinstance(data, datasets.TripleData):

@@ -28,13 +28,15 @@ _SASREC = ("dim", "length", "num_blocks", "num_heads", "dropout", "hidden_units"
 def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
     """The fields of a `Problem`; `model` names "sasrec", "matrix_factorisation" or an encoder.
 
-    Of the users with a label in the validation set, `model.valid_users` are evaluated after each
-    epoch, and of those of the test set `model.test_users` at the end; all without it, or if it is
-    0.
+    With `refit` the validation set is training data, and there is none to be asked. Otherwise, of
+    the users with a label in it, `model.valid_users` are evaluated after each epoch, and of those
+    of the test set `model.test_users` at the end; all without it, or if it is 0.
 
     Raises:
-        ValueError: for another model.
+        ValueError: for another model, or a `refit` of streamed interactions.
     """
+    if config.get("refit"):
+        data = _refitted(data)
     makers = {"sasrec": _sasrec, "matrix_factorisation": _matrix_factorisation}
     model = config["model"]
     name = "sasrec" if build.is_custom(model["name"]) else model["name"]
@@ -68,6 +70,16 @@ def problem(data: datasets.InteractionData, config: dict) -> dict[str, Any]:
         "evaluate": score,
         "probe": probe,
     }
+
+
+def _refitted(data: datasets.InteractionData) -> datasets.InteractionData:
+    """The data with the validation set in the training set, and none to be asked."""
+    if data.stream is not None:
+        raise ValueError("`refit` must be False for streamed interactions. Received: True")
+    train = data.before("test")
+    counts = np.bincount(train.items, minlength=data.num_classes)
+    none = data.valid._replace(items=data.valid.items[:0], ends=np.zeros_like(data.valid.ends))
+    return data._replace(train=train, valid=none, counts=counts)
 
 
 def _sasrec(data: datasets.InteractionData, config: dict) -> tuple[dict, Callable]:

@@ -44,8 +44,9 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
     config, result = job.config, job.result
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
-    chance = {split: problem.evaluate(None, split) for split in ("valid", "test")}
-    best_lib.check(config, chance["valid"])
+    splits = ("test",) if config.get("refit") else ("valid", "test")
+    chance = {split: problem.evaluate(None, split) for split in splits}
+    best_lib.check(config, chance[splits[0]])
     result["most_frequent"] = _by_split(chance)
     if problem.oracle is not None:
         result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
@@ -196,13 +197,17 @@ def _train(run: _Training, epoch: _Epoch) -> float:
 
 
 def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
-    """Evaluates the model after an epoch, a point of the learning curve."""
+    """Evaluates the model after an epoch, a point of the learning curve.
+
+    With `refit` nothing is evaluated, and the loss of training is what must be finite.
+    """
     job, model, problem, timer = run[:4]
     point = {"epoch": epoch + 1, "step": timer.steps}
     point |= {"seconds": round(timer.clock, 3), "train_loss": train_loss}
     if job.price is not None:
         point |= budget.of_steps(job.price, timer.steps)
-    if math.isfinite(train_loss):
+    refitted = job.config.get("refit", False)
+    if math.isfinite(train_loss) and not refitted:
         start = time.perf_counter()
         scores = problem.evaluate(model, "valid")
         point |= {f"valid_{key}": value for key, value in scores.items()}
@@ -211,7 +216,7 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
         point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
     job.result["curve"].append(point)
     job.progress(point)
-    if not math.isfinite(point.get("valid_nll", math.nan)):
+    if not math.isfinite(train_loss if refitted else point.get("valid_nll", math.nan)):
         raise NotFinite(f"The loss is not a finite number in epoch {epoch + 1}.")
 
 
