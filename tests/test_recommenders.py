@@ -84,6 +84,7 @@ def test_sasrec_arguments():
 SHARED = {"class_name": "uniform", "config": {"share_draws": True}}
 SMALL = {"name": "synthetic_interactions", "num_classes": 40, "num_users": 60}
 SASREC = {"name": "sasrec", "dim": 8, "length": 8, "batch_size": 8}
+STILL = {"name": "sgd", "learning_rate": 1e-12}
 FACTORS = {"name": "matrix_factorisation", "dim": 8, "batch_size": 64}
 
 
@@ -228,6 +229,45 @@ def test_a_refit_is_of_users_and_items_in_memory():
     streamed = softbench.datasets.load(**SMALL)._replace(stream=lambda batch, seed: None)
     with pytest.raises(ValueError, match="`refit` must be False for streamed"):
         recommenders.problem(streamed, {"model": FACTORS, "refit": True})
+
+
+def test_spectral_rows_are_those_of_a_dense_decomposition():
+    users, items = np.array([0, 0, 1, 1, 1, 2, 3, 3, 5]), np.array([0, 1, 0, 2, 4, 4, 1, 2, 0])
+    had = np.zeros((6, 7))  # user 4 has had nothing, items 3, 5 and 6 nobody
+    np.add.at(had, (users, items), 1.0)
+    root = [np.sqrt(np.maximum(had.sum(axis), 1)) for axis in (1, 0)]
+    left, values, right = np.linalg.svd(had / root[0][:, None] / root[1])
+    made = models.spectral_rows(users, items, 6, 7, 2)
+    for rows, side, none in zip(made, (left, right.T), ([4], [3, 5, 6]), strict=True):
+        assert rows.dtype == np.float32 and rows.shape == (len(side), 2)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-6)
+        kept = np.setdiff1d(np.arange(len(side)), none)
+        expected = side[kept, :2] * np.sqrt(values[:2])
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(rows[kept] @ rows[kept].T, expected @ expected.T, atol=1e-6)
+    again = models.spectral_rows(users, items, 6, 7, 2)
+    assert all((a == b).all() for a, b in zip(made, again, strict=True))
+    with pytest.raises(ValueError, match="`dim` must be less than the numbers of users"):
+        models.spectral_rows(users, items, 6, 7, 6)
+
+
+def test_training_begins_with_spectral_rows_and_counts_their_time():
+    spectral = {**FACTORS, "spectral": True}
+    data, job = (
+        softbench.datasets.load(**SMALL),
+        small_runs.job(dataset=SMALL, model=spectral, methods={"full": full()}, optimizer=STILL),
+    )
+    model, problem = train.trained(job)
+    sizes = data.train.sizes()
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    users, items = models.spectral_rows(owners, data.train.items, len(sizes), 40, 8)
+    asked = np.arange(64, dtype="int32")[:60]
+    np.testing.assert_allclose(to_numpy(model.encoder(asked)), users, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(model.head.table.kernel), items, atol=1e-6)
+    assert job.result["curve"][0]["seconds"] >= problem.start_seconds > 0
+    streamed = data._replace(stream=lambda batch, seed: None)
+    with pytest.raises(ValueError, match=r"`model.spectral` must be False for streamed"):
+        recommenders.problem(streamed, {"model": spectral, "seed": 0})
 
 
 def make_encoder(data, dim, length, seed):

@@ -16,7 +16,7 @@ from softbench.models.lstm import (
     reset_states,
     zaremba_learning_rate,
 )
-from softbench.models.matrix_factorisation import matrix_factorisation
+from softbench.models.matrix_factorisation import matrix_factorisation, spectral_rows
 from softbench.models.pair import pair_encoder
 from softbench.models.sasrec import HistoryMask, sasrec
 
@@ -36,5 +36,6 @@ __all__ = [
     "reset_states",
     "sasrec",
     "sparse_bag_encoder",
+    "spectral_rows",
     "zaremba_learning_rate",
 ]

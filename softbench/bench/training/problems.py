@@ -33,6 +33,7 @@ class Problem(NamedTuple):
         counts: (n,) occurrences of each class in the training data.
         encoder: model from inputs to hidden vectors (..., d).
         train: batches (x, y), in the order in which they are trained on.
+        start_seconds: what the first weights took, which counts as training.
         held_out: "valid" or "test" -> batches (x, y, weight); None of recommenders, which are
             evaluated on every user's next item.
         examples: labels per training step: tokens of a language, rows of a multi-label set.
@@ -65,6 +66,7 @@ class Problem(NamedTuple):
     num_rows: int | None = None
     tied: Callable[[keras.layers.Layer], keras.Model] | None = None
     oracle: Callable[[str], dict] | None = None
+    start_seconds: float = 0.0
     held_out: Callable[[str], Any] | None = None
 
 

@@ -3,6 +3,7 @@
 Shape letters: B batch, T steps, d features, n items; of a user S seen items, R labels, K best ids.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -121,18 +122,34 @@ def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple
     """As `_sasrec`."""
     model = config["model"]
     batch, row_optimizer = model["batch_size"], build.row_optimizer(model.get("row_optimizer"))
+    rows, own = None, {}
+    if model.get("spectral"):
+        start = time.perf_counter()
+        rows, of_items = _spectral_rows(data, config)
+        own = {"head_kwargs": {"kernel_initializer": keras.initializers.Constant(of_items)}}
+        own["start_seconds"] = time.perf_counter() - start
     if data.stream is None:
         train = datasets.InteractionBatches(data, batch, seed=config["seed"])
     else:
         train = datasets.Prefetched(data.stream(batch, seed=config["seed"]))
     sizes = len(data.train.ends) - 1, model["dim"]
     fields = {
-        "encoder": models.matrix_factorisation(*sizes, row_optimizer, batch),
+        "encoder": models.matrix_factorisation(*sizes, row_optimizer, batch, rows),
         "train": build.Batches(train, config["steps_per_epoch"]),
         "examples": batch,
         "num_rows": getattr(train, "num_numbers", None),
     }
-    return fields, lambda split: lambda users: users.astype(np.int32)
+    return fields | own, lambda split: lambda users: users.astype(np.int32)
+
+
+def _spectral_rows(data: datasets.InteractionData, config: dict) -> tuple:
+    """`models.spectral_rows` of the training interactions."""
+    if data.stream is not None:
+        raise ValueError("`model.spectral` must be False for streamed interactions. Received: True")
+    sizes = data.train.sizes()
+    users = np.repeat(np.arange(len(sizes)), sizes)
+    numbers = len(sizes), data.num_classes, config["model"]["dim"]
+    return models.spectral_rows(users, data.train.items, *numbers, config["seed"])
 
 
 class _Answer(keras.layers.Layer):

@@ -155,8 +155,10 @@ def _with_side_inputs(
 ) -> tuple[dict, keras.Model]:
     """The method and the encoder with what the head needs besides the hidden vectors.
 
-    A tree is fitted here; the timer's clock starts after the seconds that it took.
+    A tree is fitted here; the timer's clock starts after the seconds that it took, or that the
+    first weights did.
     """
+    timer.clock = problem.start_seconds
     encoder, kwargs, seed = problem.encoder, dict(method["kwargs"]), job.config["seed"]
     tree, seconds = side_inputs.fit_tree(method, problem.tree, problem.num_classes, seed)
     if tree is not None:
