@@ -28,6 +28,7 @@ from small import (
 
 import softbench
 from softbench import item_tower
+from softbench.experiments.step_time import towers
 from softbench.samplers import Samples
 
 N, F, D, HIDDEN = 40, 5, 3, 6
@@ -176,6 +177,28 @@ def test_a_step_computes_the_distinct_rows_alone(case):
     head = softbench.SampledSoftmax(None, sampler, num_sampled, table=tower)
     functional(head, D).train_on_batch([vectors(len(labels), D), labels.astype("int32")])
     assert int(counter.rows) in ([on_jax] if BACKEND == "jax" else found)
+
+
+def test_the_products_beside_a_step_are_those_of_as_many_distinct_rows():
+    """What `configs/item_tower.py` times without a head, against NumPy."""
+    own = {"features": F, "hidden": HIDDEN}
+    tower, size, draws = towers.item_tower(own, N, D, seed=3), 4, 6
+    layer, table = towers.Products(tower, draws), to_numpy(tower.rows(np.arange(N)))
+    labels = np.array([7, 1, 2, 3], "int32")
+    rows = to_numpy(layer(vectors(size, D), labels))
+    distances = np.abs(rows[:, None] - table).max(-1)  # (B + m, n)
+    np.testing.assert_allclose(distances.min(1), 0.0, atol=1e-6)
+    assert len(set(distances.argmin(1))) == size + draws and distances[0].argmin() == 7
+    (loss,) = layer.losses
+    assert_all_close([loss], [np.sum(rows.astype(np.float64) ** 2)], rtol=1e-5)
+    weights = tower.model.trainable_variables
+    assert len(weights) == 4
+
+    def loss_of(hidden, labels):
+        return keras.ops.sum(keras.ops.square(layer(hidden, labels)))
+
+    _, found = gradient_function(loss_of, layer, weights)(vectors(size, D), labels)
+    assert all(np.abs(gradient).max() > 0 for gradient in found[1:])
 
 
 def test_no_more_than_a_chunk_is_held_of_the_inner_layers(monkeypatch):
