@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from softbench.common import PACKAGE
+from softbench.heads.negatives import NAMES
 from softbench.labels import check_weights
 from softbench.learning_rate import check_optimizer
 from softbench.metrics import Perplexity, PrecisionAtK
@@ -23,18 +24,15 @@ class LabelledBatch(NamedTuple):
     sample_weight: Any
 
 
-_NEGATIVES = ("negatives", "negatives_log_count")
-
-
 def split_inputs(x: Any) -> tuple[Any, dict[str, Any]]:
-    """What the encoder takes of `x`, and the negatives that the head does, by name.
+    """What the encoder takes of `x`, and what the head does in training, by name.
 
-    Of a dict with `negatives` the encoder takes the rest, without `negatives_log_count`.
+    Of a dict with `negatives` or `excluded` the encoder takes the rest.
     """
-    if not isinstance(x, Mapping) or "negatives" not in x:
+    if not isinstance(x, Mapping) or not {"negatives", "excluded"} & set(x):
         return x, {}
-    rest = {name: value for name, value in x.items() if name not in _NEGATIVES}
-    return rest, {name: x[name] for name in _NEGATIVES if name in x}
+    rest = {name: value for name, value in x.items() if name not in NAMES}
+    return rest, {name: x[name] for name in NAMES if name in x}
 
 
 class MaskOf(keras.layers.Layer):
@@ -65,7 +63,8 @@ class Classifier(keras.Model):
 
     If x is a dict with `negatives` (..., k), integers padded with -1, the head takes these in
     training, with `negatives_log_count` if x has it, and the encoder takes the other entries, as a
-    dict. `FullSoftmax`, which compares with all classes, needs none and leaves them out.
+    dict. `FullSoftmax`, which compares with all classes, needs none and leaves them out. So it is
+    with `excluded` (..., E), which `FullSoftmax` cannot take.
 
     Callbacks that watch `val_perplexity` or a `val_precision_at_k` know which way is better.
     `class_weight` is for one label an example; other labels take `sample_weight` of their shape.
@@ -116,8 +115,8 @@ class Classifier(keras.Model):
         if self.inputs_to_sampler:
             outputs["sampler_inputs"] = x
         outputs |= negatives
-        left_out = [] if training else ["example_ids", *_NEGATIVES]
-        left_out += _NEGATIVES if self.head.has_all_classes else ()
+        left_out = [] if training else ["example_ids", *NAMES]
+        left_out += ["negatives", "negatives_log_count"] if self.head.has_all_classes else []
         return {name: value for name, value in outputs.items() if name not in left_out}
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -215,9 +214,10 @@ class Classifier(keras.Model):
             self.head.check_label_values(labels, sample_weight)
 
     def _check_negatives(self, x: Any, sample_weight: Any) -> None:
-        negatives = split_inputs(x)[1].get("negatives")
-        if self.head.takes_negatives and hasattr(negatives, "dtype"):
-            self.head.check_negatives(negatives, sample_weight)
+        own = split_inputs(x)[1]
+        for name in ("negatives", "excluded"):
+            if self.head.takes_negatives and hasattr(own.get(name), "dtype"):
+                self.head.check_own(name, own[name], sample_weight)
 
     def train_step(self, *args: Any) -> Any:
         check_optimizer(self)

@@ -1,4 +1,4 @@
-"""Negatives of one's own: each counts once, beside the draws, in every head that samples."""
+"""Negatives of one's own, which count once beside the draws, and classes that never count."""
 
 import functools
 
@@ -39,6 +39,10 @@ NEGATIVES = np.array(
 )
 COUNTS = np.random.default_rng(1).normal(0, 1, NEGATIVES.shape).astype("float32")
 COUNTS[NEGATIVES < 0] = np.nan  # is not looked at
+# None at all, a negative, the label, all negatives, and most classes.
+EXCLUDED = np.full((B, N - 1), -1, "int32")
+for row, ids in enumerate(([], [4, 4], [3], [1, 2], [*range(7), 8, 9])):
+    EXCLUDED[row, : len(ids)] = ids
 
 
 def softplus(x):
@@ -127,16 +131,20 @@ def scores_of(head):
     return reference.scores(HIDDEN.astype(float), to_numpy(head.table.kernel), bias)
 
 
-def expected_losses(scores, loss, samples, negatives, log_counts, keep):
-    """Example by example: the draws that are no negatives, and every negative once."""
+def expected_losses(scores, loss, samples, negatives, log_counts, keep, excluded=None):
+    """Example by example: the draws that are no negatives, and every negative once.
+
+    And none of those that are excluded.
+    """
     result = []
     for b, own in enumerate(negatives):
+        never = set() if excluded is None else set(excluded[b].tolist())
         row = b % len(samples.ids)
         place = {int(i): slot for slot, i in reversed([*enumerate(own)]) if i >= 0}
         count = {i: 0.0 if log_counts is None else log_counts[b, slot] for i, slot in place.items()}
         pairs = zip(samples.ids[row].tolist(), samples.log_expected_count[row], strict=True)
         pairs = [(i, c) for i, c in pairs if i not in count and np.isfinite(c)] + [*count.items()]
-        pairs = [(i, c) for i, c in pairs if keep or i != LABELS[b]]
+        pairs = [(i, c) for i, c in pairs if (keep or i != LABELS[b]) and i not in never]
         ids, c = [i for i, _ in pairs], np.exp(np.array([c for _, c in pairs], float))
         true = count.get(int(LABELS[b]), samples.true_log_expected_count[b])
         t, s = scores[b, LABELS[b]][None], scores[b, ids][None]
@@ -144,15 +152,16 @@ def expected_losses(scores, loss, samples, negatives, log_counts, keep):
     return np.array(result)
 
 
-def given_losses(head, negatives, log_counts=None):
+def given_losses(head, **own):
+    """Of a compiled step with `negatives`, `negatives_log_count`, `excluded`; None is left out."""
     extra = {"example_ids": np.arange(B)} if isinstance(head, AugmentReduce) else {}
-    arrays = [negatives] if log_counts is None else [negatives, log_counts]
+    own = {name: array for name, array in own.items() if array is not None}
 
-    def train(hidden, labels, negatives, *count):
-        count = {"negatives_log_count": count[0]} if count else {}
-        return head(hidden, labels, negatives=negatives, training=True, **count, **extra)
+    def train(hidden, labels, *arrays):
+        named = dict(zip(own, arrays, strict=True))
+        return head(hidden, labels, training=True, **named, **extra)
 
-    return to_numpy(compiled(train, head)(HIDDEN, LABELS, *arrays))
+    return to_numpy(compiled(train, head)(HIDDEN, LABELS, *own.values()))
 
 
 # Draws that the batch shares, and draws of each example with counts that are given, in turn.
@@ -164,10 +173,47 @@ def test_every_class_counts_once(name, each):
     rows, log_counts = (B, COUNTS) if each else (1, None)
     cls, options, loss = HEADS[name]
     head, samples = made(cls, draws(rows), **options), draws(rows)
-    found = given_losses(head, NEGATIVES, log_counts)
+    found = given_losses(head, negatives=NEGATIVES, negatives_log_count=log_counts)
     keep = not head.remove_accidental_hits
     expected = expected_losses(scores_of(head), loss, samples, NEGATIVES, log_counts, keep)
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "each"), [(name, 1 - each) for name, each in GIVEN])
+def test_what_is_excluded_never_counts(name, each):
+    """Beside negatives of one's own, and without any."""
+    cls, options, loss = HEADS[name]
+    for negatives in (NEGATIVES, None):
+        head, samples = made(cls, draws(B if each else 1), **options), draws(B if each else 1)
+        found = given_losses(head, negatives=negatives, excluded=EXCLUDED)
+        keep = not head.remove_accidental_hits
+        own = np.full((B, 1), -1) if negatives is None else negatives
+        given = scores_of(head), loss, samples, own, None, keep, EXCLUDED
+        np.testing.assert_allclose(found, expected_losses(*given), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [ALL, spec("uniform"), spec("codebook", share_draws=2)])
+def test_an_excluded_class_gets_no_gradient(sampler):
+    """Whatever is drawn, from shared draws, own ones and those of groups of examples."""
+    head = SampledSoftmax(N, sampler, N, seed=1)
+    head.build((None, D))
+    randomize(head.table)
+    labels, excluded = np.zeros(B, "int32"), np.tile(np.arange(3, 9, dtype="int32"), (B, 1))
+    _, (_, moved, _) = gradient_function(
+        lambda h, y, z: keras.ops.mean(head(h, y, excluded=z, training=True)),
+        head,
+        [head.table.kernel, head.table.bias],
+    )(HIDDEN, labels, excluded)
+    is_moved = (to_numpy(moved) != 0).any(-1)
+    assert is_moved[0] and not is_moved[3:9].any() and is_moved[[1, 2, 9, 10]].any()
+
+
+def test_all_other_classes_excluded():
+    """The label alone is left: a loss of 0."""
+    head = SampledSoftmax(N, ALL, N)
+    head.build((None, D))
+    losses = head(HIDDEN, LABELS, excluded=np.tile(np.arange(N), (B, 1)), training=True)
+    np.testing.assert_array_equal(to_numpy(losses), 0)
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"objective": "psl"}])
@@ -212,7 +258,7 @@ def test_rows_get_the_gradient_of_the_loss():
     )(HIDDEN, LABELS)
     rows = made(SampledSoftmax, draws(1), row_optimizer=RowSGD(1.0))
     before = to_numpy(rows.table.kernel).copy()
-    given_losses(rows, NEGATIVES)
+    given_losses(rows, negatives=NEGATIVES)
     moved = before - to_numpy(rows.table.kernel)
     np.testing.assert_allclose(moved, to_numpy(expected), rtol=1e-4, atol=1e-6)
 
@@ -308,8 +354,13 @@ def sampled(**options):
             sampled,
             {"negatives": NEGATIVES, "negatives_log_count": np.full(COUNTS.shape, np.inf)},
         ),
+        ("excluded", sampled, {"excluded": EXCLUDED + N}),
+        ("excluded", sampled, {"excluded": keras.ops.convert_to_tensor(EXCLUDED - 1)}),
+        ("excluded", sampled, {"excluded": EXCLUDED.astype("float32")}),
+        ("excluded", sampled, {"excluded": EXCLUDED[:3]}),
         *(
-            ("negatives", lambda cls=cls, rest=rest: cls(N, *rest), {"negatives": NEGATIVES})
+            (name, lambda cls=cls, rest=rest: cls(N, *rest), {name: NEGATIVES})
+            for name in ("negatives", "excluded")
             for cls, rest in (
                 (FullSoftmax, ()),
                 (HierarchicalSoftmax, ()),
@@ -327,25 +378,27 @@ def test_a_tied_table_with_row_updates_takes_none():
     head = sampled(row_optimizer=RowSGD(0.1))
     TiedEmbedding(head, dim=D)
     head.build((B, D))
-    rejects("negatives", head, HIDDEN, LABELS, negatives=NEGATIVES, training=True)
-    assert np.isfinite(to_numpy(head(HIDDEN, LABELS, negatives=NEGATIVES))).all()
+    for name in ("negatives", "excluded"):
+        rejects(name, head, HIDDEN, LABELS, training=True, **{name: NEGATIVES})
+        assert np.isfinite(to_numpy(head(HIDDEN, LABELS, **{name: NEGATIVES}))).all()
 
 
 def test_of_sequences_with_padding():
     """(2, 3, k) are as (6, k), and with `max_valid` too; evaluation takes no notice."""
     hidden, labels = vectors(2, 3, D), np.array([[1, 2, -1], [3, -1, 4]], "int32")
-    negatives, losses = labels_below(N, 2, 3, 2), []
+    negatives, excluded, losses = labels_below(N, 2, 3, 2), labels_below(N, 2, 3, 3), []
     for options in ({}, {"max_valid": 4}):
         for shape in ((2, 3), (6,)):
             head = SampledSoftmax(N, ALL, N, ignore_index=-1, seed=1, **options)
             head.build((None, D))
             randomize(head.table)
             x, y = hidden.reshape(*shape, D), labels.reshape(shape)
-            z = negatives.reshape(*shape, 2)
-            found = head(x, y, negatives=z, training=True)
+            own = {"negatives": negatives.reshape(*shape, 2)}
+            own["excluded"] = excluded.reshape(*shape, 3)
+            found = head(x, y, training=True, **own)
             assert tuple(found.shape) == shape
             losses.append(to_numpy(found).ravel())
-            evaluated = to_numpy(head(x, y, negatives=z))
+            evaluated = to_numpy(head(x, y, **own))
             np.testing.assert_array_equal(evaluated, to_numpy(head(x, y)))
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=1e-5)
@@ -372,8 +425,9 @@ def test_a_key_of_the_inputs(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(x, verbose=0), model.predict({"x": HIDDEN}, verbose=0)
     )
-    bad = {**x, "negatives": NEGATIVES + N}
-    rejects("negatives", model.fit, bad, LABELS, verbose=0)
+    for name in ("negatives", "excluded"):
+        bad = {**x, name: NEGATIVES + N}
+        rejects(name, model.fit, bad, LABELS, verbose=0)
 
 
 def test_the_classifier_gives_them_to_the_head():
@@ -381,18 +435,20 @@ def test_the_classifier_gives_them_to_the_head():
     head, history = made(SampledSoftmax, draws(1)), []
     model = Classifier(encoder(keras.layers.Identity()), head)
     model.compile(keras.optimizers.SGD(0.0))
-    for negatives in (NEGATIVES, np.full_like(NEGATIVES, -1)):
-        fit = model.fit({"x": HIDDEN, "negatives": negatives}, LABELS, batch_size=B, verbose=0)
+    none = np.full_like(NEGATIVES, -1)
+    for own in ({"negatives": NEGATIVES}, {"negatives": none}, {"excluded": EXCLUDED}):
+        fit = model.fit({"x": HIDDEN, **own}, LABELS, batch_size=B, verbose=0)
         history.append(fit.history["loss"][0])
-        expected = to_numpy(head(HIDDEN, LABELS, negatives=negatives, training=True)).mean()
+        expected = to_numpy(head(HIDDEN, LABELS, training=True, **own)).mean()
         assert history[-1] == pytest.approx(expected, rel=1e-5)
-    assert history[0] > history[1]
+    assert history[0] > history[1] > history[2]
 
 
 def test_full_softmax_in_a_classifier_leaves_them_out():
     model = Classifier(encoder(), FullSoftmax(N))
     model.compile("sgd")
     model.fit({"x": HIDDEN, "negatives": NEGATIVES}, LABELS, verbose=0)
+    rejects("excluded", model.fit, {"x": HIDDEN, "excluded": EXCLUDED}, LABELS, verbose=0)
     other = Classifier(encoder(), BucketedSoftmax(N))
     other.compile("sgd")
     rejects("negatives", other.fit, {"x": HIDDEN, "negatives": NEGATIVES}, LABELS, verbose=0)

@@ -12,8 +12,8 @@ from keras import ops
 
 import softbench
 from softbench import datasets, models, partition
-from softbench.bench.methods import full
-from softbench.bench.training import problems, recommenders
+from softbench.bench.methods import full, sampled
+from softbench.bench.training import checks, problems, recommenders
 from softbench.bench.training import run as train
 
 RNG = np.random.default_rng(11)
@@ -268,6 +268,38 @@ def test_training_begins_with_spectral_rows_and_counts_their_time():
     streamed = data._replace(stream=lambda batch, seed: None)
     with pytest.raises(ValueError, match=r"`model.spectral` must be False for streamed"):
         recommenders.problem(streamed, {"model": spectral, "seed": 0})
+
+
+def test_what_users_have_had_is_no_negative_of_theirs():
+    data = softbench.datasets.load(**SMALL)
+    method = sampled("uniform", 40, unique=True)
+    problem = loaded(FACTORS, methods={"x": {**method, "excluded": 5}})
+    lists, seen = data.train, [set() for _ in data.train.sizes()]
+    for index in range(len(problem.train)):
+        x, items = problem.train[index][:2]
+        for user, own, item in zip(x["users"], x["excluded"], items, strict=True):
+            had = lists.items[lists.ends[user] : lists.ends[user + 1]]
+            ids = set(own.tolist()) - {-1}
+            assert item in had and ids <= set(had.tolist())
+            assert len(ids) == min(5, len(set(had.tolist()))) or len(had) > 5
+            seen[user] |= ids
+    again = problem.train[0][0]["excluded"]
+    np.testing.assert_array_equal(again, problem.train[0][0]["excluded"])
+    sizes = np.array([len(set(seen[u])) for u in range(len(seen))])
+    assert (sizes[lists.sizes() > 8] > 5).any()  # others in other batches
+
+    made = small_runs.job(dataset=SMALL, model=FACTORS, methods={"x": {**method, "excluded": 5}})
+    plain = small_runs.job(dataset=SMALL, model=FACTORS, methods={"x": method})
+    for job in (made, plain):
+        keras.utils.set_random_seed(0)
+        train.run(job)
+    assert made.result["curve"][0]["train_loss"] < plain.result["curve"][0]["train_loss"]
+    streamed = data._replace(stream=lambda batch, seed: None)
+    with pytest.raises(ValueError, match="`excluded` must be left out for streamed"):
+        recommenders.problem(streamed, {"model": FACTORS, "methods": {"x": {"excluded": 5}}})
+    wrong = {"model": SASREC, "methods": {"x": {**method, "excluded": 5}}, "optimizer": STILL}
+    (line,) = checks.mistakes([wrong])
+    assert "excluded is for config.model.name='matrix_factorisation'" in line
 
 
 def make_encoder(data, dim, length, seed):

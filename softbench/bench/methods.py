@@ -1,7 +1,9 @@
 """What configs have in common: rows of a method table, and sizes of smoke runs. Needs no Keras.
 
 A row is {"head": class of softbench, "kwargs": its arguments}; `training.build.head` makes the head
-and says what "train", "log frequencies" and the like mean there.
+and says what "train", "log frequencies" and the like mean there. With "optimizer" it overrides that
+of the config, and with "excluded": E so many items that a user has had are no negatives of theirs,
+in matrix factorisation.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Batches of users' histories and interactions: for training, and to be answered with a ranking.
 
-Shape letters: B batch, T length, S seen items, R labels of a user, n items.
+Shape letters: B batch, T length, S seen items, R labels of a user, E excluded items, n items.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import numpy as np
 
 from softbench.common import check_positive
 from softbench.datasets.base import Batches, InteractionData
+from softbench.datasets.draws import random_generator
 from softbench.datasets.shuffled import ShuffledBatches
 
 
@@ -97,12 +98,20 @@ class PackedHistories(ShuffledBatches):
 class InteractionBatches(ShuffledBatches):
     """Training batches of single interactions: item i is `(users, items)`, each int32 `(B,)`.
 
+    With `excluded` E it is `({"users", "excluded"}, items)`: int32 `(B, E)` of what the user has
+    had, the item itself among it, padded with -1. Of a user with more, E that differ from batch to
+    batch.
+
     Args:
         data: an `InteractionData`.
+        excluded: E, or 0.
         batch_size, seed: of `ShuffledBatches`.
     """
 
-    def __init__(self, data: InteractionData, batch_size: int = 1024, *, seed: int = 0) -> None:
+    def __init__(
+        self, data: InteractionData, batch_size: int = 1024, excluded: int = 0, *, seed: int = 0
+    ) -> None:
+        self._lists, self._excluded = data.train, excluded
         sizes = data.train.sizes()
         self._users = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self._items = data.train.items
@@ -110,7 +119,19 @@ class InteractionBatches(ShuffledBatches):
 
     def _batch(self, index: int) -> tuple:
         rows = self._order[self._span(index)]
-        return self._users[rows], self._items[rows]
+        users, items = self._users[rows], self._items[rows]
+        if not self._excluded:
+            return users, items
+        return {"users": users, "excluded": self._had(users, index)}, items
+
+    def _had(self, users: np.ndarray, index: int) -> np.ndarray:
+        """Items of each user, int32 `(B, E)`, from one on that is drawn for the batch."""
+        lists, width = self._lists, np.arange(self._excluded)
+        sizes = lists.sizes()[users][:, None]
+        generator = random_generator(self.seed, self.epoch, index)
+        first = generator.integers(np.where(sizes > self._excluded, sizes, 1))
+        places = lists.ends[users][:, None] + (first + width) % sizes
+        return np.where(width < sizes, lists.items[places], -1).astype(np.int32)
 
 
 class Queries(Batches):

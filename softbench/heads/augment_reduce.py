@@ -114,14 +114,15 @@ class AugmentReduce(SampledHead):
         labels_mask: Tensor | None = None,
         negatives: Tensor | None = None,
         negatives_log_count: Tensor | None = None,
+        excluded: Tensor | None = None,
     ) -> Tensor:
         """As `SampledHead.call`; `example_ids` (...) in [0, N) are needed in training."""
         side = self._features(hidden, sampler_inputs)
         if labels is None:
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
-        arguments = negatives, negatives_log_count
-        targets, more = self._negatives(hidden, targets, training, *arguments)
+        own = negatives, negatives_log_count, excluded
+        targets, more = self._negatives(hidden, targets, training, *own)
         if training:
             side["example_ids"] = self._flat_ids(example_ids, hidden, sample_weight)
         return self.compare(hidden, targets, training, **side, **more)

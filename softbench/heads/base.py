@@ -62,7 +62,7 @@ class Head(SavedGenerators, ExactScores):
 
     arguments: Arguments = ("units", "ignore_index", "multi_label", "max_valid")
     takes_several_labels = False
-    takes_negatives = False  # whether its call has `negatives`
+    takes_negatives = False  # whether its call has `negatives` and `excluded`
     has_all_classes = False  # whether its training loss compares with every class
 
     def __init__(
@@ -101,12 +101,12 @@ class Head(SavedGenerators, ExactScores):
 
     def __call__(self, hidden: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """As `call`; labels in an array or a list are checked before the backend converts them."""
-        if not self.takes_negatives and kwargs.get("negatives") is not None:
-            raise ValueError(
-                f"`negatives` must be left out: {type(self).__name__} draws no classes that they "
-                "could join. Use a head with a sampler. "
-                f"Received shape: {np.shape(kwargs['negatives'])}"
-            )
+        for name in ("negatives", "excluded"):
+            if not self.takes_negatives and kwargs.get(name) is not None:
+                raise ValueError(
+                    f"`{name}` must be left out: {type(self).__name__} draws no classes. Use a "
+                    f"head with a sampler. Received shape: {np.shape(kwargs[name])}"
+                )
         if isinstance(labels, np.ndarray | list | tuple):
             labels = np.asarray(labels)
             weight = kwargs.get("sample_weight", args[0] if args else None)

@@ -11,7 +11,7 @@ from softbench import samplers
 from softbench.common import Tensor, check_positive
 from softbench.heads import components, inputs, positives, retrieval
 from softbench.heads.components import Compared
-from softbench.heads.negatives import Negatives, check_shapes, flat, with_negatives
+from softbench.heads.negatives import NAMES, Negatives, check_shapes, flat, with_negatives
 from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.labels import check_values
@@ -54,6 +54,12 @@ class SampledHead(TableHead):
     slot; one that is a label of its example is an accidental hit. Ids out of range are treated as
     labels out of range are. What prediction corrects for (`NegativeSampling`), estimates of Z for a
     regulariser, and the exact likelihood do not depend on them.
+
+    And it takes `excluded` (..., E), integers padded with -1: classes that an example is not
+    compared with in training, what a user has had already, say, which is never recommended again. A
+    draw, or one of `negatives`, that is one does not count for that example, so that sums are
+    estimated over all other classes; nothing is looked up for them. A label among them stays the
+    label. Ids out of range are treated as those of `negatives`.
 
     Args:
         sampler: name, config dict, or `Sampler`.
@@ -130,18 +136,19 @@ class SampledHead(TableHead):
 
     def __call__(self, hidden: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """As `Head.__call__`; negatives in an array or a list are checked as labels are."""
-        if isinstance(kwargs.get("negatives"), np.ndarray | list | tuple):
-            kwargs["negatives"] = np.asarray(kwargs["negatives"])
-            weight = kwargs.get("sample_weight", args[0] if args else None)
-            self.check_negatives(kwargs["negatives"], weight)
+        for name in ("negatives", "excluded"):
+            if isinstance(kwargs.get(name), np.ndarray | list | tuple):
+                kwargs[name] = np.asarray(kwargs[name])
+                weight = kwargs.get("sample_weight", args[0] if args else None)
+                self.check_own(name, kwargs[name], weight)
         return super().__call__(hidden, labels, *args, **kwargs)
 
-    def check_negatives(self, ids: Any, sample_weight: Any = None) -> None:
-        """Raise a ValueError unless negatives (..., k) are -1, or in [0, n), where seen.
+    def check_own(self, name: str, ids: Any, sample_weight: Any = None) -> None:
+        """Raise a ValueError unless ids (..., k) are -1, or in [0, n), where seen.
 
         Those of examples of weight 0 (...) may be anything.
         """
-        check_values("negatives", ids, self.units, sample_weight, first=PADDING)
+        check_values(name, ids, self.units, sample_weight, first=PADDING)
 
     def call(
         self,
@@ -154,33 +161,40 @@ class SampledHead(TableHead):
         labels_mask: Tensor | None = None,
         negatives: Tensor | None = None,
         negatives_log_count: Tensor | None = None,
+        excluded: Tensor | None = None,
     ) -> Tensor:
         """As `Head.call`; `sampler_inputs` (..., v) replaces `hidden` as the sampler's input.
 
-        `negatives` (..., k) padded with -1 join the draws in training, see the class.
+        `negatives` (..., k) padded with -1 join the draws in training, and `excluded` (..., E) do
+        not count, see the class.
         """
         side = self._features(hidden, sampler_inputs)
         if labels is None:
             return self.score(hidden, **side)
         targets = self.targets(hidden, labels, sample_weight, hidden_mask, labels_mask)
-        arguments = negatives, negatives_log_count
-        targets, more = self._negatives(hidden, targets, training, *arguments)
+        own = negatives, negatives_log_count, excluded
+        targets, more = self._negatives(hidden, targets, training, *own)
         return self.compare(hidden, targets, training, **side, **more)
 
     def _negatives(
-        self, hidden: Tensor, targets: Targets, training: bool | None, ids: Any, log_count: Any
+        self, hidden: Tensor, targets: Targets, training: bool | None, *own: Any
     ) -> tuple[Targets, dict[str, Negatives]]:
-        """The targets, and the side input `negatives` of a training step that has any."""
-        check_shapes(ids, log_count, hidden)
-        if ids is None or not training:
+        """The targets, and the side input `negatives` of a training step that has any.
+
+        `own` has the values of `negatives.NAMES`, or None.
+        """
+        check_shapes(hidden, *own)
+        received = {name: x for name, x in zip(NAMES, own, strict=True) if x is not None}
+        if not received or not training:
             return targets, {}
         if self.table.tie is not None:
+            name, x = next(iter(received.items()))
             raise ValueError(
-                "`negatives` must be left out for a head with a `row_optimizer` and a "
-                "`TiedEmbedding`; with `row_optimizer=None` they may be given. "
-                f"Received shape: {tuple(ids.shape)}"
+                f"`{name}` must be left out for a head with a `row_optimizer` and a "
+                "`TiedEmbedding`; with `row_optimizer=None` it may be given. "
+                f"Received shape: {tuple(x.shape)}"
             )
-        negatives, targets = flat(ids, log_count, hidden, targets, self.units)
+        negatives, targets = flat(hidden, targets, self.units, *own)
         return targets, {"negatives": negatives}
 
     def top_k(
@@ -210,7 +224,7 @@ class SampledHead(TableHead):
     ) -> keras.KerasTensor:
         if kwargs.get("sampler_inputs") is not None:
             inputs.check_features("sampler_inputs", kwargs["sampler_inputs"], hidden)
-        check_shapes(kwargs.get("negatives"), kwargs.get("negatives_log_count"), hidden)
+        check_shapes(hidden, *map(kwargs.get, NAMES))
         return super().compute_output_spec(hidden, labels, *args, **kwargs)
 
     def draw(
@@ -228,7 +242,7 @@ class SampledHead(TableHead):
             features: (B, v), the sampler's input.
             single: one label for each example.
             targets: all labels, where examples have several.
-            negatives: what joins the first set, which competes with the label.
+            negatives: what joins the first set, which competes with the label, or is not in it.
         """
         exclude = true = None
         if self.exclude_labels and self.sampler.excludes_labels:
@@ -272,7 +286,8 @@ class SampledHead(TableHead):
         `features` (B, v) is the sampler's input instead of hidden, `negatives` join its draws.
         """
         if negatives is not None:
-            negatives = Negatives(*(from_present(x, targets.counts) for x in negatives))
+            kept = lambda x: None if x is None else from_present(x, targets.counts)  # noqa: E731
+            negatives = Negatives(*map(kept, negatives))
         features = hidden if features is None else without_absent_nan(features, targets.counts)
         features = ops.stop_gradient(features)
         order = self.sampler.arrange(features)
@@ -288,7 +303,8 @@ class SampledHead(TableHead):
         if learns:
             self.sampler.remember(single)
         ids = [targets.labels, *(part.ids for parts in drawn for part in parts)]
-        num_negatives = 0 if negatives is None else negatives.ids.shape[-1]
+        own = None if negatives is None else negatives.ids
+        num_negatives = 0 if own is None else own.shape[-1]
         draws = [components.joined(drawn[0], hidden, num_negatives)]
         draws += [components.joined(parts, hidden) for parts in drawn[1:]]
 

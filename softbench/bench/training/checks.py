@@ -13,7 +13,7 @@ from softbench import samplers
 from softbench.bench.training import build, problems
 from softbench.heads import HierarchicalSoftmax, TableHead
 
-_METHOD = ("head", "kwargs", "optimizer")
+_METHOD = ("head", "kwargs", "optimizer", "excluded")
 _CLASSES = 4096  # of samplers that are made to see whether they can be
 _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
 
@@ -35,6 +35,9 @@ def _of_cell(config: Mapping) -> Iterator[str]:
     for name, method in config["methods"].items():
         path = f"config.method_table.{name}"
         yield from of_method(path, method)
+        if "excluded" in method and config["model"].get("name") != "matrix_factorisation":
+            received = f"Received: model.name={config['model'].get('name')!r}"
+            yield f"{path}.excluded is for config.model.name='matrix_factorisation'. {received}"
         spec = {**config["optimizer"], **method.get("optimizer", {})}
         if "schedule" in spec:  # which gives the rates
             spec = {"learning_rate": 1.0, **spec}

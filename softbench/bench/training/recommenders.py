@@ -128,18 +128,33 @@ def _matrix_factorisation(data: datasets.InteractionData, config: dict) -> tuple
         rows, of_items = _spectral_rows(data, config)
         own = {"head_kwargs": {"kernel_initializer": keras.initializers.Constant(of_items)}}
         own["start_seconds"] = time.perf_counter() - start
+    excluded = [row["excluded"] for row in config.get("methods", {}).values() if "excluded" in row]
     if data.stream is None:
-        train = datasets.InteractionBatches(data, batch, seed=config["seed"])
+        had = max(excluded, default=0)
+        train = datasets.InteractionBatches(data, batch, had, seed=config["seed"])
+    elif excluded:
+        raise ValueError(
+            "`excluded` must be left out for streamed interactions, whose users' lists are not "
+            f"held. Received: excluded={excluded[0]}"
+        )
     else:
         train = datasets.Prefetched(data.stream(batch, seed=config["seed"]))
     sizes = len(data.train.ends) - 1, model["dim"]
+    encoder = models.matrix_factorisation(*sizes, row_optimizer, batch, rows)
+    if excluded:  # what the head takes is another entry of the inputs
+        encoder = keras.Model({"users": encoder.input}, encoder.output)
     fields = {
-        "encoder": models.matrix_factorisation(*sizes, row_optimizer, batch, rows),
+        "encoder": encoder,
         "train": build.Batches(train, config["steps_per_epoch"]),
         "examples": batch,
         "num_rows": getattr(train, "num_numbers", None),
     }
-    return fields | own, lambda split: lambda users: users.astype(np.int32)
+
+    def inputs(users: np.ndarray) -> Any:
+        users = users.astype(np.int32)
+        return {"users": users} if excluded else users
+
+    return fields | own, lambda split: inputs
 
 
 def _spectral_rows(data: datasets.InteractionData, config: dict) -> tuple:
@@ -184,7 +199,7 @@ def _answers(model: keras.Model, queries: datasets.Queries, k: int) -> Callable[
     cache = model.__dict__.setdefault("_answers", {})
     if key not in cache:
         inputs = [keras.Input(i.shape[1:], key[1][0], i.dtype) for i in model.encoder.inputs]
-        hidden = model.encoder(inputs if len(inputs) > 1 else inputs[0])
+        hidden = model.encoder(keras.tree.pack_sequence_as(model.encoder.input, inputs))
         seen, labels = (keras.Input(shape[1:], shape[0], dtype="int32") for shape in key[1:])
         outputs = _Answer(model.head, k)(_last(hidden), seen, labels)
         cache[key] = keras.Model([*inputs, seen, labels], outputs)
