@@ -19,9 +19,9 @@ chosen each seed trains on the validation set too (`refit`), and the test set is
 
 Without being named run `codebook_64x128`, 128 draws for each example of which 64 examples see each
 other's, and 1,024 draws that the batch shares: `uniform`, `popularity` (the unigram without
-replacement), `in_batch`, `uniform_excluded`, for which 64 items that the user has had, or all of
-them, are no negatives, `uniform_no_bias` and on the draws and the scores of that `bsl`. `full`
-takes some 1.2 s a step on two cores.
+replacement), `in_batch`, `uniform_no_bias` and on the draws and the scores of that `bsl`.
+`uniform_excluded` is `uniform`, but that what a user has had, up to 64 items of it, is no negative.
+`full` takes some 1.2 s a step on two cores.
 
 Published, recall@20 and nDCG@20 of matrix factorisation with d = 64: on Gowalla SL 0.1759 and
 0.1395, SimpleX 0.1872 and 0.1557, BSL 0.1882 and 0.1584; on Yelp2018 SL 0.0721 and 0.0592, SimpleX

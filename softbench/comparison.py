@@ -45,9 +45,9 @@ def compare(
     Args:
         encoder_fn: () -> a new Keras model or layer, x -> hidden (N, d).
         data: (training data, validation data), each `(x, y)` of arrays, y integers (N,) and x an
-            array or a tuple, list or dict of them, of which `negatives` are for the heads (see
-            `softbench.Classifier`); or something that yields batches `(x, y)` and
-            can be gone through again, such as a `tf.data.Dataset`: in the order in which it gives
+            array or a tuple, list or dict of them, of which `negatives` and `excluded` are for the
+            heads (see `softbench.Classifier`); or something that yields batches `(x, y)` and can be
+            gone through again, such as a `tf.data.Dataset`: in the order in which it gives
             them (to shuffle anew in each pass would be another order for each method). Batches of
             another size than the first are left out of training.
         methods: names of "full", "uniform", "unigram", "in_batch", "nce_binary", "nce_ranking",

@@ -294,6 +294,8 @@ def test_what_users_have_had_is_no_negative_of_theirs():
         keras.utils.set_random_seed(0)
         train.run(job)
     assert made.result["curve"][0]["train_loss"] < plain.result["curve"][0]["train_loss"]
+    with pytest.raises(ValueError, match="`excluded` must be"):
+        datasets.InteractionBatches(data, 8, -5)
     streamed = data._replace(stream=lambda batch, seed: None)
     with pytest.raises(ValueError, match="`excluded` must be left out for streamed"):
         recommenders.problem(streamed, {"model": FACTORS, "methods": {"x": {"excluded": 5}}})

@@ -111,6 +111,8 @@ class InteractionBatches(ShuffledBatches):
     def __init__(
         self, data: InteractionData, batch_size: int = 1024, excluded: int = 0, *, seed: int = 0
     ) -> None:
+        if excluded:
+            check_positive(excluded=excluded)
         self._lists, self._excluded = data.train, excluded
         sizes = data.train.sizes()
         self._users = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

@@ -13,7 +13,7 @@ from softbench import samplers
 from softbench.bench.training import build, problems
 from softbench.heads import HierarchicalSoftmax, TableHead
 
-_METHOD = ("head", "kwargs", "optimizer", "excluded")
+_METHOD = ("head", "kwargs", "optimizer")
 _CLASSES = 4096  # of samplers that are made to see whether they can be
 _OF_LAYERS = {"name", "dtype", "trainable", "activity_regularizer"}
 
@@ -34,7 +34,7 @@ def _of_cell(config: Mapping) -> Iterator[str]:
     yield from _of_model(config["model"])
     for name, method in config["methods"].items():
         path = f"config.method_table.{name}"
-        yield from of_method(path, method)
+        yield from of_method(path, {key: x for key, x in method.items() if key != "excluded"})
         if "excluded" in method and config["model"].get("name") != "matrix_factorisation":
             received = f"Received: model.name={config['model'].get('name')!r}"
             yield f"{path}.excluded is for config.model.name='matrix_factorisation'. {received}"
