@@ -92,7 +92,7 @@ def _safe(name: str, ids: Any, targets: Targets, units: int) -> tuple[Tensor, Ta
 
 
 def _once(safe: Tensor, log_count: Any) -> tuple[Tensor, Tensor]:
-    """Ids (B, k) with -1 in the place of duplicates, and their counts (B, k)."""
+    """Ids (B, k), -1 for those that are there again, and their counts (B, k)."""
     size = safe.shape[-1]
     if log_count is None:
         count = ops.zeros_like(safe, dtype="float32")
