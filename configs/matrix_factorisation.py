@@ -62,7 +62,7 @@ MODEL = {
 COSINE = {"normalize": True, "temperature": 0.1}
 NO_BIAS = {**COSINE, "use_bias": False}
 M = 1024
-COLUMNS = (*ranking_columns(20), "seconds", "step_ms", "memory_mb")
+COLUMNS = (*ranking_columns(20), "step_ms", "memory_mb")
 SETS = ("gowalla", "yelp2018")
 # Recall@20 and nDCG@20 of matrix factorisation, published, with the loss of the row here.
 PAPER = {
