@@ -264,8 +264,9 @@ def test_rows_get_the_gradient_of_the_loss():
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("name", ["negatives", "excluded"])
 @given(cases(heads=tuple(SAMPLED), plain=True), st.data())
-def test_padding_order_and_duplicates_change_nothing(case, data):
+def test_padding_order_and_duplicates_change_nothing(name, case, data):
     """And losses are finite, whatever is given."""
     ids = st.integers(-1, case.units - 1)
     batch = len(case.labels)
@@ -274,7 +275,7 @@ def test_padding_order_and_duplicates_change_nothing(case, data):
     extra = {"example_ids": np.arange(batch)} if case.head == "augment" else {}
 
     def losses(negatives):
-        more = {} if negatives is None else {"negatives": np.array(negatives, "int32")}
+        more = {} if negatives is None else {name: np.array(negatives, "int32")}
         head = head_of(case)
         return to_numpy(head(case.hidden, case.labels, training=True, **more, **extra))
 
