@@ -7,15 +7,15 @@
 The splits of the LightGCN papers, of which one training interaction of each user is held out for
 validation; all items are ranked but those that the user has had. A user is a row of 64 numbers and
 so is an item; a score is a cosine over a temperature, with a bias of the item where it is not said
-otherwise. Both begin with the singular vectors of the interactions (`models.spectral_rows`), from
-which 12 passes over Gowalla come to where random rows come in 40, and take row updates with lazy
-Adam. Each interaction is a training example. All rows make the same 4,656 steps, the rate falling
-to a fiftieth over them: 24 passes over Gowalla, 15 over Yelp2018.
+otherwise. Both begin with the singular vectors of the interactions (`models.spectral_rows`), and
+take row updates with lazy Adam. Each interaction is a training example. All rows make the same
+4,656 steps, the rate falling to a fiftieth over them: 24 passes over Gowalla, 15 over Yelp2018.
 
 The temperature of each row, and the ratio of `bsl`, are chosen by `search`: runs of a third of the
 steps with the first seed, by 10,000 users of the validation set. For `codebook_64x128` on Gowalla
-it also had 0.08, and rates 0.01 and 0.02; the rate that it chose is that of all rows. With what was
-chosen each seed trains on the validation set too (`refit`), and the test set is evaluated once.
+it also had 0.08, and rates 0.01 and 0.02 (`--config.search.temperature="(0.08,0.1,0.12,0.15)"
+--config.search.learning_rate="(0.01,0.02)"`); the rate that it chose is that of all rows. With what
+was chosen each seed trains on the validation set too (`refit`), and the test set is evaluated once.
 
 Without being named run `codebook_64x128`, 128 draws for each example of which 64 examples see each
 other's, and 1,024 draws that the batch shares: `uniform`, `popularity` (the unigram without

@@ -140,6 +140,9 @@ def test_the_whole_run_alone_is_a_refit():
     assert all("refit" not in trial.config for trial in search.trials(cells))
     with pytest.raises(ConfigError, match=r"--config\.refit must be False"):
         of_recommenders("--config.refit=True", "--config.keep=best")
+    line = ["softbench", f"--config={config_path('scaling')}", "--config.refit=True"]
+    with pytest.raises(ConfigError, match=r"refit is for the task 'train'.*step_time"):
+        config_lib.check(app.read_config(app.parse(line)))
 
 
 def test_what_is_inside_of_an_argument_is_tried_where_a_row_has_it():

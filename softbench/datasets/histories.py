@@ -99,8 +99,8 @@ class InteractionBatches(ShuffledBatches):
     """Training batches of single interactions: item i is `(users, items)`, each int32 `(B,)`.
 
     With `excluded` E it is `({"users", "excluded"}, items)`: int32 `(B, E)` of what the user has
-    had, the item itself among it, padded with -1. Of a user with more, E that differ from batch to
-    batch.
+    had, padded with -1, of a user with more than E some that differ from batch to batch. The item
+    itself may be among it.
 
     Args:
         data: an `InteractionData`.

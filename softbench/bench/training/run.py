@@ -164,7 +164,7 @@ def _with_side_inputs(
     if tree is not None:
         encoder = side_inputs.with_tree(encoder, tree, problem.tree)
         kwargs["sampler"] = tree
-        timer.clock = seconds
+        timer.clock += seconds
         scores = side_inputs.tree_scores(tree, problem.tree, problem.counts)
         job.result["tree"] = {"fit_seconds": round(seconds, 3), **scores}
     if side_inputs.is_numbered({"": method}):
