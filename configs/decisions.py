@@ -42,7 +42,7 @@ SEEN = {"counts": "train + 1"}  # a class of which there is no example can be dr
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),
-    "citeulike": (150, 500, 1_500),
+    "citeulike": (450, 1_500, 4_500),
     "wd50k": (130, 430, 1_300),
 }
 
@@ -121,7 +121,7 @@ def problem(name):
     labels = {
         "optimizer": adam(5e-3),
         "method_table": methods(NORMALISED_FREQUENCIES, "adversarial"),
-        "search": {"learning_rate": (2.5e-3, 5e-3, 1e-2)},
+        "search": {"learning_rate": (5e-3, 1e-2, 2e-2)},
         "keep_by": "precision_at_1",
         "columns": (f"best.{precision}", precision, "test_perplexity", "step_ms"),
     }
