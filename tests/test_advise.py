@@ -88,7 +88,7 @@ def test_what_is_timed_is_what_is_tied_then_the_next_best(decided, monkeypatch, 
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         f"labels: n = 12,000, d = 64, batch 128; encoder bag, {BACKEND}",
-        "nearest that is decided: tags of articles (labels, n = 10,000, 3 nats), price: "
+        "nearest that is decided: article tags (labels, n = 10,000, 3 nats), price: "
         "1,000 of 1,000 steps (20 s)",
         "method         step, ms      of full   there  result there",
         "codebook              2          0.2     0.5  best",

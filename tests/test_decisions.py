@@ -273,7 +273,7 @@ def test_regret_of_leaving_a_problem_out():
     # The median of 10.71 and 7.14 is 8.93.
     text = decision_tables.regret(problems(**THREE))
     assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
-    assert "`in_batch` for tags of articles at all, from entities of Wikidata. At 1 more" in text
+    assert "`in_batch` for article tags at all, from entities of Wikidata. At 1 more" in text
     alone = {"citeulike": THREE["citeulike"]}
     assert decision_tables.regret(problems(**alone)).endswith("not known with one problem.")
     assert decision_tables.regret(problems()).endswith("not known with no problems.")

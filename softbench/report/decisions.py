@@ -59,7 +59,7 @@ PROBLEMS = {
     "ptb": Problem("words", "Penn Treebank", "test_perplexity"),
     "beauty": Problem("items", "Amazon Beauty", "test_ndcg_at_10"),
     "wd50k": Problem("labels", "entities of Wikidata"),
-    "citeulike": Problem("labels", "tags of articles"),
+    "citeulike": Problem("labels", "article tags"),
 }
 
 
