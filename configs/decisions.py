@@ -38,7 +38,7 @@ from softbench.bench.methods import (
 M, OWN = 1024, 32
 SHARED = {"share_draws": True}
 SEEN = {"counts": "train + 1"}  # a class of which there is no example can be drawn too
-# In steps of `full`.
+# In steps of `full`. Those of ptb and wd50k are guesses until `full` has run for the highest.
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),
