@@ -6,7 +6,7 @@ import pytest
 from report_records import PLAN, make_record, step_record
 
 from softbench.bench.config import ConfigError
-from softbench.report import frame, pages, plots
+from softbench.report import colours, frame, pages, plots
 
 
 def data_of(*made, plan=PLAN, **arguments):
@@ -45,7 +45,7 @@ def test_the_best_lines_are_shown_and_no_more_than_there_are_looks():
     made = [make_record(0, 100.0 - i, method=f"m{i}") for i in range(20)]
     assert list(data_of(*made)["lines"]) == [f"m{i}" for i in range(12, 20)]
     many = data_of(*made, x="step", y="valid_perplexity", curves=True, top=30)
-    assert len(many["lines"]) == 10
+    assert len(many["lines"]) == len(colours.LOOKS)
 
 
 def test_costs_are_against_n_and_single_points_are_marks():
@@ -73,6 +73,9 @@ def test_a_picture_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
     data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
     digest = plots.digest("a", data)
     assert digest.encode() in plots.svg("a", data) and plots.digest("b", data) != digest
+    with monkeypatch.context() as patch:
+        patch.setattr(colours, "LOOKS", [("#123456", "s")] * len(colours.LOOKS))
+        assert plots.digest("a", data) != digest
     monkeypatch.setattr(plots, "VERSION", -1)
     assert plots.digest("a", data) != digest
 

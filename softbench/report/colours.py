@@ -1,7 +1,7 @@
 """How the line of a method looks: the same on all pages. Needs no Keras.
 
-Ten looks, each a colour with a marker of its own, so that no two lines of a picture share either.
-The colours are those of Okabe and Ito and of Tol that the colour-blind tell apart.
+Twelve looks, each a colour with a marker of its own, so that no two lines of a picture share
+either. The colours are those of Okabe and Ito and of Tol that the colour-blind tell apart.
 """
 
 import zlib
@@ -18,6 +18,8 @@ LOOKS = (
     ("#882255", "<"),
     ("#332288", "p"),
     ("#999933", ">"),
+    ("#000000", "*"),
+    ("#117733", "d"),
 )
 # {method: index of its look}, of methods that are drawn together different ones. A name that begins
 # with a method's, and is drawn without that, has its look too.
@@ -29,13 +31,15 @@ _LOOK_OF = {
             "nce_binary nce binary bce keras keras_log_uniform codebook_unigram rff_exact "
             "rff_shared_prior",
             "rff gbce in_batch_unigram",
-            "codebook adversarial positive_shared_prior",
+            "codebook positive_shared_prior",
             "unigram popularity frequency log_uniform",
-            "in_batch mixed sorf nce_binary_partition codebook_K128_exact",
+            "in_batch sce sorf nce_binary_partition codebook_K128_exact",
             "uniform products hinge",
             "exp exact optimal data top_and_tail negative_sampling uniform_per_example midx",
             "nce_ranking ranking quadratic augment_reduce peer popularity_1024 rff_shared",
-            "one_vs_each sce positive midx_popularity maclaurin",
+            "one_vs_each mixed midx_popularity maclaurin",
+            "adversarial",
+            "codebook_own positive",
         )
     )
     for name in names.split()

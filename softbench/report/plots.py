@@ -35,7 +35,8 @@ _RC = {
 
 def digest(caption: str, data: Mapping) -> str:
     """Returns a hash of all that a picture shows; its file carries it: a stale one is noticed."""
-    return hashlib.sha256(json.dumps([VERSION, caption, data]).encode()).hexdigest()
+    styles = colours.styles(data["lines"], data.get("of"))
+    return hashlib.sha256(json.dumps([VERSION, caption, data, styles]).encode()).hexdigest()
 
 
 def svg(caption: str, data: Mapping) -> bytes:
