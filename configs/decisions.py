@@ -19,7 +19,6 @@ points (`keep="best"`); the test set is evaluated for it alone and for the last 
 
 from softbench.bench.config import ConfigError, experiment
 from softbench.bench.methods import (
-    FLAT_COUNTS,
     HUGE_PAGES,
     NORMALISED_FREQUENCIES,
     SASREC,
@@ -28,16 +27,12 @@ from softbench.bench.methods import (
     SMALL_LANGUAGE,
     SMALL_TIMING,
     SMALL_TRIPLES,
-    full,
-    noise,
-    row,
+    comparison,
+    gbce,
     sampled,
-    sampler,
 )
 
 M, OWN = 1024, 32
-SHARED = {"share_draws": True}
-SEEN = {"counts": "train + 1"}  # a class of which there is no example can be drawn too
 # In steps of `full`. Those of ptb and wd50k are guesses until `full` has run for the highest.
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
@@ -54,29 +49,11 @@ def methods(head, *others):
         head: arguments of every head.
         *others: "gbce" or "adversarial".
     """
-    in_batch = sampler("in_batch", counts="train")
-    unigram = {**FLAT_COUNTS, **SEEN, "unique": True, **SHARED}
-    both = {"first": in_batch, "second": sampler("unigram", **unigram)}
-    mixed = sampler("mixed", **both, num_sampled=(M // 2, M // 2))
-    gbce = {"objective": "gbce", "t": 0.75, "remove_accidental_hits": True}
-    table = {
-        "full": full(**head),
-        "uniform": sampled("uniform", M, head, **SHARED),
-        "unigram": sampled("unigram", M, head, **unigram),
-        "in_batch": row("SampledSoftmax", sampler=in_batch, num_sampled=M, **head),
-        "mixed": row("SampledSoftmax", sampler=mixed, num_sampled=M, **head),
-        "codebook": sampled("codebook", M, head, **SEEN, **SHARED),
-        "codebook_own": sampled("codebook", OWN, head, **SEEN),
-        "top_and_tail": sampled("top_and_tail", M // 2, head, num_top=M // 2, **SEEN, **SHARED),
-        "rff": sampled("rff", M, head, **SHARED),
-        "exp": sampled("exp", M, head, **SHARED),
-        "nce_binary": noise("binary", M, head, **SEEN, **SHARED),
-        "nce_ranking": noise("ranking", M, head, **SEEN, **SHARED),
-    }
+    table = comparison(head, M, OWN)
+    mixed = table["mixed"]["kwargs"]["sampler"]
+    mixed["config"]["num_sampled"] = (M // 2, M // 2)  # the default, as it stands in the records
     further = {
-        "gbce": row(
-            "NegativeSampling", sampler=sampler("uniform", **SHARED), num_sampled=M, **gbce, **head
-        ),
+        "gbce": gbce(head, M),
         "adversarial": sampled("adversarial", OWN, head, num_components=16, regularization=10.0),
     }
     return table | {name: further[name] for name in others}

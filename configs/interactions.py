@@ -44,6 +44,7 @@ from softbench.bench.methods import (
     gbce,
     ranked,
     ranking_columns,
+    with_rows,
 )
 
 
@@ -57,8 +58,8 @@ def get_config():
         "valid_users": 1024,
         "test_users": 0,
     }
-    table = comparison(NORMALISED_FREQUENCIES, "at most 512")
-    table["gbce"] = gbce(NORMALISED_FREQUENCIES, "at most 512")
+    table = with_rows(comparison(NORMALISED_FREQUENCIES))
+    table["gbce"] = gbce(NORMALISED_FREQUENCIES)
     table |= {name: ranked(name, table["codebook"]) for name in ("bsl", "psl", "sl_at_k")}
     return experiment(
         "interactions",

@@ -23,6 +23,7 @@ from softbench.bench.methods import (
     SMALL_TIMING,
     SMALL_TRIPLES,
     comparison,
+    with_rows,
 )
 
 
@@ -44,7 +45,7 @@ def get_config():
         model=model,
         optimizer={"name": "adam", "learning_rate": 5e-3, "epsilon": 1e-4},
         methods="rff,codebook,nce_binary,full",
-        method_table=comparison(NORMALISED_FREQUENCIES, "at most 512"),
+        method_table=with_rows(comparison(NORMALISED_FREQUENCIES)),
         epochs=5,
         timing=FIRST_RUN,
         environment=HUGE_PAGES,

@@ -225,7 +225,9 @@ def text(
         if len(rows) > 1:
             best, why = decisions.simplest(rows), "the simplest of the best on your data"
     elif source:
-        lines.append(f"would change it: {decision_tables.changes(classes, source, ratios)}")
+        rows = any("row_optimizer" in config["method_table"][m].get("kwargs", {}) for m in ratios)
+        changes = decision_tables.changes(classes, source, ratios, rows)
+        lines.append(f"would change it: {changes}")
     if best is None:
         return "\n".join([*lines, "recommended: none, for no method that runs here is decided"])
     lines.append(f"recommended: {best}, {why}; to paste:")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from softbench.bench import timing
-from softbench.bench.methods import LOG_FREQUENCIES, comparison
+from softbench.bench.methods import LOG_FREQUENCIES, comparison, with_rows
 from softbench.bench.training import build, checks, given
 from softbench.classifier import Classifier, split_inputs
 from softbench.heads import Head
@@ -105,7 +105,7 @@ def _table(methods: Any, head: Mapping | None, m: int | None, n: int) -> dict[st
     kwargs = {"bias_initializer": LOG_FREQUENCIES, **(head or {})}
     if not kwargs.get("use_bias", True):
         del kwargs["bias_initializer"]
-    presets = comparison(kwargs, m)
+    presets = with_rows(comparison(kwargs, m))
     if not kwargs.get("normalize"):
         del presets["rff"]  # an estimate of exp(nu <h, c>) for vectors of length 1
     if isinstance(methods, str | Head):

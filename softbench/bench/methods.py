@@ -20,13 +20,12 @@ FLAT_COUNTS = {"counts": "train", "power": 0.75}
 FLAT_PRIOR = {"prior": "train", "prior_power": 0.75}
 LOG_FREQUENCIES = "log frequencies"  # as `bias_initializer`
 AT_MOST = "at most "  # before a number of draws, where n is not known
+MOST, MOST_OWN = f"{AT_MOST}1024", f"{AT_MOST}32"  # shared by the batch, and for each example
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # What the presets `accelerator` have in common. JAX takes three quarters of a GPU by itself.
 ACCELERATOR = {"backend": "jax", "environment": {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}}
 LANGUAGE_COLUMNS = ("valid_perplexity", "test_perplexity", "step_ms", "head_ms", "tokens/s")
-
-_ROWS = ("unigram", "in_batch")  # of `comparison`: again with row updates
 
 # `timing` of configs for user data: a small file has few steps an epoch, and diagnostics of all
 # points take as long as they do.
@@ -127,7 +126,7 @@ def noise(
     return row("NoiseContrastive", **draws, **(kwargs or {}))
 
 
-def gbce(kwargs: Mapping[str, object], num_sampled: int | str, t: float = 0.75) -> dict:
+def gbce(kwargs: Mapping[str, object], num_sampled: int | str = MOST, t: float = 0.75) -> dict:
     """A row of gBCE on uniform draws that the batch shares; arguments as `comparison`."""
     draws = {"sampler": sampler("uniform", share_draws=True), "num_sampled": num_sampled}
     loss = {"objective": "gbce", "t": t, "remove_accidental_hits": True}
@@ -153,35 +152,40 @@ def adagrad(rate: float, accumulator: float | None = None) -> dict:
     return {"name": "adagrad", "learning_rate": rate, **start}
 
 
-def comparison(kwargs: Mapping[str, object], num_sampled: int | str) -> dict[str, dict]:
-    """A table of methods of every kind on one head model, for data that nobody has tried yet.
-
-    They have the names and the draws of the config `decisions`.
+def comparison(
+    kwargs: Mapping[str, object], num_sampled: int | str = MOST, own: int | str = MOST_OWN
+) -> dict[str, dict]:
+    """A table of methods of every kind on one head model: those of configs/decisions.py.
 
     Args:
         kwargs: arguments of every head.
-        num_sampled: m, draws shared by the batch; "at most 512" suits any number of classes.
+        num_sampled: m, draws shared by the batch.
+        own: draws for each example, of `codebook_own`.
     """
     m, shared, seen = num_sampled, {"share_draws": True}, {"counts": "train + 1"}
     half = max(1, m // 2) if isinstance(m, int) else f"{AT_MOST}{int(m.removeprefix(AT_MOST)) // 2}"
     flat = {**seen, "power": 0.75, "unique": True, **shared}
     both = {"first": sampler("in_batch", counts="train"), "second": sampler("unigram", **flat)}
-    table = {
+    return {
         "full": full(**kwargs),
         "uniform": sampled("uniform", m, kwargs, **shared),
         "unigram": sampled("unigram", m, kwargs, **flat),
         "in_batch": sampled("in_batch", m, kwargs, counts="train"),
         "mixed": sampled("mixed", m, kwargs, **both),
-        "nce_binary": noise("binary", m, kwargs, **seen, **shared),
-        "nce_ranking": noise("ranking", m, kwargs, **seen, **shared),
-        "top_and_tail": sampled("top_and_tail", half, kwargs, num_top=half, **seen, **shared),
         "codebook": sampled("codebook", m, kwargs, **seen, **shared),
-        "codebook_own": sampled("codebook", "at most 32", kwargs, **seen),
+        "codebook_own": sampled("codebook", own, kwargs, **seen),
+        "top_and_tail": sampled("top_and_tail", half, kwargs, num_top=half, **seen, **shared),
         "rff": sampled("rff", m, kwargs, **shared),
         "exp": sampled("exp", m, kwargs, **shared),
+        "nce_binary": noise("binary", m, kwargs, **seen, **shared),
+        "nce_ranking": noise("ranking", m, kwargs, **seen, **shared),
     }
-    rows = {f"{name}_rows": with_row_updates(table[name], adagrad(0.1)) for name in _ROWS}
-    return table | rows
+
+
+def with_rows(table: Mapping[str, dict]) -> dict[str, dict]:
+    """A `comparison`, and `unigram_rows` and `in_batch_rows`: these again with row updates."""
+    again = ("unigram", "in_batch")
+    return {**table, **{f"{m}_rows": with_row_updates(table[m], adagrad(0.1)) for m in again}}
 
 
 def with_row_updates(method: Mapping, row_optimizer: Mapping) -> dict:

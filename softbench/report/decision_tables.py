@@ -217,19 +217,21 @@ def there(source: Mapping | None, name: str) -> str:
     return f"{row['price']:6.3g}  {row['status']}{worse}"
 
 
-def changes(n: int, source: Mapping, ratios: Mapping[str, float]) -> str:
+def changes(n: int, source: Mapping, ratios: Mapping[str, float], rows: bool) -> str:
     """What may make another method the better one.
 
     Args:
         n: classes of the problem that is advised on.
         source: the other one.
         ratios: {method: price of a step} of the former.
+        rows: whether its heads update the touched rows alone.
     """
     *lower, last = transfer.decided(source)
     others = {one["level"]: one["recommended"] for one in lower}
     words = [f"{name} at {level}" for level, name in others.items() if name != last["recommended"]]
     if not 1 / FAR <= n / source["n"] <= FAR:
         words.append(f"{n / source['n']:.2g} times as many classes as there")
+    words += ["row updates, where the whole table takes Adam there"] * rows
     for name in ratios if REFERENCE in ratios else ():
         price = last["rows"].get(name, {}).get("price")
         dearer = ratios[name] / ratios[REFERENCE] / price if price else 1.0
