@@ -26,13 +26,16 @@ def lab(colour, matrix):
 
 
 @pytest.mark.thorough
-def test_a_method_looks_the_same_on_all_committed_pages_and_shares_no_colour_there():
-    frames, _ = pages.read_all(ROOT / "results")
-    decided = claims.verdicts(frames)
+def test_committed_pages_are_the_same_alone_and_a_method_looks_the_same_on_all():
+    """And no two methods of a page share a colour. One test, because every page takes a while."""
+    results = ROOT / "results"
+    frames, _ = pages.read_all(results)
     seen, count = {}, 0
     for name in ["", *frames]:
-        page = pages.Page(frames, name, decided)
-        pages.render(page, ROOT / "results" / name, "page.md")
+        own = {name: frames[name]} if name else frames
+        page = pages.Page(own, name, claims.verdicts(own))
+        text = pages.render(page, results / name, "page.md" if name else "front.md")
+        assert text == (results / name / "README.md").read_text()
         for _, data in page.pictures.values():
             count += 1
             styles = colours.styles(data["lines"], data.get("of"))
@@ -41,7 +44,7 @@ def test_a_method_looks_the_same_on_all_committed_pages_and_shares_no_colour_the
             for line, style in styles.items():
                 method = data.get("of", {}).get(line, line)
                 seen.setdefault(method, set()).add((style["color"], style["marker"]))
-    assert count == len(list((ROOT / "results").glob("**/*.svg"))) and len(seen) > 60
+    assert count == len(list(results.glob("**/*.svg"))) and len(seen) > 60
     assert {name: looks for name, looks in seen.items() if len(looks) > 1} == {}
 
 

@@ -11,7 +11,7 @@ from shipped import ROOT
 from softbench import __main__ as command
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
-from softbench.report import checks, claims, explorer, frame, intervals, measures, pages, tables
+from softbench.report import checks, explorer, frame, intervals, measures, pages, tables
 from softbench.report.selection import Selection
 
 ANOTHER = {"kind": "cpu", "name": "Another CPU", "count": 1}
@@ -396,15 +396,6 @@ def test_every_committed_experiment_is_on_the_front_page_and_no_page_is_long():
         for path in (ROOT / "results").rglob("README.md")
     }
     assert checks.too_long(texts) == []
-
-
-@pytest.mark.thorough
-def test_a_committed_page_is_the_same_alone_as_among_all():
-    for path in (ROOT / "results").glob("*/README.md"):
-        name = path.parent.name
-        frames = {name: frame.read(path.parent)}
-        page = pages.Page(frames, name, claims.verdicts(frames))
-        assert pages.render(page, path.parent, "page.md") == path.read_text()
 
 
 def test_html_is_one_file_and_nothing_else(tmp_path):
