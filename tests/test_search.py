@@ -153,7 +153,7 @@ def test_what_is_inside_of_an_argument_is_tried_where_a_row_has_it():
     assert grids["bsl"] == {**grids["uniform"], "objective.ratio": [1.1, 1.4]}
     tried = [trial.config["methods"] for trial in search.trials(cells)]
     ratios = [m["bsl"]["kwargs"]["objective"]["config"]["ratio"] for m in tried if "bsl" in m]
-    count = len(grids["uniform"]["temperature"]) * 2  # of two problems
+    count = len(grids["uniform"]["temperature"])
     assert {r: ratios.count(r) for r in ratios} == dict.fromkeys([1.1, 1.4], count)
     assert all(m["bsl"]["kwargs"]["objective"]["class_name"] == "bsl" for m in tried if "bsl" in m)
     written = of_recommenders()["method_table"]["bsl"]["kwargs"]["objective"]["config"]["ratio"]
