@@ -165,20 +165,13 @@ class Table(keras.layers.Layer):
         """
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
-        if rows.shape[0] == 1:
-            return self._shared_logits(hidden, rows[0], bias)
-        if not has_row_each(rows, hidden):
+        if rows.shape[0] > 1 and not has_row_each(rows, hidden):
             return self._group_logits(hidden, rows, bias)
         rows = l2_normalize(rows) if self.normalize else rows
+        if rows.shape[0] == 1:
+            return self.value(matmul_transposed(hidden, rows[0]), bias)
         # (1, d) x (d, m): on TensorFlow a quarter quicker than (m, d) x (d, 1).
         inner = ops.squeeze(matmul_transposed(ops.expand_dims(hidden, 1), rows), 1)
-        return self.value(inner, bias)
-
-    def _shared_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
-        """Scores (B, m) by hidden (B, d) of rows (m, d), with bias (m,) or (1, m)."""
-        inner = matmul_transposed(hidden, rows)
-        if self.normalize:  # of the products: a normalised table would be a copy of it
-            inner = ops.cast(inner, "float32") * _inverse_norm(rows)[:, 0]
         return self.value(inner, bias)
 
     def _group_logits(self, hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
@@ -221,7 +214,10 @@ class Table(keras.layers.Layer):
         hidden = l2_normalize(hidden) if self.normalize else hidden
         kernel, *bias = self.all_rows()
         kernel = ops.cast(kernel, self.compute_dtype)
-        return self._shared_logits(hidden, kernel, *(bias or [None]))
+        inner = matmul_transposed(hidden, kernel)
+        if self.normalize:  # of the products: a normalised table would be a copy of it
+            inner = ops.cast(inner, "float32") * _inverse_norm(kernel)[:, 0]
+        return self.value(inner, *bias)
 
     def value(self, inner: Tensor, bias: Tensor | None = None) -> Tensor:
         """Scores, float32, of inner products and biases that broadcast."""
