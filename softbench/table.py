@@ -165,10 +165,11 @@ class Table(keras.layers.Layer):
         """
         hidden, rows = ops.cast(hidden, self.compute_dtype), ops.cast(rows, self.compute_dtype)
         hidden = l2_normalize(hidden) if self.normalize else hidden
-        if rows.shape[0] > 1 and not has_row_each(rows, hidden):
+        shared = rows.shape[0] == 1  # None in a graph that is built before the batch is known
+        if not (shared or has_row_each(rows, hidden)):
             return self._group_logits(hidden, rows, bias)
         rows = l2_normalize(rows) if self.normalize else rows
-        if rows.shape[0] == 1:
+        if shared:
             return self.value(matmul_transposed(hidden, rows[0]), bias)
         # (1, d) x (d, m): on TensorFlow a quarter quicker than (m, d) x (d, 1).
         inner = ops.squeeze(matmul_transposed(ops.expand_dims(hidden, 1), rows), 1)
