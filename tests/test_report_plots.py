@@ -45,7 +45,7 @@ def test_the_best_lines_are_shown_and_no_more_than_there_are_looks():
     made = [make_record(0, 100.0 - i, method=f"m{i}") for i in range(20)]
     assert list(data_of(*made)["lines"]) == [f"m{i}" for i in range(12, 20)]
     many = data_of(*made, x="step", y="valid_perplexity", curves=True, top=30)
-    assert len(many["lines"]) == len(colours.LOOKS)
+    assert len(many["lines"]) == 12
 
 
 def test_costs_are_against_n_and_single_points_are_marks():
