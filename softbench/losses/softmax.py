@@ -44,7 +44,7 @@ def sampled_softmax(
 
 def cross_entropy(true: Tensor, sampled: Tensor) -> Tensor:
     """-log softmax (B,) of the true class among itself (B,) and the others (B, m)."""
-    # Side by side the scores and their gradients would be copied, which takes longer than the rest.
+    # Not a softmax of both side by side: that would copy the scores, and their gradients twice.
     most = ops.stop_gradient(ops.maximum(true, ops.max(sampled, axis=-1)))
     others = ops.sum(ops.exp(sampled - ops.expand_dims(most, -1)), axis=-1)
     return ops.log(ops.exp(true - most) + others) + (most - true)
