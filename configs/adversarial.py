@@ -181,7 +181,7 @@ def get_config(name=None):
         methods=",".join(METHODS + (SOFTMAX if name == "eltec" else ())),
         method_table=table,
         epochs=6 if name == "eltec" else 10,
-        timing={"head_repetitions": 0},
+        timing={"head_repetitions": 0, "diagnose_last": True},
         cell_timeout_s=3600.0,
         reach={"method": "uniform", "metric": "valid_accuracy"},
         columns=(

@@ -21,8 +21,7 @@ from softbench import __main__ as command
 from softbench.bench import app, environment, matrix, records, timing
 from softbench.bench import config as config_lib
 from softbench.bench.config import ConfigError
-from softbench.bench.training import build, problems
-from softbench.bench.training import run as train
+from softbench.bench.training import build, head_measures, problems
 from softbench.experiments.step_time import page as step_time_page
 
 TINY = """
@@ -333,7 +332,7 @@ def test_diagnostics_of_a_training_record(name):
     head.build(problem.encoder.output.shape)
     layers = (head, problem.encoder)
     before = [np.array(v) for layer in layers for v in layer.variables]
-    found = train.diagnose(head, problem, 1.5)
+    found = head_measures.diagnose(head, problem, 1.5)
     after = [np.array(v) for layer in layers for v in layer.variables]
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)

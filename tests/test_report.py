@@ -396,6 +396,7 @@ def test_every_committed_experiment_is_on_the_front_page_and_no_page_is_long():
         for path in (ROOT / "results").rglob("README.md")
     }
     assert checks.too_long(texts) == []
+    assert len((ROOT / "results" / "CLAIMS.md").read_text().splitlines()) <= 90
 
 
 def test_html_is_one_file_and_nothing_else(tmp_path):

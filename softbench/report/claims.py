@@ -29,14 +29,6 @@ from softbench.report.ratios import SINGLE, Part, Ratio
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
 _BETWEEN = "the interval reaches over the limit"
 _LACKING = "a row or a number is missing"
-RULE = """\
-A claim is one ratio of numbers of records or several, and the range that the paper says each lies
-in. It **holds** where each ratio's 95 % interval lies in its range, and **does not hold** where the
-interval of one lies outside it (of k ratios the interval at 1 - 0.05 / k). Else it is **not
-decided**. Intervals are over seeds, of ratios of two records with the same seed (Student's t); a
-single seed decides nothing, but where its record has a standard error of a mean over examples or
-draws, or a spread of timed steps. Learning curves are compared after the same steps; where rows
-trained for equal times, at the best point of each. A range for a paper's "close" is ours."""
 
 
 class Claim(NamedTuple):
@@ -120,7 +112,7 @@ def _fields(claim: Claim, text: str) -> dict[str, str]:
 
 
 def verdict(claim: Claim, frames: Mapping[str, Frame]) -> Verdict:
-    """Returns what the records say of a claim, by the rule that `RULE` states."""
+    """Returns what the records say of a claim, by the rule of `templates/claims.md`."""
     parts = [part(claim, text) for text in claim.ratios]
     ratios = [ratios_lib.of(one, frames, claim.until) for one in parts]
     count = len(parts)

@@ -75,7 +75,6 @@ class Page:
             "recommended_by_price": lambda: decision_tables.levels(self._decisions),
             "regret": lambda: decision_tables.regret(self._decisions),
             "said": said,
-            "rule": claims.RULE,
             "rule_of_decisions": decisions.RULE,
         }
 
@@ -90,21 +89,18 @@ class Page:
 
     def claims(self) -> str:
         """The table of all claims, a line each."""
-        rows, pages = [], {}
+        rows = []
         for claim in claims.library():
             made = self._decided[claim.name]
             i = made.decisive
-            count = f" ({made.states.count(made.states[i])} of {len(made.parts)})"
-            word = f"[{made.word}][{claim.experiment}]"
+            word = made.word
             if claim.experiment in self._frames:
-                pages[claim.experiment] = f"[{claim.experiment}]: {claim.experiment}/README.md"
-            else:
-                word = made.word
-            word += count if made.word != claims.HOLDS and len(made.parts) > 1 else ""
+                word = md.link(word, f"{claim.experiment}/README.md")
+            if made.word != claims.HOLDS and len(made.parts) > 1:
+                word += f" ({made.states.count(made.states[i])} of {len(made.parts)})"
             where = f"{claim.paper.split()[0]}, {claim.place}" if claim.place != "ours" else "ours"
             rows.append([where, claim.says, word, str(made.ratios[i]), made.parts[i].range])
-        header = ["place", "claim", "verdict", "ratio", "claimed"]
-        return "\n\n".join([md.table(header, rows), "\n".join(sorted(pages.values()))])
+        return md.table(["place", "claim", "verdict", "ratio", "claimed"], rows)
 
     @functools.cached_property
     def _decisions(self) -> list[dict]:

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import keras
-import numpy as np
 from keras.callbacks import TerminateOnNaN
 
 import softbench
-from softbench import diagnostics
 from softbench.bench import budget, timing
 from softbench.bench.job import Job, NotFinite
 from softbench.bench.training import best as best_lib
-from softbench.bench.training import build, resume, side_inputs
+from softbench.bench.training import build, head_measures, resume, side_inputs
 from softbench.bench.training.best import Best
 from softbench.bench.training.problems import TOP_K, Problem, load
-from softbench.metrics.at_k import medians_by_frequency
 
 _VERBOSE = 1 if sys.stdout.isatty() else 2
 
@@ -56,7 +53,7 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
     result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test") if tests else {})
     repetitions = config.get("timing", {}).get("head_repetitions", 0)
     if repetitions and not isinstance(model.encoder.output, dict):
-        result["head_ms"] = _head_time(model.head, problem, spec, repetitions)
+        result["head_ms"] = head_measures.step_ms(model.head, problem, spec, repetitions)
     if best.arrays:
         best.put_back()
         point = result["curve"][best.index]
@@ -214,7 +211,7 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
         scores = problem.evaluate(model, "valid")
         point |= {f"valid_{key}": value for key, value in scores.items()}
         if _is_diagnosed(job.config, epoch):
-            point |= diagnose(model.head, problem, scores["nll"], model.encoder)
+            point |= head_measures.diagnose(model.head, problem, scores["nll"], model.encoder)
         point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
     job.result["curve"].append(point)
     job.progress(point)
@@ -229,41 +226,6 @@ def _is_diagnosed(config: Mapping, epoch: int) -> bool:
     """
     last = config.get("timing", {}).get("diagnose_last") and config.get("keep") != "best"
     return not last or not config["epochs"] or epoch + 1 == config["epochs"]
-
-
-def diagnose(
-    head: keras.layers.Layer, problem: Problem, nll: float, encoder: keras.Model | None = None
-) -> dict[str, float]:
-    """Quality of the proposal on a fixed validation batch, and the mutual information.
-
-    The quality is that on at most 2^24 / n examples of the batch.
-    """
-    measures = {"mutual_information": diagnostics.mutual_information(problem.counts, nll)}
-    if hasattr(head, "sampler"):
-        outputs, labels = problem.probe(encoder)
-        outputs = outputs if isinstance(outputs, dict) else {"hidden": outputs}
-        size = max(1, diagnostics.LARGEST_SCORES // problem.num_classes)
-        outputs = {name: values[:size] for name, values in outputs.items()}
-        inputs = head, outputs["hidden"], outputs.get("sampler_inputs")
-        quality = diagnostics.proposal_quality(*inputs)
-        measures |= {"proposal_kl": quality.kl, "proposal_ess": quality.ess}
-        measures["proposal_rv"] = diagnostics.relative_variance(*inputs).mean
-        measures |= _row_variances(head, problem, labels[:size], inputs)
-    return measures
-
-
-def _row_variances(
-    head: keras.layers.Layer, problem: Problem, labels: np.ndarray, inputs: tuple
-) -> dict[str, float]:
-    """Medians of `diagnostics.row_variance` over frequent, middle and rare classes.
-
-    Not of a large table, of which it would hold copies in float64.
-    """
-    if problem.num_classes * inputs[1].shape[-1] > diagnostics.LARGEST_SCORES:
-        return {}
-    rows = diagnostics.row_variance(head, inputs[1], labels, inputs[2]).values
-    medians = medians_by_frequency(rows, problem.counts)
-    return {f"proposal_row_rv_{name}": value for name, value in medians.items()}
 
 
 def _final(last: dict, test: dict) -> dict:
@@ -283,35 +245,3 @@ def _step_times(timer: timing.StepTimer, examples: int) -> dict:
         "step_ms": step,
         "examples_per_second": round(examples * 1000 / median, 1) if median else None,
     }
-
-
-def _head_time(
-    head: keras.layers.Layer, problem: Problem, spec: dict, repetitions: int
-) -> dict[str, float]:
-    """Times the trained head alone, forward, backward and update, on random hidden vectors."""
-    shape = tuple(problem.encoder.output.shape[1:])
-    _, labels = problem.train[0][:2]
-    batch = len(labels)
-    hidden = keras.Input(shape, batch_size=batch)
-    # The scale makes the gradient with respect to the hidden vectors belong to the work.
-    scaled = _Scale()(hidden)
-    label_input = keras.Input(labels.shape[1:], batch_size=batch, dtype="int32")
-    model = keras.Model([hidden, label_input], head(scaled, label_input))
-    model.compile(optimizer=build.optimizer(problem.optimizer(spec, 0)))
-    values = np.random.default_rng(0).normal(size=(batch, *shape)).astype("float32")
-    inputs = (values, np.asarray(labels, "int32"))
-
-    timer = timing.StepTimer(warmup=3)
-    repeated = build.Batches([(inputs,)] * (repetitions + 3))
-    model.fit(repeated, epochs=1, callbacks=[timer], shuffle=False, verbose=0)
-    return timing.summary(timer.seconds)
-
-
-class _Scale(keras.layers.Layer):
-    """Multiplies by a trainable vector (d,)."""
-
-    def build(self, inputs_shape: tuple) -> None:
-        self.scale = self.add_weight(shape=(inputs_shape[-1],), initializer="ones", name="scale")
-
-    def call(self, inputs: object) -> object:
-        return inputs * self.scale
