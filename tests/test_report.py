@@ -68,6 +68,14 @@ def test_seeds_of_equal_steps_count_together_on_any_device(config, rows):
     assert of(*made).runs["variant"].nunique() == 2
 
 
+@pytest.mark.parametrize(("name", "rows"), [("diagnose_last", 1), ("warmup_steps", 2)])
+def test_which_points_have_diagnostics_makes_no_other_row(name, rows):
+    made = of_two_machines()
+    made[0]["config"] = made[0]["config"] | {"timing": {}}
+    made[1]["config"] = made[1]["config"] | {"timing": {name: 1}}
+    assert of(*made).runs["variant"].nunique() == rows
+
+
 def test_machines_that_ran_the_same_seed_are_compared():
     made = of_two_machines()
     made[1]["seed"] = made[1]["config"]["seed"] = 0

@@ -19,6 +19,8 @@ def _source(index: int, record: Mapping) -> dict:
     # The steps of a budget are other ones for each method.
     apart = ("methods", "seed", "epochs", "steps")
     same = {key: value for key, value in config.items() if key not in apart}
+    if "timing" in same:  # which points have diagnostics is nothing of what is trained
+        same["timing"] = {k: v for k, v in same["timing"].items() if k != "diagnose_last"}
     group = f"{dataset}-{model}"
     problem = [group, {key: value for key, value in same.items() if key != "environment"}]
     row = [config["methods"], config.get("epochs"), config.get("steps")]
