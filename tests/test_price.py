@@ -179,6 +179,11 @@ def test_a_budget_is_the_steps_that_it_pays_for(clock, tmp_path):
     without = matrix.cells({**config, "budget": ""})
     assert not {"budget", "steps", "reference"} & set(without[0].config)
     assert not {cell.id for cell in cells} & {cell.id for cell in without}
+    later = {**config, "seeds": (7, 8)}  # added when the others have run
+    made = budget.budgeted(matrix.cells(later), later, tmp_path / "out", ["softbench"])
+    assert sorted((c.config["seed"], c.config["steps"]) for c in made) == [
+        (seed, steps) for seed in (7, 8) for steps in (100, 250)
+    ]
     # A tree that takes as long as 10 of the reference's steps leaves 90 of them.
     path = price.path_of(cells[0].config, config, tmp_path / "out")
     record = json.loads(path.read_text())

@@ -32,8 +32,7 @@ from softbench.bench.worker import Failed, Worker
 FOLDER = "price"
 ROUNDS = 9
 # What decides the cost of a step, besides the method.
-_SETTING = ("backend", "dataset", "model", "optimizer", "seed", "environment", "imports")
-_SETTING += ("callbacks",)
+_SETTING = ("backend", "dataset", "model", "optimizer", "environment", "imports", "callbacks")
 
 
 def prices(
@@ -84,11 +83,11 @@ def path_of(cell: Mapping, config: Mapping, workdir: Path) -> Path:
 
     Args:
         cell: its config.
-        config: that of all cells: of its seeds the first one is measured.
+        config: that of all cells, whose reference it names.
         workdir: the folder of results.
     """
     name, _ = config_lib.reference(config)
-    key = [{**_setting(cell), "seed": config["seeds"][0]}, name, config["method_table"][name]]
+    key = [_setting(cell), name, config["method_table"][name]]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     words = [matrix.name(cell["dataset"]), matrix.name(cell["model"]), cell["backend"], digest]
     return Path(workdir) / FOLDER / f"{'-'.join(words)}.json"
