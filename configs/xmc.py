@@ -158,7 +158,6 @@ def get_config(sets=None):
         optimizer={"name": "adam", "learning_rate": 5e-3},
         cell_timeout_s=6 * 3600.0,
         curves_against="step",
-        timing={"warmup_steps": 5, "head_repetitions": 30, "diagnose_last": True},
         # Huge pages: scores of all classes, and rows of all draws, are gone through once a step.
         environment=HUGE_PAGES,
         columns=(

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from small_runs import BAG, job
 
 import softbench
-from softbench import datasets, metrics, models
+from softbench import datasets, diagnostics, metrics, models
 from softbench.bench import timing
 from softbench.bench.training import build, problems
 from softbench.bench.training import run as train
@@ -284,9 +284,9 @@ def test_the_clock_runs_in_training_alone(two_epochs):
 def test_a_proposal_is_judged_on_as_many_examples_as_scores_are_held(monkeypatch):
     """2^24 / n of them: here three of the batch of 8."""
     found = []
-    monkeypatch.setattr(train.diagnostics, "LARGEST_SCORES", 3 * 20 + 19)
+    monkeypatch.setattr(diagnostics, "LARGEST_SCORES", 3 * 20 + 19)
     monkeypatch.setattr(
-        train.diagnostics,
+        diagnostics,
         "proposal_quality",
         lambda head, hidden, inputs: (
             found.append((hidden.shape[0], inputs)) or types.SimpleNamespace(kl=0.0, ess=1.0)
