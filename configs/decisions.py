@@ -87,7 +87,7 @@ def problem(name):
     if name == "ptb":
         return {
             "dataset": {"name": "ptb"},
-            "model": {"name": "lstm", "preset": "small", "normalize": True},
+            "model": {"name": "lstm", "preset": "small"},
             "optimizer": adam(2e-3, global_clipnorm=5.0),
             "method_table": methods(NORMALISED_FREQUENCIES),
             "search": {"learning_rate": (1e-3, 2e-3, 4e-3)},

@@ -85,10 +85,11 @@ def test_machines_that_ran_the_same_seed_are_compared():
     assert of(*made).runs["variant"].nunique() == 1
 
 
-def test_kinds_of_devices_are_rows_to_themselves():
+@pytest.mark.parametrize(("precision", "rows"), [("default", 2), ("highest", 1)])
+def test_kinds_of_devices_are_rows_to_themselves_unless_float32_is_whole(precision, rows):
     made = of_two_machines()
-    made[1]["device"] = ANOTHER | {"kind": "gpu"}
-    assert of(*made).runs["variant"].nunique() == 2
+    made[1]["device"] = ANOTHER | {"kind": "gpu", "matmul_precision": precision}
+    assert of(*made).runs["variant"].nunique() == rows
 
 
 @pytest.mark.parametrize(

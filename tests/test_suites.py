@@ -175,7 +175,8 @@ def test_a_record_and_its_page_name_the_device_and_its_memory(tmp_path, monkeypa
     monkeypatch.setattr(jax, "devices", lambda *_: [gpu])
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     device, memory = environment.device("jax"), environment.peak_memory_mb()
-    assert device == {"kind": "gpu", "name": "Some GPU", "count": 1}
+    expected = {"kind": "gpu", "name": "Some GPU", "count": 1, "matmul_precision": "default"}
+    assert device == expected
     assert memory["device"] == 3072.0
     write_results(tmp_path, make_record(device=device, peak_memory_mb=memory))
     found = frame.read(tmp_path)

@@ -42,21 +42,35 @@ def versions(backend: str) -> dict[str, str]:
 
 
 def device(backend: str) -> dict[str, object]:
-    """Returns the kind and model of the device that `backend` computes on (imports the backend)."""
+    """Returns the kind and model of the device that `backend` computes on (imports the backend).
+
+    Of an accelerator it says how precise products of float32 are: "default", where the device may
+    round their factors to fewer bits, or what the backend was told, such as "highest".
+    """
     if backend == "jax":
         import jax
 
         first = jax.devices()[0]
         if first.platform != "cpu":
-            return {"kind": first.platform, "name": first.device_kind, "count": jax.device_count()}
+            return {
+                "kind": first.platform,
+                "name": first.device_kind,
+                "count": jax.device_count(),
+                "matmul_precision": jax.config.jax_default_matmul_precision or "default",
+            }
     else:
         import tensorflow as tf
 
         gpus = tf.config.list_physical_devices("GPU")
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
-            name = details.get("device_name", "GPU")
-            return {"kind": "gpu", "name": name, "count": len(gpus)}
+            rounded = tf.config.experimental.tensor_float_32_execution_enabled()
+            return {
+                "kind": "gpu",
+                "name": details.get("device_name", "GPU"),
+                "count": len(gpus),
+                "matmul_precision": "default" if rounded else "highest",
+            }
     return {"kind": "cpu", "name": cpu_name(), "count": len(os.sched_getaffinity(0))}
 
 

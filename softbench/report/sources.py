@@ -46,8 +46,14 @@ def _source(index: int, record: Mapping) -> dict:
         "problem": _key(*problem),
         "variant": _key(group, same, *row, device),
         _LENGTH: (config.get("experiment"), group, _limit(record)),
-        _WIDE: _key(*problem, device.get("kind"), *row) if by_steps else "",
+        _WIDE: _key(*problem, _arithmetic(device), *row) if by_steps else "",
     }
+
+
+def _arithmetic(device: Mapping) -> str | None:
+    """What decides the numbers of training: full float32, or that of a kind of device."""
+    full = device.get("kind") == "cpu" or device.get("matmul_precision") == "highest"
+    return "float32" if full else device.get("kind")
 
 
 def _limit(record: Mapping) -> int:
@@ -63,8 +69,9 @@ def _key(*values: object) -> str:
 def _across_machines(sources: list[dict]) -> list[dict]:
     """Sources with a `variant` of records of any machine, unless a seed was run on two.
 
-    Training for a number of steps does not depend on the machine, but for the kind of device: seeds
-    of several count together. Where a seed was run on two, machines are compared.
+    Training for a number of steps does not depend on the machine, but for its arithmetic: seeds of
+    several count together where products are of full float32, as on CPUs, else those of one kind of
+    device. Where a seed was run on two, machines are compared.
     """
     wide = [source.pop(_WIDE) for source in sources]
     done = Counter(

@@ -144,7 +144,7 @@ def _of_one_machine(runs: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """
     costs = _costs(runs, columns)
     done = runs[runs["status"] == "ok"]
-    for _, group in done.groupby(["backend", "kind"], dropna=False):
+    for _, group in done.groupby("backend", dropna=False):
         if group.groupby(["method", "variant"])["machine"].nunique().max() > 1:
             rows = group.groupby("machine")["variant"].nunique()
             alone = group[group["alone"].astype(bool)].groupby("machine")["variant"].nunique()
