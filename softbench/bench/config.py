@@ -237,8 +237,8 @@ def check(config: Mapping) -> None:
     """
     if config["backend"] not in BACKENDS:
         raise _wrong("--backend must be `tensorflow` or `jax`", config["backend"])
-    if not config["seeds"]:
-        raise _wrong("--config.seeds must hold one seed or more", config["seeds"])
+    if not config["seeds"] or not all(type(seed) is int for seed in config["seeds"]):
+        raise _wrong('--config.seeds must hold integers, such as "(0,1,2)"', config["seeds"])
     if config["cell_timeout_s"] <= 0:
         raise _wrong("--config.cell_timeout_s must be positive", config["cell_timeout_s"])
     _check_names("config.cluster may set", config["cluster"], _DEFAULTS["cluster"])
