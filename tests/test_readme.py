@@ -17,7 +17,7 @@ def frames():
 
 
 def test_every_number_between_markers_is_that_of_its_record(frames):
-    assert len(markdown.MARKED.findall(TEXT)) == 5
+    assert len(markdown.MARKED.findall(TEXT)) == 7
     assert pages.filled(TEXT, frames) == TEXT
 
 
