@@ -274,6 +274,11 @@ def test_regret_of_leaving_a_problem_out():
     text = decision_tables.regret(problems(**THREE))
     assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
     assert "`in_batch` for article tags at all, from entities of Wikidata. At 1 more" in text
+    measured = (12_000, 2.0, {"full": (100, 101, 102), "codebook": (90, 91, 92)})
+    text = decision_tables.regret(problems(**THREE | {"ptb": measured}))
+    assert "of 3 prices" in text and text.endswith(
+        "For 1 of these it is from another kind of problem: no other of theirs is decided."
+    )
     alone = {"citeulike": THREE["citeulike"]}
     assert decision_tables.regret(problems(**alone)).endswith("not known with one problem.")
     assert decision_tables.regret(problems()).endswith("not known with no problems.")
