@@ -37,7 +37,8 @@ simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICI
 A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
 {100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
 longest exact runs, a mean over seeds, improves by more than {100 * FLAT:g} % in their last {LAST}
-points; a price is not decided if no method is better than the class frequencies."""
+points, unless exact runs of up to twice as many steps are no more than {100 * FLAT:g} % better; a
+price is not decided if no method is better than the class frequencies."""
 
 
 class Problem(NamedTuple):
@@ -164,10 +165,17 @@ def _problem(name: str, frame: Frame | None) -> dict:
     if not done:
         return made
     made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
-    longest = [r for r in prices[max(prices)].get(REFERENCE, {}).values() if r["status"] == "ok"]
+    longest = _exact(prices, max(prices))
     refused = "" if longest else f"{REFERENCE} has no run at the highest price"
-    if longest and improvement([r["curve"] for r in longest], problem.measure) > FLAT:
+    if gain_of_longer(prices, problem.measure) <= FLAT:
+        del prices[max(prices)]  # more than is needed
+    elif longest and improvement([r["curve"] for r in longest.values()], problem.measure) > FLAT:
         refused = f"the longest runs of {REFERENCE} were still improving"
+    if len({_label(steps, prices) for steps in prices}) < len(prices):
+        raise ConfigError(
+            f"{FOLDER}{name} must have {', '.join(LEVELS)} of its highest price, once each. "
+            f"Received: {sorted(prices)} steps"
+        )
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
     for steps in sorted(prices):
@@ -180,6 +188,38 @@ def _problem(name: str, frame: Frame | None) -> dict:
         ]
         made["levels"].append({"level": _label(steps, prices), "steps": steps, **level})
     return made
+
+
+def _exact(prices: Mapping[int, Mapping], steps: int) -> dict[int, dict]:
+    """{seed: record} of the reference at a price, of runs that ended well."""
+    runs = prices[steps].get(REFERENCE, {})
+    return {seed: record for seed, record in runs.items() if record["status"] == "ok"}
+
+
+def gain_of_longer(prices: Mapping[int, Mapping], measure: str) -> float:
+    """Returns by how much the longest exact runs are better than shorter ones of at least half.
+
+    A rate that falls over all steps makes the last points of any run improve; whether more steps
+    would have helped, a longer run says. It is of the best points, a mean over common seeds;
+    infinite without such runs.
+
+    Args:
+        prices: {steps of the reference: {method: {seed: record}}}.
+        measure: of the test set.
+    """
+    *_, shorter, longest = [0, *sorted(prices)]
+    if 2 * shorter < longest:
+        return math.inf
+    name, lower = measures.on_curve(measure), measures.lower_is_better(measure)
+
+    def best(steps: int) -> dict[int, float]:
+        curves = {seed: record["curve"] for seed, record in _exact(prices, steps).items()}
+        points = {s: [p[name] for p in c if p.get(name) is not None] for s, c in curves.items()}
+        return {s: min(own) if lower else max(own) for s, own in points.items() if own}
+
+    short, long = best(shorter), best(longest)
+    gains = [worse(short[seed], long[seed], lower, long[seed]) for seed in short if seed in long]
+    return statistics.mean(gains) if gains else math.inf
 
 
 def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
@@ -207,11 +247,6 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
                 f"set and backend. Received: {other['cell']}, {record['cell']}"
             )
         seeds[config["seed"]] = record
-    if len({_label(steps, made) for steps in made}) < len(made):
-        raise ConfigError(
-            f"{frame.name} must have {', '.join(LEVELS)} of its highest price, once each. "
-            f"Received: {sorted(made)} steps"
-        )
     return made
 
 
