@@ -36,12 +36,12 @@ def test_every_preset_for_accelerators_is_in_the_suite():
 
 
 @pytest.mark.parametrize("line", [*SUITE.values(), "--config=sequences:equal_time"])
-def test_cells_of_a_run_can_be_listed_and_their_methods_made(line, capsys):
+def test_cells_of_a_run_can_be_listed_and_their_methods_made(line, capsys, tmp_path):
     line = f"{line} --config.preset=accelerator"
     config = config_of(line)
     config_lib.check(config)
     cells = matrix.cells(config)
-    assert app.main(["softbench", *line.split(), "--list"], None) == 0
+    assert app.main(["softbench", *line.split(), "--list", f"--workdir={tmp_path}"], None) == 0
     assert capsys.readouterr().out.splitlines() == [f"{cell.id} -" for cell in cells]
     configs = [cell.config for cell in cells]
     assert {config["backend"] for config in configs} == {"jax"}
