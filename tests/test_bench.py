@@ -79,6 +79,22 @@ def test_processors_of_one_brand_have_different_names():
     assert environment.cpu_name("") and "family" not in environment.cpu_name("")
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="it asks TensorFlow")
+@pytest.mark.parametrize(("rounded", "precision"), [(True, "default"), (False, "highest")])
+def test_a_gpu_of_tensorflow_says_how_precise_its_products_are(monkeypatch, rounded, precision):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "Some GPU"}
+    )
+    monkeypatch.setattr(
+        tf.config.experimental, "tensor_float_32_execution_enabled", lambda: rounded
+    )
+    expected = {"kind": "gpu", "name": "Some GPU", "count": 1, "matmul_precision": precision}
+    assert environment.device("tensorflow") == expected
+
+
 @pytest.mark.thorough
 def test_cells_end_as_ok_crashed_or_nan_and_a_second_run_resumes(
     tiny, tmp_path, capsys, monkeypatch

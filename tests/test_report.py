@@ -85,7 +85,9 @@ def test_machines_that_ran_the_same_seed_are_compared():
     assert of(*made).runs["variant"].nunique() == 1
 
 
-@pytest.mark.parametrize(("precision", "rows"), [("default", 2), ("highest", 1)])
+@pytest.mark.parametrize(
+    ("precision", "rows"), [("default", 2), ("tensorfloat32", 2), ("highest", 1), ("float32", 1)]
+)
 def test_kinds_of_devices_are_rows_to_themselves_unless_float32_is_whole(precision, rows):
     made = of_two_machines()
     made[1]["device"] = ANOTHER | {"kind": "gpu", "matmul_precision": precision}
@@ -227,14 +229,15 @@ def test_the_paper_is_next_to_ours_and_needs_no_training_below():
     ]
 
 
-def test_times_are_of_one_machine_and_quality_of_all():
+@pytest.mark.parametrize("other", [{}, {"kind": "gpu", "matmul_precision": "highest"}])
+def test_times_are_of_one_machine_and_quality_of_all(other):
     """Seeds 0 and 1 of `full` and `exp` are of one machine, seed 2 and `uniform` of another."""
     made = [make_record(seed=seed, perplexity=value) for seed, value in enumerate((90, 100, 110))]
     made += [make_record(method="exp", perplexity=200), make_record(method="uniform")]
     for record, step in zip(made, (10.0, 20.0, 90.0, 70.0, 80.0), strict=True):
         record["step_ms"] = {"median": step}
     for record in (made[2], made[4]):
-        record["device"] = ANOTHER
+        record["device"] = ANOTHER | other
     shown = cells(tables.table(of(*made, paper={})))[1:]
     assert [row[1:] for row in shown] == [
         ["3", "100 ± 25", "15 ± 64"],

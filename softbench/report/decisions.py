@@ -24,6 +24,7 @@ REFERENCE = "full"
 SEEDS = 3  # that a row has at least
 HOPELESS = 0.1  # a method whose first seed is so much worse at the lowest price is given up
 FLAT, LAST = 0.01, 2  # what the last points of the reference may have improved, and how many
+LONGER = 1.5, 2.0  # times as many steps of the reference say whether more would have helped
 # The simplest first. The exact loss has nothing to choose. in_batch needs no draws, uniform draws
 # no counts, and mixed is two of these. NCE and gBCE are other objectives, whose scores need a
 # correction. The others keep something in step with the table: a codebook for the best classes,
@@ -37,8 +38,8 @@ simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICI
 A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
 {100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
 longest exact runs, a mean over seeds, improves by more than {100 * FLAT:g} % in their last {LAST}
-points, unless exact runs of up to twice as many steps are no more than {100 * FLAT:g} % better; a
-price is not decided if no method is better than the class frequencies."""
+points, unless runs of {LONGER[0]:g} to {LONGER[1]:g} times as many steps are no better, on two
+seeds or more. A price is not decided if no method is better than the class frequencies."""
 
 
 class Problem(NamedTuple):
@@ -119,8 +120,7 @@ def improvement(curves: Iterable[Iterable[Mapping]], measure: str) -> float:
     The curve is the mean over those of the seeds: the best points of single ones are of chance.
     Infinite where it is too short to tell.
     """
-    name = measures.on_curve(measure)
-    seeds = [[p[name] for p in curve if p.get(name) is not None] for curve in curves]
+    seeds = [_figures(curve, measure) for curve in curves]
     values = [statistics.mean(point) for point in zip(*seeds, strict=False)]
     if len(values) <= LAST:
         return math.inf
@@ -128,6 +128,12 @@ def improvement(curves: Iterable[Iterable[Mapping]], measure: str) -> float:
     pick = min if lower else max
     best = pick(values)
     return worse(pick(values[:-LAST]), best, lower, best)
+
+
+def _figures(curve: Iterable[Mapping], measure: str) -> list[float]:
+    """The validation figures of a learning curve, for a measure of the test set."""
+    name = measures.on_curve(measure)
+    return [point[name] for point in curve if point.get(name) is not None]
 
 
 def of(frames: Mapping[str, Frame]) -> list[dict]:
@@ -167,7 +173,7 @@ def _problem(name: str, frame: Frame | None) -> dict:
     made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
     longest = _exact(prices, max(prices))
     refused = "" if longest else f"{REFERENCE} has no run at the highest price"
-    if gain_of_longer(prices, problem.measure) <= FLAT:
+    if gain_of_longer(prices, problem.measure) <= 0:
         del prices[max(prices)]  # more than is needed
     elif longest and improvement([r["curve"] for r in longest.values()], problem.measure) > FLAT:
         refused = f"the longest runs of {REFERENCE} were still improving"
@@ -197,29 +203,28 @@ def _exact(prices: Mapping[int, Mapping], steps: int) -> dict[int, dict]:
 
 
 def gain_of_longer(prices: Mapping[int, Mapping], measure: str) -> float:
-    """Returns by how much the longest exact runs are better than shorter ones of at least half.
+    """Returns by how much the longest exact runs are better than the next shorter ones.
 
     A rate that falls over all steps makes the last points of any run improve; whether more steps
     would have helped, a longer run says. It is of the best points, a mean over common seeds;
-    infinite without such runs.
+    infinite with fewer than two seeds, or where the one is not `LONGER` times as long.
 
     Args:
         prices: {steps of the reference: {method: {seed: record}}}.
         measure: of the test set.
     """
     *_, shorter, longest = [0, *sorted(prices)]
-    if 2 * shorter < longest:
+    if not LONGER[0] * shorter <= longest <= LONGER[1] * shorter:
         return math.inf
-    name, lower = measures.on_curve(measure), measures.lower_is_better(measure)
+    lower = measures.lower_is_better(measure)
 
     def best(steps: int) -> dict[int, float]:
-        curves = {seed: record["curve"] for seed, record in _exact(prices, steps).items()}
-        points = {s: [p[name] for p in c if p.get(name) is not None] for s, c in curves.items()}
-        return {s: min(own) if lower else max(own) for s, own in points.items() if own}
+        points = {s: _figures(r["curve"], measure) for s, r in _exact(prices, steps).items()}
+        return {seed: min(own) if lower else max(own) for seed, own in points.items() if own}
 
     short, long = best(shorter), best(longest)
     gains = [worse(short[seed], long[seed], lower, long[seed]) for seed in short if seed in long]
-    return statistics.mean(gains) if gains else math.inf
+    return statistics.mean(gains) if len(gains) > 1 else math.inf
 
 
 def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:

@@ -52,7 +52,7 @@ def _source(index: int, record: Mapping) -> dict:
 
 def _arithmetic(device: Mapping) -> str | None:
     """What decides the numbers of training: full float32, or that of a kind of device."""
-    full = device.get("kind") == "cpu" or device.get("matmul_precision") == "highest"
+    full = device.get("kind") == "cpu" or device.get("matmul_precision") in ("highest", "float32")
     return "float32" if full else device.get("kind")
 
 
