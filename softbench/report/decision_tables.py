@@ -136,11 +136,12 @@ def regret(problems: list[dict]) -> str:
     )
     kinds = {problem["problem"]: problem["kind"] for problem in problems}
     other = sum(kinds[one.problem] != kinds[one.source] for one in known)
-    which = (
-        f" For {other} of these it is from another kind of problem: no other of theirs is decided."
-    )
+    if other:
+        text += (
+            f" For {other} of these it is from another kind of problem: no other of theirs is "
+            "decided."
+        )
     missing = len(made) - len(known)
-    text += which * bool(other)
     return text + f" At {missing} more the advised method was not run." * bool(missing)
 
 
