@@ -75,7 +75,9 @@ def arguments(cls: type) -> set[str]:
 
 def _required(cls: type) -> list[str]:
     """Names of the arguments that the constructor of a sampler class cannot do without."""
-    parameters = inspect.signature(cls).parameters.values()
+    # Not the class's own: where it inherits, Python before 3.11.4 shows that of Keras' `__new__`.
+    constructor = next(vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base))
+    _, *parameters = inspect.signature(constructor).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.kind not in several and p.default is p.empty]
 

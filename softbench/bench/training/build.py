@@ -53,7 +53,7 @@ def _with_table(cls: type, num_classes: int, kwargs: dict) -> dict:
     if not issubclass(cls, (heads.TableHead, heads.HierarchicalSoftmax)):
         return kwargs
     of_table = [name for name in kwargs if name in OPTIONS]
-    if not set(of_table) - set(inspect.signature(cls).parameters):
+    if not set(of_table) - set(inspect.signature(cls.__init__).parameters):
         return kwargs
     options = {name: kwargs[name] for name in (*of_table, "seed", "dtype") if name in kwargs}
     tree = issubclass(cls, heads.HierarchicalSoftmax)
