@@ -118,7 +118,7 @@ def get_config(name="gowalla"):
         search={
             "learning_rate": (),
             "temperature": (0.1, 0.12, 0.15),
-            "objective": {"ratio": (1.1, 1.25)},
+            "objective": {"ratio": (1.1, 1.25, 1.5)},
         },
         search_budget={"epochs": 1, "steps": steps // 3},
         refit=True,
