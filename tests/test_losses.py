@@ -255,13 +255,15 @@ def test_the_kth_score_where_each_draw_stands_for_k_classes():
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_no_gradient_through_the_kth_score():
-    """That of the K-th draw is the softmax loss's, times the weight."""
-    arrays = f32([1.0], [[3.0, 2.0]])
+@pytest.mark.parametrize("label", [1.0, -9.0])
+def test_no_gradient_through_the_weight_of_sl_at_k(label):
+    """The gradient is the softmax loss's, times the weight: a label far below is pushed up too."""
+    arrays = f32([label], [[3.0, 2.0]])
     zeros = np.zeros(2, "float32")
-    _, found = gradients(lambda t, s: losses.sl_at_k(t, s, None, zeros, 1, 2.0), arrays)
-    p = np.exp([3.0, 2.0]) / np.exp([1.0, 3.0, 2.0]).sum()
-    np.testing.assert_allclose(found[0], reference.sigmoid(-1.0) * p, rtol=1e-5)
+    of_label, found = gradients(lambda t, s: losses.sl_at_k(t, s, None, zeros, 1, 2.0), arrays)
+    p = np.exp([label, 3.0, 2.0]) / np.exp([label, 3.0, 2.0]).sum()
+    weight = reference.sigmoid((label - 3.0) / 2.0)
+    np.testing.assert_allclose([*of_label, *found[0]], weight * (p - [1, 0, 0]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,9 @@ def sl_at_k(
     draws, each counted once, every 20 epochs; here it is of the step.) Other labels of an example
     are not counted.
 
-    No gradient goes through beta_K. One goes through s_y in the weight, as in the authors' program:
-    a label with a large loss far below the K-th place is let go, and even pushed down.
+    No gradient goes through the weight. (In the authors' program that of s_y does. It grows with
+    the softmax loss, which has log n in it here, as in the equation, but log m in their program:
+    labels far below the K-th place would be pushed down, not up.)
 
     Args:
         true_log_expected_count: not used; the others as in `sampled_softmax`.
@@ -152,7 +153,7 @@ def sl_at_k(
     check_number(0, exclusive=True, weight_temperature=weight_temperature)
     loss = sampled_softmax(true_logit, sampled_logits, None, sampled_log_expected_count)
     threshold = _kth_largest(true_logit, sampled_logits, sampled_log_expected_count, k)
-    gap = (true_logit - threshold) / weight_temperature
+    gap = (ops.stop_gradient(true_logit) - threshold) / weight_temperature
     return ops.sigmoid(gap) * loss
 
 
