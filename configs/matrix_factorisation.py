@@ -26,7 +26,8 @@ other's, and 1,024 draws that the batch shares: `uniform`, `popularity` (the uni
 replacement), `in_batch`, `uniform_no_bias` and on the draws and the scores of that `bsl`.
 `uniform_excluded` is `uniform`, but that what a user has had, up to 64 items of it, is no negative.
 `psl` and `sl_at_k`, if they are named, are `uniform_excluded` with these losses.
-`full` takes some 1.2 s a step on two cores.
+`full` takes some 1.2 s a step on two cores. What training takes is by `--price
+--config.reference=uniform` of all rows, whatever else a machine does.
 
 Published figures of matrix factorisation with d = 64 are in `PAPER`. Others: SimpleX 0.1872 and
 0.1557 on Gowalla, 0.0701 and 0.0575 on Yelp2018; of graph networks UltraGCN 0.1862 and 0.1580 on

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from report_records import PLAN, make_record
+from report_records import PLAN, make_record, write_results
 from small_runs import arguments, run_cells_here
 
 from softbench import __main__ as command
@@ -277,6 +277,24 @@ def test_a_budgeted_run_can_be_repeated(clock, tmp_path, monkeypatch):
     assert command.main(line) == 0
     (second,) = records.read_all(tmp_path / "out")
     assert (second["cell"], second["final"]) == (first["cell"], first["final"])
+
+
+def test_training_takes_its_steps_by_the_price_of_one(tmp_path):
+    """Of records of the price's setting and device, whatever else the machine did meanwhile."""
+    elsewhere = make_record(method="exp", cell="c", device={**DEVICE, "name": "another"})
+    made = [make_record(cell="a"), make_record(method="exp", cell="b"), elsewhere]
+    made += [make_record(method="uniform", cell="d")]
+    write_results(tmp_path, *made)
+    turns = [(100.0, 40.0), (50.0, 20.0), (60.0, 24.0)]
+    rounds = [{"ratio": own / one, "step_ms": own, "reference_ms": one} for one, own in turns]
+    methods = {"exp": {"rounds": rounds, "ratio": 0.4}, "uniform": {"error": "no"}}
+    methods["full"] = {"rounds": [{"ratio": 1.0, "reference_ms": 60.0}], "ratio": 1.0}
+    setting = price.setting(made[0]["config"])
+    priced = {"setting": setting, "device": made[0]["device"], "methods": methods}
+    records.write_json(tmp_path / "price" / "ptb.json", priced)
+    found = frame.read(tmp_path).runs.set_index("cell")["wall_s"]  # 200 steps of 60 ms
+    assert (found["a"], found["b"]) == pytest.approx((12.0, 4.8))
+    assert found[["c", "d"]].isna().all()
 
 
 def test_a_page_counts_in_steps_of_the_reference():

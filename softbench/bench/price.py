@@ -74,7 +74,7 @@ def prices(
     return made
 
 
-def _setting(config: Mapping) -> dict:
+def setting(config: Mapping) -> dict:
     return {key: config[key] for key in _SETTING if key in config}
 
 
@@ -87,7 +87,7 @@ def path_of(cell: Mapping, config: Mapping, workdir: Path) -> Path:
         workdir: the folder of results.
     """
     name, _ = config_lib.reference(config)
-    key = [_setting(cell), name, config["method_table"][name]]
+    key = [setting(cell), name, config["method_table"][name]]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     words = [matrix.name(cell["dataset"]), matrix.name(cell["model"]), cell["backend"], digest]
     return Path(workdir) / FOLDER / f"{'-'.join(words)}.json"
@@ -98,7 +98,7 @@ def _record(cell: Cell, methods: Mapping, reference: str, data_dir: str | None) 
     backend = cell.config["backend"]
     return {
         "reference": reference,
-        "setting": _setting(cell.config),
+        "setting": setting(cell.config),
         "versions": environment.versions(backend),
         "code": environment.code(),
         "git": environment.git_state(),
@@ -122,6 +122,22 @@ def read(path: Path) -> dict | None:
         raise ConfigError(
             f"A record of --price must be whole; remove it. Received: {path}"
         ) from None
+
+
+def read_folder(workdir: Path) -> list[dict]:
+    """Returns all records of a folder of results.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    found = (read(path) for path in sorted((Path(workdir) / FOLDER).glob("*.json")))
+    return [record for record in found if record is not None]
+
+
+def reference_ms(record: Mapping) -> float:
+    """Returns the median step of the reference in all rounds, of whichever method; NaN of none."""
+    rounds = [turn for row in record["methods"].values() for turn in row.get("rounds", ())]
+    return statistics.median([turn["reference_ms"] for turn in rounds] or [math.nan])
 
 
 class _Session:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from softbench.bench import price as price_lib
 from softbench.bench import records as records_lib
 from softbench.bench import tasks
 from softbench.bench.records import PLAN
@@ -66,7 +67,8 @@ class Frame(NamedTuple):
     of softbench's source and of prepared data; shared_clock, whether
     other programs made the times longer; alone, whether the record says that they did not; measures
     by name (of a time the median, with `_p20` and `_p80`), and the paper's, `<measure>.paper`; with
-    `reach` in the config `goal_s`, the seconds to what that method ends with.
+    `reach` in the config `goal_s`, the seconds to what that method ends with; with records of
+    `--price` in the folder `wall_s`, what the steps of a run take by them.
     `curves` has point, its index from 0, and what the point holds.
     """
 
@@ -108,7 +110,8 @@ def read(folder: Path) -> Frame:
             f"{PLAN} must be one that `softbench` wrote: run it again. Received: {folder / PLAN}"
         )
     records, damaged = records_lib.read_folder(folder)
-    return of(folder.resolve().name, plan, records, damaged)
+    frame = of(folder.resolve().name, plan, records, damaged)
+    return frame._replace(runs=_with_prices(frame.runs, records, price_lib.read_folder(folder)))
 
 
 def of(
@@ -199,6 +202,32 @@ def _with_paper(runs: pd.DataFrame, plan: Mapping) -> pd.DataFrame:
             if measures.is_declared(column):
                 columns.setdefault(f"{column}.paper", {})[row] = number
     return runs.assign(**{column: names.map(rows) for column, rows in columns.items()})
+
+
+def _with_prices(runs: pd.DataFrame, records: list[dict], prices: Iterable[dict]) -> pd.DataFrame:
+    """Runs with `wall_s`: steps, times the price of one, times the median step of the reference.
+
+    Args:
+        runs: of all records.
+        records: of which a price must have the device and the setting; not that of a method, which
+            a search may have changed.
+        prices: records of `--price`.
+    """
+    step_ms = {
+        (sources.key(one["device"], one["setting"]), name): row["ratio"]
+        * price_lib.reference_ms(one)
+        for one in prices
+        for name, row in one["methods"].items()
+        if row.get("rounds")
+    }
+    if not step_ms or "steps" not in runs:
+        return runs
+    of_record = [
+        sources.key(one.get("device"), price_lib.setting(one["config"])) for one in records
+    ]
+    keys = zip(runs["record"], runs["method"], strict=True)
+    found = [step_ms.get((of_record[record], method), np.nan) for record, method in keys]
+    return runs.assign(wall_s=runs["steps"] * found / 1000.0)
 
 
 def _with_goal(runs: pd.DataFrame, curves: pd.DataFrame, goal: Mapping) -> pd.DataFrame:

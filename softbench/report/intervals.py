@@ -58,7 +58,9 @@ def interval(values: Iterable[float]) -> Interval:
     """Returns the mean and its interval of the values that are there."""
     sample = pd.Series(values, dtype=float).dropna()
     half = np.nan
-    if len(sample) > 1:
+    if len(sample) > 1 and sample.nunique() == 1:
+        half = 0.0  # and not what a mean of equal values is rounded by
+    elif len(sample) > 1:
         half = float(stats.t.ppf(0.975, len(sample) - 1) * stats.sem(sample))
     return Interval(sample.mean(), half, len(sample))
 

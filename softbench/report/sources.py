@@ -42,11 +42,11 @@ def _source(index: int, record: Mapping) -> dict:
         "epochs": config.get("epochs"),
         "budget": config.get("max_train_seconds", 0),
         "reference_budget": int(config.get("budget", "0").rpartition(":")[2]),
-        "machine": _key(device, same.get("environment")),
-        "problem": _key(*problem),
-        "variant": _key(group, same, *row, device),
+        "machine": key(device, same.get("environment")),
+        "problem": key(*problem),
+        "variant": key(group, same, *row, device),
         _LENGTH: (config.get("experiment"), group, _limit(record)),
-        _WIDE: _key(*problem, _arithmetic(device), *row) if by_steps else "",
+        _WIDE: key(*problem, _arithmetic(device), *row) if by_steps else "",
     }
 
 
@@ -62,7 +62,7 @@ def _limit(record: Mapping) -> int:
     return limit if record.get("steps_per_epoch") in (limit, None) else 0
 
 
-def _key(*values: object) -> str:
+def key(*values: object) -> str:
     return json.dumps(values, sort_keys=True)
 
 
