@@ -283,18 +283,19 @@ def test_training_takes_its_steps_by_the_price_of_one(tmp_path):
     """Of records of the price's setting and device, whatever else the machine did meanwhile."""
     elsewhere = make_record(method="exp", cell="c", device={**DEVICE, "name": "another"})
     made = [make_record(cell="a"), make_record(method="exp", cell="b"), elsewhere]
-    made += [make_record(method="uniform", cell="d")]
+    made += [make_record(method="uniform", cell="d"), make_record(cell="e")]
+    made[-1]["config"]["model"] = {"name": "gru"}
     write_results(tmp_path, *made)
     turns = [(100.0, 40.0), (50.0, 20.0), (60.0, 24.0)]
     rounds = [{"ratio": own / one, "step_ms": own, "reference_ms": one} for one, own in turns]
     methods = {"exp": {"rounds": rounds, "ratio": 0.4}, "uniform": {"error": "no"}}
-    methods["full"] = {"rounds": [{"ratio": 1.0, "reference_ms": 60.0}], "ratio": 1.0}
+    methods["full"] = {"rounds": [{"ratio": 1.0, "reference_ms": 80.0}], "ratio": 1.0}
     setting = price.setting(made[0]["config"])
     priced = {"setting": setting, "device": made[0]["device"], "methods": methods}
     records.write_json(tmp_path / "price" / "ptb.json", priced)
-    found = frame.read(tmp_path).runs.set_index("cell")["wall_s"]  # 200 steps of 60 ms
-    assert (found["a"], found["b"]) == pytest.approx((12.0, 4.8))
-    assert found[["c", "d"]].isna().all()
+    found = frame.read(tmp_path).runs.set_index("cell")["wall_s"]
+    assert (found["a"], found["b"]) == pytest.approx((14.0, 5.6))  # 200 steps of 70 ms
+    assert found[["c", "d", "e"]].isna().all()
 
 
 def test_a_page_counts_in_steps_of_the_reference():

@@ -196,6 +196,10 @@ def test_a_readme_asks_as_templates_do():
 SEEDS = {"full": (10, 11, 12), "exp": (12, 13, 14), "uniform": (30, 31, 32), "lone": (1,)}
 
 
+def test_values_that_are_the_same_have_no_interval():
+    assert intervals.interval([0.1] * 3).text() == "0.1"  # whose mean is rounded
+
+
 def test_the_best_row_is_marked_and_those_whose_interval_overlaps():
     """Half of each interval is t(0.975, 2) / sqrt(3) = 4.3027 / 1.7321 = 2.484."""
     made = [

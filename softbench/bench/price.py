@@ -31,7 +31,6 @@ from softbench.bench.worker import Failed, Worker
 
 FOLDER = "price"
 ROUNDS = 9
-# What decides the cost of a step, besides the method.
 _SETTING = ("backend", "dataset", "model", "optimizer", "environment", "imports", "callbacks")
 
 
@@ -75,6 +74,7 @@ def prices(
 
 
 def setting(config: Mapping) -> dict:
+    """Returns what of a cell's config decides the cost of a step, besides the method."""
     return {key: config[key] for key in _SETTING if key in config}
 
 

@@ -68,7 +68,7 @@ MEASURES: dict[str, Measure] = {
     "train_loss": Measure("training loss"),
     "price": Measure("price of a step"),
     "step_ms": _cost("step, ms"),
-    "wall_s": _cost("training, s"),
+    "wall_s": Measure("training by price, s", LOWER, ".0f", of_machine=True, log=True),
     "head_ms": _cost("head, ms"),
     "examples/s": _cost("examples/s", HIGHER),
     "tokens/s": _cost("tokens/s", HIGHER),

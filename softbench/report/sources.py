@@ -63,6 +63,7 @@ def _limit(record: Mapping) -> int:
 
 
 def key(*values: object) -> str:
+    """Returns a text that is the same for the same values."""
     return json.dumps(values, sort_keys=True)
 
 
