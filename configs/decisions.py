@@ -37,8 +37,7 @@ from softbench.bench.methods import (
 )
 
 M, OWN = 1024, 32
-# In steps of `full`. Those of wd50k are guesses until `full` has run for the highest. On ptb 14,000
-# steps of `full` are no better than 9,300.
+# In steps of `full`. On ptb 14,000 steps of `full` are no better than 9,300.
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),

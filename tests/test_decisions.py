@@ -301,7 +301,7 @@ def test_regret_of_leaving_a_problem_out():
     # The median of 10.71 and 7.14 is 8.93.
     text = decision_tables.regret(problems(**THREE))
     assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
-    assert "`in_batch` for article tags at all, from entities of Wikidata. At 1 more" in text
+    assert "`in_batch` for article tags at all, from Wikidata entities. At 1 more" in text
     measured = (12_000, 2.0, {"full": (100, 101, 102), "codebook": (90, 91, 92)})
     text = decision_tables.regret(problems(**THREE | {"ptb": measured}))
     assert "of 3 prices" in text and text.endswith(

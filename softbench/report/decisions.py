@@ -60,7 +60,7 @@ class Problem(NamedTuple):
 PROBLEMS = {
     "ptb": Problem("words", "Penn Treebank", "test_perplexity"),
     "beauty": Problem("items", "Amazon Beauty", "test_ndcg_at_10"),
-    "wd50k": Problem("labels", "entities of Wikidata"),
+    "wd50k": Problem("labels", "Wikidata entities"),
     "citeulike": Problem("labels", "article tags"),
 }
 
