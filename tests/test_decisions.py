@@ -312,6 +312,23 @@ def test_regret_of_leaving_a_problem_out():
     assert decision_tables.regret(problems()).endswith("not known with no problems.")
 
 
+def test_one_method_for_all():
+    """in_batch: .107, 0 and 0 behind. codebook: 0, .0714 and log(93 / 90), log(94 / 91), ..."""
+    words = {"full": (100, 101, 102), "in_batch": (90, 91, 92), "codebook": (93, 94, 95)}
+    text = decision_tables.one_for_all(problems(**THREE | {"ptb": (12_000, 2.0, words)}))
+    assert text.startswith(
+        "How far the methods that have run at all 3 prices are behind the best: `codebook` has the "
+        "least worst case, 7.1 % at worst and 3.2 % in the median; `in_batch` has the least "
+        "median, 11 % at worst and 0 % in the median."
+    )
+    labels = {name: THREE[name] for name in ("citeulike", "wd50k")}
+    text = decision_tables.one_for_all(problems(**labels))
+    assert "`codebook` has the least worst case and the least median, 7.1 % at" in text
+    assert "in_batch" not in text
+    alone = {"citeulike": THREE["citeulike"]}
+    assert decision_tables.one_for_all(problems(**alone)).startswith("No method has run at two")
+
+
 # On the pages.
 
 

@@ -145,6 +145,26 @@ def regret(problems: list[dict]) -> str:
     return text + f" At {missing} more the advised method was not run." * bool(missing)
 
 
+def one_for_all(problems: list[dict]) -> str:
+    """What a method would lose that is used for all problems, whatever they are."""
+    behind = transfer.in_common(problems)
+    count = len(next(iter(behind.values()), ()))
+    if count < 2:
+        return "No method has run at two prices that are decided."
+    least: dict[str, list[str]] = {}
+    for words, of in (("worst case", max), ("median", statistics.median)):
+        least.setdefault(min(behind, key=lambda m: of(behind[m])), []).append(f"the least {words}")
+    texts = [
+        f"{md.code(name)} has {' and '.join(ways)}, {100 * max(behind[name]):.2g} % at worst and "
+        f"{100 * statistics.median(behind[name]):.2g} % in the median"
+        for name, ways in least.items()
+    ]
+    return (
+        f"How far the methods that have run at all {count} prices are behind the best: "
+        f"{'; '.join(texts)}. No problem was left out for this."
+    )
+
+
 def rows(problem: Mapping) -> str:
     """The table of a problem's page: a row for each method, a column for each price."""
     made = problem["levels"]

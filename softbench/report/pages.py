@@ -74,6 +74,7 @@ class Page:
             "recommended": lambda *a, **k: decision_tables.summary(self._decisions, *a, **k),
             "recommended_by_price": lambda: decision_tables.levels(self._decisions),
             "regret": lambda: decision_tables.regret(self._decisions),
+            "one_for_all": lambda: decision_tables.one_for_all(self._decisions),
             "said": said,
             "rule_of_decisions": decisions.RULE,
         }

@@ -72,6 +72,17 @@ def advised(source: Mapping | None, names: Iterable[str]) -> str | None:
     return first if first and decided(source)[-1]["rows"][first]["status"] != "worse" else None
 
 
+def losses(level: Mapping) -> dict[str, float]:
+    """Returns how much worse than the best each method of a price is, those given up too."""
+    return {**level["given_up"], **{m: row["behind"] for m, row in level["rows"].items()}}
+
+
+def in_common(problems: Iterable[Mapping]) -> dict[str, list[float]]:
+    """Returns the `losses` of each method that all decided prices have, one for each price."""
+    prices = [losses(level) for problem in problems for level in decided(problem)]
+    return {m: [p[m] for p in prices] for m in SIMPLICITY if all(m in p for p in prices)}
+
+
 class Regret(NamedTuple):
     """How well a price is advised on by the other problems.
 
@@ -99,7 +110,6 @@ def regrets(problems: list[dict]) -> list[Regret]:
             name = level["level"]
             if source := nearest(others, *like, name):
                 method = at(source, name)["recommended"]
-                losses = {m: row["behind"] for m, row in level["rows"].items()}
-                loss = {**level["given_up"], **losses}.get(method)
+                loss = losses(level).get(method)
                 made.append(Regret(problem["problem"], name, source["problem"], method, loss))
     return made
