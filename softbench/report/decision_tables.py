@@ -161,7 +161,8 @@ def one_for_all(problems: list[dict]) -> str:
     ]
     return (
         f"How far the methods that have run at all {count} prices are behind the best: "
-        f"{'; '.join(texts)}. No problem was left out for this."
+        f"{'; '.join(texts)}. No problem was left out for this. A method that was given up counts "
+        "with its first seed, above too."
     )
 
 
@@ -212,7 +213,7 @@ def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     if name in level["failed"]:
         return f"failed: {level['failed'][name]}"
     lost = level["given_up"].get(name)
-    return intervals.EMPTY if lost is None else f"given up, {100 * lost:.2g} % worse"
+    return intervals.EMPTY if lost is None else f"given up, first seed {100 * lost:.2g} % worse"
 
 
 # Of `softbench-advise`, which is for another problem.
