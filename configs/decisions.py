@@ -4,8 +4,9 @@
     softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax \\
         --config.budget=full:4800
 
-After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), citeulike (labels of
-documents, 52,946) or wd50k (entities, 41,334). `--price` measures what a step of each method costs
+After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), eltec (words, 50,000,
+a million of them, from all novels), citeulike (labels of documents, 52,946) or wd50k (entities,
+41,334). `--price` measures what a step of each method costs
 in steps of `full`, and the second command trains all for as many steps as 4,800 of `full` cost.
 `BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
 improves no more, a third and a tenth of it.
@@ -37,10 +38,20 @@ from softbench.bench.methods import (
 )
 
 M, OWN = 1024, 32
+NOVELS = {
+    "name": "eltec-hun",
+    "vocabulary_size": 50_000,
+    "vocabulary_from": "train",
+    "split_lines": 50,
+    "valid_fraction": 0.004,
+    "test_fraction": 0.008,
+    "train_fraction": 0.15,
+}
 # In steps of `full`. On ptb 14,000 steps of `full` are no better than 9,300.
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),
+    "eltec": (460, 1_530, 4_600),
     "citeulike": (450, 1_500, 4_500),
     "wd50k": (130, 430, 1_300),
 }
@@ -88,10 +99,11 @@ def problem(name):
             "keep_by": "ndcg_at_10",
             "columns": ("best.test_ndcg_at_10", "test_ndcg_at_10", "test_recall_at_10", "step_ms"),
         }, SMALL_HISTORIES
-    if name == "ptb":
+    if name in ("ptb", "eltec"):
+        dataset, units = (NOVELS, {"units": 128}) if name == "eltec" else ({"name": name}, {})
         return {
-            "dataset": {"name": "ptb"},
-            "model": {"name": "lstm", "preset": "small"},
+            "dataset": dataset,
+            "model": {"name": "lstm", "preset": "small", **units},
             "optimizer": adam(2e-3, global_clipnorm=5.0),
             "method_table": methods(NORMALISED_FREQUENCIES),
             "search": {"learning_rate": (1e-3, 2e-3, 4e-3)},
@@ -134,7 +146,7 @@ def get_config(name="beauty"):
         cell_timeout_s=3 * 3600.0,
         environment=HUGE_PAGES,
         curves_against="step",
-        timing={"warmup_steps": 5, "head_repetitions": 0},
+        timing={"warmup_steps": 5, "head_repetitions": 0, "diagnose_last": True},
         **fields,
         presets={
             "smoke": {

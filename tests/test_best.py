@@ -64,6 +64,16 @@ def test_a_run_that_gets_worse_keeps_the_weights_of_its_first_epoch():
     assert found["final"]["test_nll"] > found["best"]["test_nll"]
 
 
+def test_the_point_that_is_kept_can_be_the_only_one_with_diagnostics():
+    """They are those of its weights, and no other number is another one for it."""
+    timing = {"warmup_steps": 1, "diagnose_last": True}
+    every, kept = (trained(job(ROWS, timing=t)) for t in ({"warmup_steps": 1}, timing))
+    assert "proposal_kl" in kept["best"] and kept["best"] == every["best"]
+    assert [i for i, point in enumerate(kept["curve"]) if "proposal_kl" in point] == [0]
+    values = [[point["valid_nll"] for point in run["curve"]] for run in (kept, every)]
+    assert values[0] == values[1] and all("proposal_kl" in point for point in every["curve"])
+
+
 def test_patience_ends_training_and_a_killed_run_goes_on(scored, tmp_path, monkeypatch):
     """After two points that are no better; a tie is none. Killed in the fourth epoch."""
     fields = {"epochs": 9, "patience": 2, "keep_by": "mrr"}

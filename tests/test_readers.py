@@ -239,6 +239,23 @@ def test_corpus_by_hand(tmp_path):
     np.testing.assert_array_equal(data.counts, np.array([3, 2, 2, 1, 0]) * repeats[0])
 
 
+@pytest.mark.parametrize("split_lines", [3, 0])
+def test_a_part_of_a_corpus(tmp_path, split_lines):
+    """The held-out blocks are those of the whole corpus, and the training blocks some of its."""
+    lines = [f"w{number} x" for number in range(1_200)]
+    data_files.write_text_folder(tmp_path, train="\n".join(lines) + "\n", test="w1 x\n")
+    options = {"split_lines": split_lines, "valid_fraction": 0.25, "end_of_line": False}
+    _, whole = corpus(tmp_path, **options)
+    data, part = corpus(tmp_path, train_fraction=0.25, **options)
+    assert len(part["valid"]) == len(whole["valid"]) and len(part["test"]) == 2
+    assert set(part["train"]) < set(whole["train"])
+    assert len(part["train"]) / len(whole["train"]) == pytest.approx(1 / 3, abs=0.1)
+    assert data.counts.sum() == len(part["train"]) and data.vocabulary[0] == "x"
+    for fraction in (0.0, 0.8):
+        with pytest.raises(ValueError, match=rf"`train_fraction` must be.*Received: {fraction} "):
+            corpus(tmp_path, train_fraction=fraction, **options)
+
+
 def test_vocabulary_limits(tmp_path):
     data_files.write_text_folder(tmp_path, train="b a B\na c b's x1y\n" * 20, test="a b\n")
     data, _ = corpus(tmp_path, split_lines=2, lowercase=True, tokenizer="words", end_of_line=False)

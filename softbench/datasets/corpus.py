@@ -23,6 +23,7 @@ TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "words": _WORDS.findall,
 }
 _BLOCK = 1_000_000  # tokens
+_NOWHERE = ""  # the split of blocks that are left out
 Text = Iterator[tuple[str, list[str]]]
 
 
@@ -48,6 +49,7 @@ def write_corpus(
     end_of_line: bool = True,
     valid_fraction: float = 0.05,
     test_fraction: float = 0.05,
+    train_fraction: float | None = None,
     split_seed: int = 0,
     split_lines: int = 200,
 ) -> dict:
@@ -69,6 +71,8 @@ def write_corpus(
         tokenizer: "whitespace"; "words" takes runs of letters, with apostrophes inside.
         end_of_line: put `<eos>` after each line that has a word.
         valid_fraction, test_fraction, split_seed: of `Splits`, over the blocks.
+        train_fraction: share of all blocks to train on, where that is a part of what the others
+            leave; the rest of the text is left out. None: all that they leave.
         split_lines: lines of a block. 0 fits files of any size: blocks of up to 200 lines that hold
             words, a hundred blocks or more where there are as many lines, and exact fractions.
 
@@ -82,9 +86,10 @@ def write_corpus(
     check_positive(min_count=min_count, split_lines=split_lines or 1)
     _check_choices(vocabulary_size, vocabulary_from, tokenizer)
     valid = 0.0 if "valid" in files else valid_fraction
-    fractions = (valid, test_fraction if "all" in files else 0.0)
+    fractions = {"valid": valid, "test": test_fraction if "all" in files else 0.0}
+    fractions |= {"train": train_fraction}
     reading = (lowercase, TOKENIZERS[tokenizer], end_of_line)
-    splits = Splits(split_seed, *fractions)
+    splits = Splits(split_seed, **fractions)
     if split_lines == 0:
         split_lines, splits = _exact_splits(files, split_seed, fractions, reading)
     options = (splits, split_lines, *reading)
@@ -158,22 +163,23 @@ def _text(
             current = (count if splits.is_exact else number) // split_lines
             if role in ("train", "all") and current != block:
                 block = current
-                split = SPLITS[int(splits(np.array([block]))[0])]
+                split = (*SPLITS, _NOWHERE)[int(splits(np.array([block]))[0])]
             if words:
                 count += 1
-                yield split, [*words, END] if end_of_line else words
+                if split != _NOWHERE:
+                    yield split, [*words, END] if end_of_line else words
         if not count:
             fail(path, 1, "the text must hold words.", "none")
 
 
 def _exact_splits(
-    files: Mapping[str, Path], seed: int, fractions: tuple[float, float], reading: tuple
+    files: Mapping[str, Path], seed: int, fractions: Mapping, reading: tuple
 ) -> tuple[int, Splits]:
     """Lines of a block, and splits by exact fractions, for a text of any size."""
     whole = {role: path for role, path in files.items() if role in ("train", "all")}
     lines = sum(1 for _ in _text(whole, Splits(seed, 0.0), 1, *reading, Counter()))
     block = min(200, max(1, lines // 100))
-    return block, Splits(seed, *fractions, size=-(-lines // block))
+    return block, Splits(seed, **fractions, size=-(-lines // block))
 
 
 def _lines(path: Path, repairs: Counter) -> Iterator[str]:

@@ -97,22 +97,34 @@ class Splits:
 
     Row i goes by u = hash(seed, i) in [0, 1): to valid if u < `valid`, to test if u < `valid` +
     `test`, else to train. It depends on nothing else: not on the platform, the block size or the
-    other rows.
+    other rows. With `train`, rows of u >= `valid` + `test` + `train` go nowhere: index 3.
 
     With `size`, the number of all rows, the fractions are exact: the rows of the smallest u go to
     valid, those after them to test, at least one to each whose fraction is not 0.
 
     Raises:
-        ValueError: unless both fractions are in [0, 1) and leave rows for training.
+        ValueError: unless the fractions are in [0, 1) and leave rows for training.
     """
 
-    def __init__(self, seed: int, valid: float, test: float = 0.0, size: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        valid: float,
+        test: float = 0.0,
+        size: int | None = None,
+        train: float | None = None,
+    ) -> None:
         if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
             raise ValueError(
                 "`valid_fraction` and `test_fraction` must be in [0, 1) with a sum below 1. "
                 f"Received: {valid}, {test}"
             )
-        self.seed, self.valid, self.test = seed, valid, test
+        if train is not None and not 0 < train <= 1 - valid - test:
+            raise ValueError(
+                "`train_fraction` must be more than 0, and at most what `valid_fraction` and "
+                f"`test_fraction` leave. Received: {train} beside {valid}, {test}"
+            )
+        self.seed, self.valid, self.test, self.train = seed, valid, test, train
         self._exact = None if size is None else self._indices(size)
 
     @property
@@ -132,6 +144,8 @@ class Splits:
         indices = np.zeros(size, np.int8)
         indices[order[: taken[0]]] = 1
         indices[order[taken[0] : sum(taken)]] = 2
+        if self.train is not None:
+            indices[order[sum(taken) + max(1, round(size * self.train)) :]] = 3
         return indices
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -139,7 +153,11 @@ class Splits:
         if self._exact is not None:
             return self._exact[rows]
         u = row_hash(rows, self.seed) * 2.0**-64
-        return np.where(u < self.valid, 1, np.where(u < self.valid + self.test, 2, 0))
+        held_out = self.valid + self.test
+        indices = np.where(u < self.valid, 1, np.where(u < held_out, 2, 0))
+        if self.train is not None:
+            indices[u >= held_out + self.train] = 3
+        return indices
 
 
 def row_hash(values: np.ndarray, seed: int) -> np.ndarray:

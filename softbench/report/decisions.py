@@ -59,6 +59,7 @@ class Problem(NamedTuple):
 # Those of the config `decisions`.
 PROBLEMS = {
     "ptb": Problem("words", "Penn Treebank", "test_perplexity"),
+    "eltec": Problem("words", "Hungarian novels", "test_perplexity"),
     "beauty": Problem("items", "Amazon Beauty", "test_ndcg_at_10"),
     "wd50k": Problem("labels", "Wikidata entities"),
     "citeulike": Problem("labels", "article tags"),

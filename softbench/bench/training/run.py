@@ -57,6 +57,8 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
     if best.arrays:
         best.put_back()
         point = result["curve"][best.index]
+        if _diagnoses_kept(config):
+            point |= head_measures.diagnose(model.head, problem, point["valid_nll"], model.encoder)
         result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
         result["best"] |= _final(point, problem.evaluate(model, "test"))
     return model, problem
@@ -222,10 +224,17 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
 def _is_diagnosed(config: Mapping, epoch: int) -> bool:
     """Whether a point has diagnostics: all have, but with `timing.diagnose_last` the last alone.
 
-    Where the best point counts, or nobody knows which the last one is, all have.
+    All have where nobody knows which the last one is. Where the best point counts, that one has
+    them instead, after training.
     """
-    last = config.get("timing", {}).get("diagnose_last") and config.get("keep") != "best"
+    if _diagnoses_kept(config):
+        return False
+    last = config.get("timing", {}).get("diagnose_last")
     return not last or not config["epochs"] or epoch + 1 == config["epochs"]
+
+
+def _diagnoses_kept(config: Mapping) -> bool:
+    return bool(config.get("timing", {}).get("diagnose_last")) and config.get("keep") == "best"
 
 
 def _final(last: dict, test: dict) -> dict:
