@@ -49,18 +49,20 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
         result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     model, best = fit(job, method, problem, spec)
-    tests = config.get("test", True)
-    result["final"] = _final(result["curve"][-1], problem.evaluate(model, "test") if tests else {})
+    test = problem.evaluate(model, "test") if config.get("test", True) else {}
+    result["final"] = _final(result["curve"][-1], test)
     repetitions = config.get("timing", {}).get("head_repetitions", 0)
     if repetitions and not isinstance(model.encoder.output, dict):
         result["head_ms"] = head_measures.step_ms(model.head, problem, spec, repetitions)
     if best.arrays:
         best.put_back()
         point = result["curve"][best.index]
+        if point is not result["curve"][-1]:
+            test = problem.evaluate(model, "test")
         if _diagnoses_kept(config):
             point |= head_measures.diagnose(model.head, problem, point["valid_nll"], model.encoder)
         result["best"] = {key: point[key] for key in ("epoch", "step", "seconds")}
-        result["best"] |= _final(point, problem.evaluate(model, "test"))
+        result["best"] |= _final(point, test)
     return model, problem
 
 
