@@ -4,12 +4,11 @@
     softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax \\
         --config.budget=full:4800
 
-After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), eltec (words, 50,000,
-of a million from all novels), citeulike (labels of documents, 52,946) or wd50k (entities, 41,334).
-`--price` measures what a step of each method costs in steps of `full`, and the second
-command trains all for as many steps as 4,800 of `full` cost.
-`BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
-improves no more, a third and a tenth of it.
+After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), eltec (words, 50,000;
+a text of a million), citeulike (labels of documents, 52,946) or wd50k (entities, 41,334). `--price`
+measures what a step of each method costs in steps of `full`, and the second command trains all for
+as many steps as 4,800 of `full` cost. `BUDGETS` are the three prices of each problem: all that
+`full` needs until its validation figure improves no more, a third and a tenth of it.
 
 All rows of a problem have one encoder, one head model, the same start and the same batches for a
 seed, and a rate that falls to a twentieth over the steps that are paid for. Where draws are shared

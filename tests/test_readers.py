@@ -251,6 +251,8 @@ def test_a_part_of_a_corpus(tmp_path, split_lines):
     assert set(part["train"]) < set(whole["train"])
     assert len(part["train"]) / len(whole["train"]) == pytest.approx(1 / 3, abs=0.1)
     assert data.counts.sum() == len(part["train"]) and data.vocabulary[0] == "x"
+    assert corpus(tmp_path, train_fraction=0.75, **options)[1] == whole  # all that is left
+    Splits(0, 0.05, 0.05, train=0.9)
     for fraction in (0.0, 0.8):
         with pytest.raises(ValueError, match=rf"`train_fraction` must be.*Received: {fraction} "):
             corpus(tmp_path, train_fraction=fraction, **options)

@@ -119,7 +119,8 @@ class Splits:
                 "`valid_fraction` and `test_fraction` must be in [0, 1) with a sum below 1. "
                 f"Received: {valid}, {test}"
             )
-        if train is not None and not 0 < train <= 1 - valid - test:
+        # 0.05 + 0.05 + 0.9 is 1, and 1 - 0.05 - 0.05 is a little less than 0.9.
+        if train is not None and not (train > 0 and valid + test + train <= 1 + 1e-9):
             raise ValueError(
                 "`train_fraction` must be more than 0, and at most what `valid_fraction` and "
                 f"`test_fraction` leave. Received: {train} beside {valid}, {test}"
