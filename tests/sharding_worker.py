@@ -12,6 +12,7 @@ import sys
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 )
+os.environ["PJRT_NPROC"] = "32"  # threads: of 4, one for each device, none is left to wait
 os.environ["KERAS_BACKEND"] = "jax"
 
 import jax

@@ -50,8 +50,12 @@ def lines(text):
 
 
 def cases(folder, names):
-    child = started("sharding_worker.py", folder, *names)
-    found = {line["case"]: line for line in lines(child.communicate()[0])}
+    """What the cases print. XLA aborts a process, seldom, whose virtual devices miss each other."""
+    for _ in range(2):
+        child = started("sharding_worker.py", folder, *names)
+        found = {line["case"]: line for line in lines(child.communicate()[0])}
+        if child.returncode != -signal.SIGABRT:
+            break
     assert child.returncode == 0
     return found
 

@@ -107,7 +107,7 @@ def test_the_program_for_several_devices_runs(tmp_path):
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
     assert "n = 10_000_000" in program
     (tmp_path / "program.py").write_text(program.replace("n = 10_000_000", "n = 10_000"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PJRT_NPROC": "32"}
     devices = "--xla_force_host_platform_device_count=8"
     environment["XLA_FLAGS"] = f"{os.environ['XLA_FLAGS']} {devices}"
     command = [sys.executable, tmp_path / "program.py"]
