@@ -115,7 +115,8 @@ RISING = {"shape": (0.6, 0.7, 0.8, 0.9, 1.0)}  # as points do while a rate falls
     [
         ((0.52,) * 2, 1500, [1000]),  # no better
         ((0.51, 0.52), 2000, [1000]),
-        ((0.53, 0.52), 2000, [1000, 2000]),  # better
+        ((0.53, 0.52), 2000, [1000]),  # 0.95 % better, which is flat
+        ((0.53, 0.53), 2000, [1000, 2000]),  # better
         ((0.52,), 2000, [1000, 2000]),  # a seed may be of chance
         ((0.52,) * 2, 2001, [1000, 2001]),  # too many more
     ],
@@ -431,7 +432,6 @@ def test_no_row_is_of_fewer_than_three_seeds_and_no_reference_was_still_improvin
                 assert 1.5 * needed <= max(curves) <= 2 * needed and len(longer) >= 2
                 before = np.mean([curves[needed][seed].max() for seed in longer])
                 best = np.mean([own.max() for own in longer.values()])
-                assert best <= before
             assert (math.log(before / best) if sign < 0 else 1 - before / best) <= 0.01
 
 
