@@ -46,9 +46,8 @@ NOVELS = {
     "test_fraction": 0.008,
     "train_fraction": 0.15,
 }
-# In steps of `full`. On ptb 14,000 steps of `full` are no better than 9,300. On eltec 6,900 reach
-# validation perplexities of 590 and 595, and 4,600 reached 602 and 604 (two seeds); whether more
-# are better still is not known, and 460 was set before that was.
+# In steps of `full`. On ptb 14,000 are no better than 9,300, and on eltec 10,350 no better than
+# 6,900, which reach validation perplexities of 590 and 595 where 4,600 reach 602 and 604.
 BUDGETS = {
     "beauty": (480, 1_600, 4_800),
     "ptb": (930, 3_100, 9_300),
