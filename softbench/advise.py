@@ -1,7 +1,8 @@
 """The command `softbench-advise`: which method to use for a problem, and what it costs here.
 
-It says what `decisions.json` has of the nearest problem, times the steps of the methods that are
-tied there as `softbench --price` does, and on request trains two of them on a file of the user.
+It weighs the problems of `decisions.json`, the nearest most, times the steps of the methods that
+they have least behind the best, as `softbench --price` does, and on request trains two of them on
+a file of the user.
 Needs no Keras.
 """
 
@@ -27,7 +28,7 @@ from softbench.report.decisions import REFERENCE
 _USAGE = """softbench-advise --kind=items --classes=1000000
 softbench-advise --kind=items --data=ratings.csv --minutes=6
 
-Prints which method is recommended, by the problem in decisions.json that is the nearest; what its
+Prints which method is recommended, by the problems in decisions.json, the nearest most; what its
 steps cost here, on generated data of these sizes or on a file of yours; and lines to paste."""
 ROUNDS, TIMED, TRAINED, SEEDS = 3, 3, 2, 3  # methods besides `full`; methods; seeds of each
 SHORTEST = 30.0  # seconds of training, compilation included, below which there are fewer seeds
@@ -96,13 +97,14 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         kind, folder = KINDS[options.kind], Path(folder)
         config, classes = _problem(options, kind, folder)
-        source = transfer.nearest(transfer.read(), options.kind, classes, options.nats)
-        names = transfer.candidates(source, config["method_table"])
+        asked = transfer.read(), options.kind, classes, options.nats
+        source, behind = transfer.nearest(*asked), transfer.expected(*asked)
+        names = [name for name in behind if name in config["method_table"]]
         names = list(dict.fromkeys([*names, *config["methods"].split(",")]))[:TIMED]
         priced = _price(config, kind, names, classes, folder)
         first = [name for name in names if "ratio" in priced["methods"].get(name, {})][:TRAINED]
         trained = train(config, kind, first, 60 * options.minutes, folder) if first else []
-    print(text(options, classes, config, source, priced, trained))
+    print(text(options, classes, config, source, behind, priced, trained))
     return 0
 
 
@@ -191,6 +193,7 @@ def text(
     classes: int,
     config: Mapping,
     source: Mapping | None,
+    behind: Mapping[str, float],
     priced: Mapping,
     trained: list[dict],
 ) -> str:
@@ -199,6 +202,7 @@ def text(
     Args:
         options, classes, config: of the problem.
         source: the decided problem that is the nearest, or None.
+        behind: how far behind the best methods can be expected to be, the least first.
         priced, trained: the record of prices, and those of training on the user's data.
     """
     kind, model, timed = KINDS[options.kind], config["model"], priced["methods"]
@@ -217,8 +221,8 @@ def text(
             there = decision_tables.there(source, name)
             words = f"{row['step_ms']:9.4g}  {ratios[name] / ratios[unit]:11.3g}  {there}"
         lines.append(f"{name:<12}  {words}")
-    best = transfer.advised(source, list(ratios))
-    why = "the simplest of the best there"
+    best = next((name for name in behind if name in ratios), None)
+    why = f"by all that is decided {100 * behind[best]:.2g} % behind the best" if best else ""
     if trained:
         line, rows = decision_tables.trained(trained, f"test_{kind.measure}")
         lines.append(line)

@@ -288,25 +288,63 @@ def test_the_nearest_problem():
     assert transfer.nearest(decisions.of({}), "labels", 10) is None
 
 
+def test_what_can_be_expected_of_methods():
+    """12,000 labels. Weights 1 / log 1.2 = 5.485 of citeulike, 1 / log(10 / 3) = .8306 of wd50k,
+    and 1 of ptb, which is 1 away as another kind.
+
+    codebook: 0 of citeulike, .04 / .56 of wd50k; not run on ptb, which counts as .1. in_batch:
+    .06 / .56, 0 and .1. unigram: .1, .1 and 0.
+    """
+    made = transfer.expected(problems(**THREE), "labels", 12_000)
+    labels = np.array([5.485, 0.8306])
+    every = np.append(labels, 1.0)
+
+    def mean(*lost):
+        own = np.average(lost[:2], weights=labels)
+        return (own + np.average(lost, weights=every)) / 2
+
+    assert made == pytest.approx(
+        {
+            "codebook": mean(0, 1 / 14, 0.1),
+            "in_batch": mean(3 / 28, 0, 0.1),
+            "unigram": mean(0.1, 0.1, 0),
+            "full": mean(3 / 28, 3 / 28, np.mean(np.log([100 / 90, 101 / 91, 102 / 92]))),
+        },
+        abs=1e-4,
+    )
+    assert [*made] == sorted(made, key=made.get)
+    # The same problem counts alone, and the simplest of its best is first.
+    there = transfer.expected(problems(**THREE), "labels", 40_000, 1.0)
+    assert next(iter(there.items())) == ("in_batch", 0)
+    tied = {"citeulike": (10_000, 3.0, {"full": POOR, "in_batch": GOOD, "codebook": GOOD})}
+    there = transfer.expected(problems(**THREE | tied), "labels", 10_000, 3.0)
+    assert [*there.items()][:2] == [("in_batch", 0), ("codebook", 0)]
+    assert transfer.expected(decisions.of({}), "labels", 10) == {}
+
+
 def test_regret_of_leaving_a_problem_out():
     """citeulike: in_batch, .06 worse than .56. wd50k: codebook, .52. ptb: codebook, not run."""
     made = transfer.regrets(problems(**THREE))
-    assert [(r.problem, r.level, r.source, r.method) for r in made] == [
-        ("ptb", "all", "citeulike", "codebook"),
-        ("wd50k", "all", "citeulike", "codebook"),
-        ("citeulike", "all", "wd50k", "in_batch"),
+    assert [(r.problem, r.level, r.method, r.alike) for r in made] == [
+        ("ptb", "all", "codebook", False),
+        ("wd50k", "all", "codebook", True),
+        ("citeulike", "all", "in_batch", True),
     ]
+    assert [r.nearest for r in made] == [r.loss for r in made]  # of citeulike and wd50k
     assert made[0].loss is None
     assert made[1].loss == pytest.approx(0.04 / 0.56, rel=1e-4)
     assert made[2].loss == pytest.approx(0.06 / 0.56, rel=1e-4)
     # The median of 10.71 and 7.14 is 8.93.
     text = decision_tables.regret(problems(**THREE))
     assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
-    assert "`in_batch` for article tags at all, from Wikidata entities. At 1 more" in text
+    assert "`in_batch` for article tags at all. What the nearest alone recommends is 8.9 %" in text
+    assert text.endswith("of the kind is decided. At 1 more the advised method was not run.") == (
+        "For 1" in text
+    )
     measured = (12_000, 2.0, {"full": (100, 101, 102), "codebook": (90, 91, 92)})
     text = decision_tables.regret(problems(**THREE | {"ptb": measured}))
     assert "of 3 prices" in text and text.endswith(
-        "For 1 of these it is from another kind of problem: no other of theirs is decided."
+        "For 1 of these no other problem of the kind is decided."
     )
     alone = {"citeulike": THREE["citeulike"]}
     assert decision_tables.regret(problems(**alone)).endswith("not known with one problem.")

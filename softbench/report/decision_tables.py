@@ -126,21 +126,21 @@ def regret(problems: list[dict]) -> str:
         return f"How far this advice carries to another problem is not known with {which}."
     worst = max(known, key=lambda one: one.loss)
     middle = statistics.median(one.loss for one in known)
+    alone = [one.nearest for one in known if one.nearest is not None]
     words = {problem["problem"]: problem["words"] for problem in problems}
     text = (
         f"Where each problem is advised on by the others, the advice is {100 * middle:.2g} % "
         f"worse than the best in the median of {len(known)} prices, and {100 * worst.loss:.2g} % "
-        "at worst: "
-        f"{md.code(worst.method)} for {words[worst.problem]} at {worst.level}, "
-        f"from {words[worst.source]}."
+        f"at worst: {md.code(worst.method)} for {words[worst.problem]} at {worst.level}."
     )
-    kinds = {problem["problem"]: problem["kind"] for problem in problems}
-    other = sum(kinds[one.problem] != kinds[one.source] for one in known)
-    if other:
+    if alone:
         text += (
-            f" For {other} of these it is from another kind of problem: no other of theirs is "
-            "decided."
+            f" What the nearest alone recommends is {100 * statistics.median(alone):.2g} % worse "
+            f"in the median and {100 * max(alone):.2g} % at worst."
         )
+    other = sum(not one.alike for one in known)
+    if other:
+        text += f" For {other} of these no other problem of the kind is decided."
     missing = len(made) - len(known)
     return text + f" At {missing} more the advised method was not run." * bool(missing)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import NamedTuple
 
-from softbench.report.decisions import SIMPLICITY
+from softbench.report.decisions import HOPELESS, SIMPLICITY
+
+NEAR = 1e-6  # a problem that is no further is the same one
 
 
 def read() -> list[dict]:
@@ -24,6 +26,15 @@ def decided(problem: Mapping) -> list[dict]:
     return [level for level in problem["levels"] if level["recommended"]]
 
 
+def distance(problem: Mapping, kind: str, n: int, information: float | None) -> float:
+    """Returns how far apart problems are: by log n, by information in nats, and 1 by kind.
+
+    Information counts where it is known.
+    """
+    told = 0.0 if information is None else abs(problem["information"] - information)
+    return abs(math.log(problem["n"] / n)) + told + (problem["kind"] != kind)
+
+
 def nearest(
     problems: Iterable[Mapping],
     kind: str,
@@ -33,43 +44,68 @@ def nearest(
 ) -> dict | None:
     """Returns the decided problem that is most like another, None if none is decided.
 
-    It is of the same kind if one is. Problems are as far apart as their log n, and, where it is
-    known, their information, which is in nats too.
+    It is of the same kind if one is.
 
     Args:
         problems: content of `decisions.json`.
         kind, n, information: of the other one.
         level: the price that must be decided; "": any.
     """
-
-    def apart(problem: Mapping) -> float:
-        distance = abs(math.log(problem["n"] / n))
-        return distance + (
-            0.0 if information is None else abs(problem["information"] - information)
-        )
-
-    known = [p for p in problems if (at(p, level).get("recommended") if level else decided(p))]
-    return min([p for p in known if p["kind"] == kind] or known, key=apart, default=None)
+    known = _known(problems, level)
+    own = [problem for problem in known if problem["kind"] == kind]
+    return min(own or known, key=lambda p: distance(p, kind, n, information), default=None)
 
 
-def candidates(source: Mapping | None, names: Iterable[str]) -> list[str]:
-    """Returns the methods to try, at the highest price that is decided.
+def expected(
+    problems: Iterable[Mapping],
+    kind: str,
+    n: int,
+    information: float | None = None,
+    level: str = "",
+) -> dict[str, float]:
+    """Returns how far behind the best each method can be expected to be, the least first.
 
-    They are those that are tied, the simplest first, then the others from the best on.
+    It is the mean of two means of `losses`: over the decided problems of the kind, if there are
+    any, and over all that are decided. In both a problem weighs 1 / `distance`. A method that was
+    not measured counts as given up. A problem that is no further than `NEAR` is the same one, and
+    counts alone: those that are tied there have lost nothing, and the simplest is first.
 
     Args:
-        source: a decided problem, or None.
-        names: that can be tried.
+        problems, kind, n, information, level: as `nearest`; for level "" the highest price of each.
     """
-    rows = decided(source)[-1]["rows"] if source else {}
-    tied = [name for name in SIMPLICITY if name in rows and rows[name]["status"] != "worse"]
-    return [name for name in dict.fromkeys([*tied, *rows]) if name in names]
+    known = _known(problems, level)
+    away = [distance(problem, kind, n, information) for problem in known]
+    rows = [at(problem, level) if level else decided(problem)[-1] for problem in known]
+    if min(away, default=math.inf) < NEAR:
+        return _sorted(_lost(rows[away.index(min(away))]))
+    lost = [losses(row) for row in rows]
+    own = [i for i, problem in enumerate(known) if problem["kind"] == kind]
+
+    def mean(name: str, chosen: Iterable[int]) -> float:
+        weights = {i: 1 / away[i] for i in chosen}
+        total = sum(weight * lost[i].get(name, HOPELESS) for i, weight in weights.items())
+        return total / sum(weights.values())
+
+    every = range(len(known))
+    names = {name for one in lost for name in one}
+    return _sorted({m: (mean(m, own or every) + mean(m, every)) / 2 for m in names})
 
 
-def advised(source: Mapping | None, names: Iterable[str]) -> str | None:
-    """Returns the simplest of the names that are tied there; arguments as `candidates`."""
-    first = next(iter(candidates(source, names)), None)
-    return first if first and decided(source)[-1]["rows"][first]["status"] != "worse" else None
+def _sorted(lost: Mapping[str, float]) -> dict[str, float]:
+    """The least loss first, of equals the simplest."""
+    names = sorted(lost, key=lambda name: (lost[name], SIMPLICITY.index(name)))
+    return {name: lost[name] for name in names}
+
+
+def _known(problems: Iterable[Mapping], level: str) -> list:
+    """The problems that are decided at a price; "": at any."""
+    return [p for p in problems if (at(p, level).get("recommended") if level else decided(p))]
+
+
+def _lost(level: Mapping) -> dict[str, float]:
+    """The `losses` of a price, with nothing for those that are tied with the best."""
+    tied = (name for name, row in level["rows"].items() if row["status"] != "worse")
+    return {**losses(level), **dict.fromkeys(tied, 0.0)}
 
 
 def losses(level: Mapping) -> dict[str, float]:
@@ -88,28 +124,33 @@ class Regret(NamedTuple):
 
     Attributes:
         problem, level: which price.
-        source: the problem that the advice is from.
-        method: that is advised.
+        method: that is advised, the first that is `expected`.
         loss: how much worse it is than the best, None where it is not measured.
+        nearest: the same of what the nearest problem alone recommends.
+        alike: whether another problem of its kind is decided at the price.
     """
 
     problem: str
     level: str
-    source: str
     method: str
     loss: float | None
+    nearest: float | None
+    alike: bool
 
 
 def regrets(problems: list[dict]) -> list[Regret]:
-    """Returns, for each decided price, what the nearest other problem would have advised."""
+    """Returns, for each decided price, what the other problems would have advised."""
     made = []
     for problem in problems:
         others = [other for other in problems if other is not problem]
         like = problem["kind"], problem["n"], problem["information"]
         for level in decided(problem):
-            name = level["level"]
+            name, lost = level["level"], losses(level)
             if source := nearest(others, *like, name):
-                method = at(source, name)["recommended"]
-                loss = losses(level).get(method)
-                made.append(Regret(problem["problem"], name, source["problem"], method, loss))
+                method = next(iter(expected(others, *like, name)))
+                alone = lost.get(at(source, name)["recommended"])
+                alike = source["kind"] == problem["kind"]
+                made.append(
+                    Regret(problem["problem"], name, method, lost.get(method), alone, alike)
+                )
     return made
