@@ -313,6 +313,8 @@ def test_what_can_be_expected_of_methods():
         abs=1e-4,
     )
     assert [*made] == sorted(made, key=made.get)
+    close = {"citeulike": (10_000, 3.0, {"full": (0.555,) * 3, "codebook": (0.56,) * 3})}
+    assert [*transfer.expected(problems(**close), "labels", 12_000)] == ["full", "codebook"]
     # The same problem counts alone, and the simplest of its best is first.
     there = transfer.expected(problems(**THREE), "labels", 40_000, 1.0)
     assert next(iter(there.items())) == ("in_batch", 0)

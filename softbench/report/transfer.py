@@ -9,6 +9,7 @@ from typing import NamedTuple
 from softbench.report.decisions import HOPELESS, SIMPLICITY
 
 NEAR = 1e-6  # a problem that is no further is the same one
+CLOSE = 0.01  # losses that are expected are not told apart by less
 
 
 def read() -> list[dict]:
@@ -63,8 +64,9 @@ def expected(
     information: float | None = None,
     level: str = "",
 ) -> dict[str, float]:
-    """Returns how far behind the best each method can be expected to be, the least first.
+    """Returns how far behind the best each method can be expected to be.
 
+    Those within `CLOSE` of the least come first, the simplest before the others; then the least.
     It is the mean of two means of `losses`: over the decided problems of the kind, if there are
     any, and over all that are decided. In both a problem weighs 1 / `distance`. A method that was
     not measured counts as given up. A problem that is no further than `NEAR` is the same one, and
@@ -77,7 +79,7 @@ def expected(
     away = [distance(problem, kind, n, information) for problem in known]
     rows = [at(problem, level) if level else decided(problem)[-1] for problem in known]
     if min(away, default=math.inf) < NEAR:
-        return _sorted(_lost(rows[away.index(min(away))]))
+        return _sorted(_lost(rows[away.index(min(away))]), close=0.0)
     lost = [losses(row) for row in rows]
     own = [i for i, problem in enumerate(known) if problem["kind"] == kind]
 
@@ -91,10 +93,11 @@ def expected(
     return _sorted({m: (mean(m, own or every) + mean(m, every)) / 2 for m in names})
 
 
-def _sorted(lost: Mapping[str, float]) -> dict[str, float]:
-    """The least loss first, of equals the simplest."""
-    names = sorted(lost, key=lambda name: (lost[name], SIMPLICITY.index(name)))
-    return {name: lost[name] for name in names}
+def _sorted(lost: Mapping[str, float], close: float = CLOSE) -> dict[str, float]:
+    """The simplest of those within `close` of the least first, then the others from the least."""
+    limit = min(lost.values(), default=0.0) + close
+    names = sorted(lost, key=SIMPLICITY.index)
+    return {m: lost[m] for m in sorted(names, key=lambda m: lost[m] * (lost[m] > limit))}
 
 
 def _known(problems: Iterable[Mapping], level: str) -> list:
