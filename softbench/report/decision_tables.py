@@ -129,14 +129,14 @@ def regret(problems: list[dict]) -> str:
     alone = [one.nearest for one in known if one.nearest is not None]
     words = {problem["problem"]: problem["words"] for problem in problems}
     text = (
-        f"Where each problem is advised on by the others, the advice is {100 * middle:.2g} % "
-        f"worse than the best in the median of {len(known)} prices, and {100 * worst.loss:.2g} % "
+        f"Where each problem is advised on by the others, the advice is {_percent(middle)} "
+        f"worse than the best in the median of {len(known)} prices, and {_percent(worst.loss)} "
         f"at worst: {md.code(worst.method)} for {words[worst.problem]} at {worst.level}."
     )
     if alone:
         text += (
-            f" What the nearest alone recommends is {100 * statistics.median(alone):.2g} % worse "
-            f"in the median and {100 * max(alone):.2g} % at worst."
+            f" What the nearest alone recommends is {_percent(statistics.median(alone))} worse "
+            f"in the median and {_percent(max(alone))} at worst."
         )
     other = sum(not one.alike for one in known)
     if other:
@@ -155,8 +155,8 @@ def one_for_all(problems: list[dict]) -> str:
     for words, of in (("worst case", max), ("median", statistics.median)):
         least.setdefault(min(behind, key=lambda m: of(behind[m])), []).append(f"the least {words}")
     texts = [
-        f"{md.code(name)} has {' and '.join(ways)}, {100 * max(behind[name]):.2g} % at worst and "
-        f"{100 * statistics.median(behind[name]):.2g} % in the median"
+        f"{md.code(name)} has {' and '.join(ways)}, {_percent(max(behind[name]))} at worst and "
+        f"{_percent(statistics.median(behind[name]))} in the median"
         for name, ways in least.items()
     ]
     return (
@@ -203,6 +203,10 @@ def _seconds(level: Mapping) -> str:
     return f" ({level['steps'] * unit / 1000:,.0f} s)" if unit else ""
 
 
+def _percent(part: float) -> str:
+    return f"{100 * part:{'.0f' if part >= 0.995 else '.2g'}} %"
+
+
 def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     """What a method reaches at a price."""
     if name in level["rows"]:
@@ -213,7 +217,7 @@ def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     if name in level["failed"]:
         return f"failed: {level['failed'][name]}"
     lost = level["given_up"].get(name)
-    return intervals.EMPTY if lost is None else f"given up, first seed {100 * lost:.2g} % worse"
+    return intervals.EMPTY if lost is None else f"given up, first seed {_percent(lost)} worse"
 
 
 # Of `softbench-advise`, which is for another problem.
@@ -241,7 +245,7 @@ def there(source: Mapping | None, name: str) -> str:
     row = transfer.decided(source)[-1]["rows"].get(name) if source else None
     if row is None:
         return f"{'-':>6}  -"
-    worse = f" by {100 * row['behind']:.2g} %" if row["status"] == "worse" else ""
+    worse = f" by {_percent(row['behind'])}" if row["status"] == "worse" else ""
     return f"{row['price']:6.3g}  {row['status']}{worse}"
 
 
