@@ -115,8 +115,7 @@ RISING = {"shape": (0.6, 0.7, 0.8, 0.9, 1.0)}  # as points do while a rate falls
     [
         ((0.52,) * 2, 1500, [1000]),  # no better
         ((0.51, 0.52), 2000, [1000]),
-        ((0.53, 0.52), 2000, [1000]),  # 0.95 % better, which is flat
-        ((0.53, 0.53), 2000, [1000, 2000]),  # better
+        ((0.53, 0.52), 2000, [1000, 2000]),  # better
         ((0.52,), 2000, [1000, 2000]),  # a seed may be of chance
         ((0.52,) * 2, 2001, [1000, 2001]),  # too many more
     ],
@@ -340,17 +339,29 @@ def test_regret_of_leaving_a_problem_out():
     text = decision_tables.regret(problems(**THREE))
     assert "is 8.9 % worse than the best in the median of 2 prices, and 11 % at worst" in text
     assert "`in_batch` for article tags at all. What the nearest alone recommends is 8.9 %" in text
-    assert text.endswith("of the kind is decided. At 1 more the advised method was not run.") == (
-        "For 1" in text
-    )
+    assert text.endswith("% at worst. At 1 more the advised method was not run.")
     measured = (12_000, 2.0, {"full": (100, 101, 102), "codebook": (90, 91, 92)})
     text = decision_tables.regret(problems(**THREE | {"ptb": measured}))
     assert "of 3 prices" in text and text.endswith(
-        "For 1 of these no other problem of the kind is decided."
+        "For 1 of the prices no other problem of the kind is decided."
     )
     alone = {"citeulike": THREE["citeulike"]}
     assert decision_tables.regret(problems(**alone)).endswith("not known with one problem.")
     assert decision_tables.regret(problems()).endswith("not known with no problems.")
+
+
+def test_the_advice_is_of_all_problems_and_not_of_the_nearest_alone():
+    """Without wd50k: citeulike has codebook, .02 / .56 before in_batch; ptb has it log 1.1 behind.
+
+    in_batch, expected .0357 and 0 behind, is the best of wd50k, of which codebook is .04 / .56.
+    """
+    second = (0.52, 0.54, 0.56)
+    labels = {"citeulike": (10_000, 3.0, {"full": POOR, "in_batch": second, "codebook": GOOD})}
+    words = {"full": (100,) * 3, "in_batch": (80,) * 3, "codebook": (88,) * 3}
+    made = transfer.regrets(problems(**THREE | labels | {"ptb": (40_000, 1.0, words)}))
+    (regret,) = [one for one in made if one.problem == "wd50k"]
+    assert (regret.method, regret.loss) == ("in_batch", 0)
+    assert regret.nearest == pytest.approx(0.04 / 0.56, rel=1e-4)
 
 
 def test_one_method_for_all():
@@ -475,6 +486,7 @@ def test_no_row_is_of_fewer_than_three_seeds_and_no_reference_was_still_improvin
                 assert 1.5 * needed <= max(curves) <= 2 * needed and len(longer) >= 2
                 before = np.mean([curves[needed][seed].max() for seed in longer])
                 best = np.mean([own.max() for own in longer.values()])
+                assert best <= before
             assert (math.log(before / best) if sign < 0 else 1 - before / best) <= 0.01
 
 

@@ -140,7 +140,7 @@ def regret(problems: list[dict]) -> str:
         )
     other = sum(not one.alike for one in known)
     if other:
-        text += f" For {other} of these no other problem of the kind is decided."
+        text += f" For {other} of the prices no other problem of the kind is decided."
     missing = len(made) - len(known)
     return text + f" At {missing} more the advised method was not run." * bool(missing)
 

@@ -24,7 +24,7 @@ REFERENCE = "full"
 SEEDS = 3  # that a row has at least
 HOPELESS = 0.1  # a method whose first seed is so much worse at the lowest price is given up
 FLAT, LAST = 0.01, 2  # what the last points of the reference may have improved, and how many
-LONGER = 1.5, 2.0  # times as many steps of the reference say whether more improve it by `FLAT`
+LONGER = 1.5, 2.0  # times as many steps of the reference say whether more would have helped
 # The simplest first. The exact loss has nothing to choose. in_batch needs no draws, uniform draws
 # no counts, and mixed is two of these. NCE and gBCE are other objectives, whose scores need a
 # correction. The others keep something in step with the table: a codebook for the best classes,
@@ -38,8 +38,8 @@ simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICI
 A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
 {100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
 longest exact runs, a mean over seeds, improves by more than {100 * FLAT:g} % in their last {LAST}
-points, unless runs of {LONGER[0]:g} to {LONGER[1]:g} times as many steps are not better by that,
-on two seeds or more. A price is not decided if no method is better than the class frequencies."""
+points, unless runs of {LONGER[0]:g} to {LONGER[1]:g} times as many steps are no better, on two
+seeds or more. A price is not decided if no method is better than the class frequencies."""
 
 
 class Problem(NamedTuple):
@@ -174,7 +174,7 @@ def _problem(name: str, frame: Frame | None) -> dict:
     made |= {"n": done[0]["num_classes"], "information": _short(information(done))}
     longest = _exact(prices, max(prices))
     refused = "" if longest else f"{REFERENCE} has no run at the highest price"
-    if gain_of_longer(prices, problem.measure) <= FLAT:
+    if gain_of_longer(prices, problem.measure) <= 0:
         del prices[max(prices)]  # more than is needed
     elif longest and improvement([r["curve"] for r in longest.values()], problem.measure) > FLAT:
         refused = f"the longest runs of {REFERENCE} were still improving"

@@ -97,7 +97,8 @@ def _sorted(lost: Mapping[str, float], close: float = CLOSE) -> dict[str, float]
     """The simplest of those within `close` of the least first, then the others from the least."""
     limit = min(lost.values(), default=0.0) + close
     names = sorted(lost, key=SIMPLICITY.index)
-    return {m: lost[m] for m in sorted(names, key=lambda m: lost[m] * (lost[m] > limit))}
+    first = [name for name in names if lost[name] <= limit]
+    return {name: lost[name] for name in [*first, *sorted(names, key=lost.__getitem__)]}
 
 
 def _known(problems: Iterable[Mapping], level: str) -> list:
