@@ -176,6 +176,16 @@ def test_what_is_hopeless_at_the_lowest_price_is_given_up_at_all(name, best, fir
     assert "rff" in again["rows"] and not again["given_up"]
 
 
+def test_what_is_hopeless_is_given_up_at_higher_prices_however_many_seeds_it_has():
+    """But not the reference, which all others are compared with."""
+    best = (0.5, 0.5, 0.5)
+    low = records("beauty", {"full": (0.1,) * 3, "codebook": best, "rff": (0.4,) * 3}, STEPS[0])
+    high = records("beauty", {"full": best, "codebook": best}, STEPS[2])
+    first, last = decided("beauty", low, high)["levels"]
+    assert "rff" in first["rows"] and not first["given_up"]
+    assert last["given_up"] == {"rff": 0.2} and "rff" not in last["not_measured"]
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

@@ -186,8 +186,7 @@ def _problem(name: str, frame: Frame | None) -> dict:
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
     for steps in sorted(prices):
-        level = _level(prices[steps], problem, chance, refused, given_up)
-        given_up = level["given_up"] if given_up is None else given_up
+        level, given_up = _level(prices[steps], problem, chance, refused, given_up)
         told = {*level["rows"], *level["given_up"], *level["failed"]}
         told |= {m for m, seeds in prices[steps].items() if len(seeds) >= SEEDS}
         level["not_measured"] = [
@@ -267,9 +266,9 @@ def _level(
     problem: Problem,
     chance: float,
     refused: str,
-    given_up: Mapping[str, float] | None,
-) -> dict:
-    """What is decided at a price.
+    given_up: dict[str, float] | None,
+) -> tuple[dict, dict[str, float] | None]:
+    """What is decided at a price, and `given_up` for the higher ones.
 
     Args:
         records: {method: {seed: record}}.
@@ -301,11 +300,11 @@ def _level(
             rows, refused = {}, "no method is better than the class frequencies"
         elif given_up is None:
             limit = math.log1p(HOPELESS) if lower else HOPELESS
-            firsts = {m: next(iter(own.values())) for m, own in values.items() if m not in rows}
+            firsts = {m: next(iter(own.values())) for m, own in values.items() if m != REFERENCE}
             losses = {m: worse(value, best, lower, best) for m, value in firsts.items()}
             given_up = {m: _short(loss) for m, loss in losses.items() if loss >= limit}
     first = next((r for r in records.get(REFERENCE, {}).values() if r["status"] == "ok"), None)
-    return {
+    level = {
         "reference_ms": _short(first["price"]["reference_ms"]) if first else None,
         "recommended": simplest(rows) if rows else None,
         "undecided": refused,
@@ -313,6 +312,7 @@ def _level(
         "given_up": {m: loss for m, loss in (given_up or {}).items() if m not in rows},
         "failed": failed,
     }
+    return level, given_up
 
 
 def _row(row: Row, records: Mapping[int, dict], seeds: Iterable[int]) -> dict:
