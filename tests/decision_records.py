@@ -42,7 +42,10 @@ def records(
             final = {measure: value, "test_nll": nats[1]}
             points = [value / part if lower else value * part for part in shape]
             valid = measure.replace("test", "valid")
-            curve = [{"epoch": i, "step": i, "seconds": i, valid: p} for i, p in enumerate(points)]
+            curve = [
+                {"epoch": i, "step": i, "seconds": i, "reference_steps": steps * i, valid: p}
+                for i, p in enumerate(points)
+            ]
             record = make_record(seed, method=method, curve=curve, final=final, best=final)
             record |= {
                 "cell": f"{name}-{method}-{steps}-s{seed}",

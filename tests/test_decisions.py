@@ -7,7 +7,7 @@ import runpy
 
 import numpy as np
 import pytest
-from decision_records import STEPS, decided, of, records
+from decision_records import FLAT, STEPS, decided, of, records
 from report_records import write_results
 from shipped import ROOT, config_path, get_config
 
@@ -438,6 +438,24 @@ def test_pages_are_filled_and_checked(tmp_path, capsys):
     choosing.write_text(choosing.read_text().replace("**`codebook`**", "**`full`**"))
     assert report.main(["", f"--results={folder}", "--check"]) == 1
     assert "out of date: ../docs/choosing.md" in capsys.readouterr().err
+
+
+def test_the_picture_of_a_problem_is_of_the_highest_price_that_is_decided():
+    """The best methods, one of each look, and the reference, however far behind."""
+    values = {"full": 0.1, "in_batch": 0.5, "rff": 0.6, "gbce": 0.4}  # the last two look alike
+    values |= {name: 0.3 + i / 100 for i, name in enumerate(("exp", "codebook", "unigram"))}
+    values |= {"uniform": 0.2, "mixed": 0.2, "nce_binary": 0.15, "nce_ranking": 0.12}
+    made = records("beauty", {m: (value,) * 3 for m, value in values.items()}, STEPS[0])
+    page = pages.Page({"decisions_beauty": of("beauty", made)}, "decisions_beauty")
+    assert page.curves_by_price() == (
+        "![Validation nDCG@10 against cost of training, steps of the reference](picture.svg)"
+    )
+    ((_, data),) = page.pictures.values()
+    best = {"full", "rff", "in_batch", "unigram", "codebook", "exp", "uniform", "mixed"}
+    assert set(data["lines"]) == best
+    assert [x for x, *_ in data["lines"]["rff"]] == [STEPS[0] * i for i in range(len(FLAT))]
+    undecided = pages.Page({"decisions_ptb": of("ptb", [])}, "decisions_ptb")
+    assert undecided.curves_by_price() == ""
 
 
 def test_a_page_of_a_problem_says_what_was_given_up_and_what_failed(tmp_path):

@@ -69,6 +69,30 @@ def test_an_axis_ends_a_little_beyond_oracle_and_frequencies():
     assert figure.axes[0].get_ylim() == pytest.approx((36.8, 83.2))
 
 
+def test_marks_are_not_joined_and_axes_of_whole_numbers_have_no_others():
+    from matplotlib.figure import Figure
+
+    data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2000], [2, 3000]]}, "marks": True}
+    figure = Figure()
+    plots._draw(figure, "a", data)
+    (axes,) = figure.axes
+    assert axes.lines[0].get_linestyle() == "None"
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+    assert "2,200" in [label.get_text() for label in axes.get_yticklabels()]
+    made = [step_record(n, 2.0, 4.0) for n in (10_000, 90_000)]
+    assert data_of(*made, x="n", y="step_ms", marks=True)["marks"]
+
+
+@pytest.mark.parametrize(("level", "end"), [(174, 177.72), (175, 112)])
+def test_a_level_is_in_the_picture_if_it_is_no_further_than_half_of_what_it_shows(level, end):
+    """Which is 0 to 100 and 12 on both sides: no further than 112 and 62. It has 3 % beyond it."""
+    from matplotlib.figure import Figure
+
+    figure, data = Figure(), {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 0], [2, 100]]}}
+    plots._draw(figure, "a", data | {"levels": {"class frequencies": level}})
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(end)
+
+
 def test_a_picture_is_out_of_date_when_its_look_or_caption_changed(monkeypatch):
     data = {"x": "x", "y": "y", "log": "", "lines": {"a": [[1, 2]]}}
     digest = plots.digest("a", data)

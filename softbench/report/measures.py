@@ -103,6 +103,7 @@ MEASURES: dict[str, Measure] = {
     "update_ms": _cost("update, ms"),
     "exact_over": Measure("exact draws' time over it", HIGHER, of_machine=True),
     "sums_mb": Measure("sums, MB", LOWER),
+    "ranks": Measure("rank by KL and rank by row variance, their sum"),
     "reached": Measure("perplexity reached", LOWER, log=True),
     "reached_over_full": Measure("perplexity reached over full's", LOWER, log=True),
     "worst": Measure("largest bias", LOWER, ".2g", error="error", log=True),

@@ -16,7 +16,16 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from softbench.bench.records import PLAN
 from softbench.commands import ConfigError
-from softbench.report import claims, decision_tables, decisions, pictures, tables
+from softbench.report import (
+    claims,
+    colours,
+    decision_tables,
+    decisions,
+    measures,
+    pictures,
+    tables,
+    transfer,
+)
 from softbench.report import frame as frame_lib
 from softbench.report import markdown as md
 from softbench.report.claims import Verdict
@@ -64,7 +73,16 @@ class Page:
     def functions(self) -> dict[str, object]:
         """Returns {name in a template: function}."""
         numbers = Selection(self._frames, self._name)
-        own = ("title", "link", "table", "picture", "footer", "claims", "methods_by_price")
+        own = (
+            "title",
+            "link",
+            "table",
+            "picture",
+            "footer",
+            "claims",
+            "methods_by_price",
+            "curves_by_price",
+        )
         return {
             **{name: getattr(numbers, name) for name in ("value", "interval", "ratio", "change")},
             **{name: getattr(self, name) for name in own},
@@ -107,11 +125,35 @@ class Page:
     def _decisions(self) -> list[dict]:
         return decisions.of(self._frames)
 
-    def methods_by_price(self) -> str:
-        """All methods of the page's problem."""
+    def _problem(self) -> dict:
+        """The page's problem in `decisions.json`."""
         name = self._name.removeprefix(decisions.FOLDER)
         (problem,) = (one for one in self._decisions if one["problem"] == name)
-        return decision_tables.rows(problem)
+        return problem
+
+    def methods_by_price(self) -> str:
+        """All methods of the page's problem."""
+        return decision_tables.rows(self._problem())
+
+    def curves_by_price(self) -> str:
+        """Learning curves at the highest price of the page's problem that is decided.
+
+        Of its best methods, no two of one look, and of the reference, against what training cost.
+        """
+        problem = self._problem()
+        level = next(iter(transfer.decided(problem)[::-1]), None)
+        if level is None:
+            return self.picture()
+        names: dict[int, str] = {}
+        for method in (decisions.REFERENCE, *level["rows"]):
+            names.setdefault(colours.preferred(method), method)
+        return self.picture(
+            "reference_steps",
+            measures.on_curve(problem["measure"]),
+            curves=True,
+            method=[*names.values()][: pictures.LINES],
+            reference_budget=level["steps"],
+        )
 
     def table(self, *columns: str, experiment: str = "", **options: object) -> str:
         """A table, see `softbench.report.tables.table`."""

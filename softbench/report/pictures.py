@@ -9,7 +9,7 @@ from softbench.report import intervals, measures
 from softbench.report.colours import LOOKS
 from softbench.report.frame import Frame
 
-_LINES = 8  # of a picture, unless a template asks for more
+LINES = 8  # of a picture, unless a template asks for more
 _LEVELS = {"oracle": "oracle", "most_frequent": "class frequencies"}
 
 
@@ -21,9 +21,10 @@ def picture(
     curves: bool = False,
     by: str | Sequence[str] = "method",
     log: str | None = None,
+    marks: bool = False,
     guide: str = "",
     names: Mapping[str, str] | None = None,
-    top: int = _LINES,
+    top: int = LINES,
     caption: str = "",
     **where: object,
 ) -> tuple[str, dict] | None:
@@ -37,6 +38,7 @@ def picture(
         curves: whether they are of the learning curves.
         by: what a line is named by.
         log: axes among "xy" that are logarithmic; None: as the measures say.
+        marks: whether points are not joined.
         guide: a column that is drawn dashed, the same for all lines.
         names: {method: words} of the lines, the only ones then.
         top: the most lines, the best ones.
@@ -73,6 +75,8 @@ def picture(
     if names:
         data["lines"] = {names[line]: points for line, points in lines.items()}
         data["of"] = {words: method for method, words in names.items()}
+    if marks:
+        data["marks"] = True
     if guide:
         data["dashed"] = {measures.words(guide): [p[:2] for p in _means(rows, x, guide)]}
     if curves:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from softbench.report import colours, extra
 from softbench.report.markdown import one_line
 
-VERSION = 5  # raise it when a picture comes to look otherwise: committed ones are then out of date
+VERSION = 6  # raise it when a picture comes to look otherwise: committed ones are then out of date
 BOUNDS = ("oracle", "class frequencies")  # names of `levels` that all lines lie between
 INK, GRID, PAPER = "#1d1d1f", "#d9d9de", "#fefefe"
 _RC = {
@@ -45,10 +45,10 @@ def svg(caption: str, data: Mapping) -> bytes:
     Args:
         caption: the title.
         data: {"x", "y": labels of the axes, "log": those of "xy" that are logarithmic, "lines":
-            {name: [[x, y], ...]}, "of": {name: method} of names that are no methods', if any,
-            "dashed": {name: [[x, y], ...]} of lines that are no measurements, if any, "levels":
-            {name: y} of horizontal lines, if any}. A line of one point is a mark; [x, y, half of
-            the interval] gives a bar.
+            {name: [[x, y], ...]}, "marks": whether their points are not joined, "of": {name:
+            method} of names that are no methods', if any, "dashed": {name: [[x, y], ...]} of lines
+            that are no measurements, if any, "levels": {name: y} of horizontal lines, if any}. A
+            line of one point is a mark; [x, y, half of the interval] gives a bar.
 
     Raises:
         ConfigError: when Matplotlib is not installed.
@@ -80,7 +80,7 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
     guide = {"color": INK, "linestyle": (0, (3, 2)), "linewidth": 1, "zorder": 1.5}
     for name, line in {**dashed, **data["lines"]}.items():
         style = guide if name in dashed else styles[name] | {"markersize": 5}
-        if len(line) == 1:
+        if len(line) == 1 or data.get("marks"):
             style = style | {"markersize": 8, "linestyle": "none"}
         x, y, *half = zip(*line, strict=True)
         axes.plot(x, y, label=_plain(name), **style)
@@ -96,8 +96,11 @@ def _draw(figure: object, caption: str, data: Mapping) -> None:
     for *bar, colour in bars:
         axes.errorbar(*bar, fmt="none", ecolor=colour, capsize=2, linewidth=0.9)
     _draw_levels(axes, data.get("levels", {}))
-    for axis in data["log"]:
-        _label_log(getattr(axes, f"{axis}axis"))
+    whole = all(float(point[0]).is_integer() for line in data["lines"].values() for point in line)
+    if whole and "x" not in data["log"]:
+        axes.locator_params("x", integer=True)
+    for name in "xy":
+        _label(getattr(axes, f"{name}axis"), name in data["log"])
     axes.grid(which="major", linewidth=0.7)
     axes.set_axisbelow(True)
     if len(data["lines"]) > 6:
@@ -114,7 +117,8 @@ def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
     low, high = axes.get_ylim()
     is_log = axes.get_yscale() == "log"
     reach = high / low if is_log else high - low
-    outer = (low / reach, high * reach) if is_log else (low - reach, high + reach)
+    half = reach**0.5 if is_log else reach / 2
+    outer = (low / half, high * half) if is_log else (low - half, high + half)
     dashes = itertools.cycle(((0, (3, 2)), (0, (1, 1.5))))
     for name, value in levels.items():
         inside = outer[0] <= value <= outer[1]
@@ -141,12 +145,12 @@ def _draw_levels(axes: object, levels: Mapping[str, float]) -> None:
     axes.set_ylim(low, high)
 
 
-def _label_log(axis: object) -> None:
-    """Numbers written out, and more of them where the axis spans less than two decades."""
+def _label(axis: object, is_log: bool) -> None:
+    """Numbers written out, and more of them where a log axis spans less than two decades."""
     from matplotlib import ticker
 
     low, high = axis.get_view_interval()
-    if high < 100 * low:
+    if is_log and high < 100 * low:
         subs = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
         if high < 3 * low:
             subs = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
