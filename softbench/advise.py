@@ -97,8 +97,8 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         kind, folder = KINDS[options.kind], Path(folder)
         config, classes = _problem(options, kind, folder)
-        asked = transfer.read(), options.kind, classes, options.nats
-        source, behind = transfer.nearest(*asked), transfer.expected(*asked)
+        known, asked = transfer.read(), transfer.Asked(options.kind, classes, options.nats)
+        source, behind = transfer.nearest(known, asked), transfer.expected(known, asked)
         names = [name for name in behind if name in config["method_table"]]
         names = list(dict.fromkeys([*names, *config["methods"].split(",")]))[:TIMED]
         priced = _price(config, kind, names, classes, folder)

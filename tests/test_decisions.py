@@ -14,6 +14,7 @@ from shipped import ROOT, config_path, get_config
 from softbench.bench.config import ConfigError
 from softbench.report import app as report
 from softbench.report import decision_tables, decisions, pages, transfer
+from softbench.report.transfer import Asked
 
 FULL = (0.50, 0.52, 0.54)
 
@@ -286,15 +287,15 @@ def test_the_nearest_problem():
     made = problems(**THREE)
 
     def name(*where):
-        return transfer.nearest(made, *where)["problem"]
+        return transfer.nearest(made, Asked(*where))["problem"]
 
     assert name("labels", 19_000) == "citeulike" and name("labels", 21_000) == "wd50k"
     # log(19 / 10) + 2 nats against log(40 / 19) and none.
     assert name("labels", 19_000, 1.0) == "wd50k"
     assert name("words", 10**6) == "ptb"
     assert name("items", 11_500) == "ptb"  # of another kind, none is decided
-    assert transfer.nearest(made, "labels", 10, level="a third") is None
-    assert transfer.nearest(decisions.of({}), "labels", 10) is None
+    assert transfer.nearest(made, Asked("labels", 10), "a third") is None
+    assert transfer.nearest(decisions.of({}), Asked("labels", 10)) is None
 
 
 def test_what_can_be_expected_of_methods():
@@ -304,7 +305,7 @@ def test_what_can_be_expected_of_methods():
     codebook: 0 of citeulike, .04 / .56 of wd50k; not run on ptb, which counts as .1. in_batch:
     .06 / .56, 0 and .1. unigram: .1, .1 and 0.
     """
-    made = transfer.expected(problems(**THREE), "labels", 12_000)
+    made = transfer.expected(problems(**THREE), Asked("labels", 12_000))
     labels = np.array([5.485, 0.8306])
     every = np.append(labels, 1.0)
 
@@ -323,14 +324,14 @@ def test_what_can_be_expected_of_methods():
     )
     assert [*made] == sorted(made, key=made.get)
     close = {"citeulike": (10_000, 3.0, {"full": (0.555,) * 3, "codebook": (0.56,) * 3})}
-    assert [*transfer.expected(problems(**close), "labels", 12_000)] == ["full", "codebook"]
+    assert [*transfer.expected(problems(**close), Asked("labels", 12_000))] == ["full", "codebook"]
     # The same problem counts alone, and the simplest of its best is first.
-    there = transfer.expected(problems(**THREE), "labels", 40_000, 1.0)
+    there = transfer.expected(problems(**THREE), Asked("labels", 40_000, 1.0))
     assert next(iter(there.items())) == ("in_batch", 0)
     tied = {"citeulike": (10_000, 3.0, {"full": POOR, "in_batch": GOOD, "codebook": GOOD})}
-    there = transfer.expected(problems(**THREE | tied), "labels", 10_000, 3.0)
+    there = transfer.expected(problems(**THREE | tied), Asked("labels", 10_000, 3.0))
     assert [*there.items()][:2] == [("in_batch", 0), ("codebook", 0)]
-    assert transfer.expected(decisions.of({}), "labels", 10) == {}
+    assert transfer.expected(decisions.of({}), Asked("labels", 10)) == {}
 
 
 def test_regret_of_leaving_a_problem_out():

@@ -27,43 +27,46 @@ def decided(problem: Mapping) -> list[dict]:
     return [level for level in problem["levels"] if level["recommended"]]
 
 
-def distance(problem: Mapping, kind: str, n: int, information: float | None) -> float:
+class Asked(NamedTuple):
+    """A problem that is advised on.
+
+    Attributes:
+        kind: "words", "items" or "labels".
+        n: classes.
+        information: nats that the input tells of the class, None if they are not known.
+    """
+
+    kind: str
+    n: int
+    information: float | None = None
+
+
+def distance(problem: Mapping, asked: Asked) -> float:
     """Returns how far apart problems are: by log n, by information in nats, and 1 by kind.
 
     Information counts where it is known.
     """
-    told = 0.0 if information is None else abs(problem["information"] - information)
-    return abs(math.log(problem["n"] / n)) + told + (problem["kind"] != kind)
+    told = asked.information
+    told = 0.0 if told is None else abs(problem["information"] - told)
+    return abs(math.log(problem["n"] / asked.n)) + told + (problem["kind"] != asked.kind)
 
 
-def nearest(
-    problems: Iterable[Mapping],
-    kind: str,
-    n: int,
-    information: float | None = None,
-    level: str = "",
-) -> dict | None:
+def nearest(problems: Iterable[Mapping], asked: Asked, level: str = "") -> dict | None:
     """Returns the decided problem that is most like another, None if none is decided.
 
     It is of the same kind if one is.
 
     Args:
         problems: content of `decisions.json`.
-        kind, n, information: of the other one.
+        asked: the other one.
         level: the price that must be decided; "": any.
     """
     known = _known(problems, level)
-    own = [problem for problem in known if problem["kind"] == kind]
-    return min(own or known, key=lambda p: distance(p, kind, n, information), default=None)
+    own = [problem for problem in known if problem["kind"] == asked.kind]
+    return min(own or known, key=lambda problem: distance(problem, asked), default=None)
 
 
-def expected(
-    problems: Iterable[Mapping],
-    kind: str,
-    n: int,
-    information: float | None = None,
-    level: str = "",
-) -> dict[str, float]:
+def expected(problems: Iterable[Mapping], asked: Asked, level: str = "") -> dict[str, float]:
     """Returns how far behind the best each method can be expected to be.
 
     Those within `CLOSE` of the least come first, the simplest before the others; then the least.
@@ -73,15 +76,15 @@ def expected(
     counts alone: those that are tied there have lost nothing, and the simplest is first.
 
     Args:
-        problems, kind, n, information, level: as `nearest`; for level "" the highest price of each.
+        problems, asked, level: as `nearest`; for level "" the highest price of each.
     """
     known = _known(problems, level)
-    away = [distance(problem, kind, n, information) for problem in known]
+    away = [distance(problem, asked) for problem in known]
     rows = [at(problem, level) if level else decided(problem)[-1] for problem in known]
     if min(away, default=math.inf) < NEAR:
         return _sorted(_lost(rows[away.index(min(away))]), close=0.0)
     lost = [losses(row) for row in rows]
-    own = [i for i, problem in enumerate(known) if problem["kind"] == kind]
+    own = [i for i, problem in enumerate(known) if problem["kind"] == asked.kind]
 
     def mean(name: str, chosen: Iterable[int]) -> float:
         weights = {i: 1 / away[i] for i in chosen}
@@ -147,11 +150,11 @@ def regrets(problems: list[dict]) -> list[Regret]:
     made = []
     for problem in problems:
         others = [other for other in problems if other is not problem]
-        like = problem["kind"], problem["n"], problem["information"]
+        asked = Asked(problem["kind"], problem["n"], problem["information"])
         for level in decided(problem):
             name, lost = level["level"], losses(level)
-            if source := nearest(others, *like, name):
-                method = next(iter(expected(others, *like, name)))
+            if source := nearest(others, asked, name):
+                method = next(iter(expected(others, asked, name)))
                 alone = lost.get(at(source, name)["recommended"])
                 alike = source["kind"] == problem["kind"]
                 made.append(
