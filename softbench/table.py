@@ -13,8 +13,6 @@ from softbench.common import Tensor, check_number, check_positive
 from softbench.groups import group_size, has_row_each
 from softbench.ops import by_shards, matmul_transposed, shards
 
-DENSE_CLASSES = 65_536  # above so many, passes over all classes go by chunks of this size
-
 
 class Table(keras.layers.Layer):
     """Base class of the tables: the protocol between the classes' rows and who uses them.

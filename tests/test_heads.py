@@ -280,6 +280,22 @@ def test_streamed_full_softmax_in_half_precision():
     np.testing.assert_allclose(gradients[-1].astype("float32"), to_bias, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_bfloat16"])
+def test_the_likelihood_does_not_depend_on_the_chunks(dtype, monkeypatch):
+    """Labels of sure predictions too: their score is that of the sum, whatever it was rounded to.
+
+    A second computation in bfloat16 may differ by 1 / 256 of scores of 30 and more.
+    """
+    head = built(SampledSoftmax(N, "uniform", num_sampled=4, temperature=0.01, dtype=dtype))
+    hidden = vectors(5, D)
+    labels = to_numpy(head.top_k(hidden, 1)[1])[:, 0].astype("int32")
+    whole = to_numpy(head(hidden, labels))
+    monkeypatch.setattr(softbench.partition, "class_chunk", lambda *_: 4)
+    parts = to_numpy(head(hidden, labels))
+    np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-5)
+    assert (parts >= 0).all()
+
+
 def test_the_default_sampler_suits_the_scores():
     assert type(SampledSoftmax(N, normalize=True).sampler).__name__ == "RandomFourierKernel"
     head = SampledSoftmax(N, num_sampled=6, seed=1)

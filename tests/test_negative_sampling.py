@@ -71,9 +71,9 @@ def test_without_sampler_inputs_the_sampler_gets_hidden(batch):
 @pytest.mark.parametrize("sampler", [PER_EXAMPLE, UNIGRAM, ConditionalNoise(NOISE)])
 def test_more_classes_than_one_pass_holds(batch, sampler, monkeypatch):
     """Streamed in chunks of 4, likelihood and top k are those of the dense scores."""
-    from softbench.heads import exact
+    from softbench import partition
 
-    monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
+    monkeypatch.setattr(partition, "class_chunk", lambda *_: 4)
     hidden, x, labels = batch
     head = built(NegativeSampling(N, sampler))
     expected = numpy_scores(head, hidden, x)

@@ -21,8 +21,9 @@ N, D, B = 13, 4, 6
 
 
 @pytest.mark.parametrize("chunk", [5, N])
-def test_best_of_the_unseen_streamed(chunk):
+def test_best_of_the_unseen_streamed(chunk, monkeypatch):
     """Padding, ids twice, and a chunk that begins before the classes of the last one end."""
+    monkeypatch.setattr(partition, "class_chunk", lambda *_: chunk)
     hidden, kernel = RNG.normal(size=(B, D)), RNG.normal(size=(N, D))
     seen = RNG.integers(-1, N, (B, 7)).astype("int32")
     table = ops.convert_to_tensor(kernel.astype("float32"))
@@ -31,7 +32,7 @@ def test_best_of_the_unseen_streamed(chunk):
         def scores(ids):
             return ops.matmul(hidden, ops.transpose(ops.take(table, ids, axis=0)))
 
-        return partition.top_k(partition.without(scores, seen), hidden, N, chunk, 4)
+        return partition.top_k(partition.without(scores, seen), hidden, N, 4)
 
     found, ids = map(to_numpy, compiled(best)(hidden.astype("float32"), seen))
     scores = hidden @ kernel.T

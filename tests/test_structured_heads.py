@@ -8,8 +8,16 @@ from conftest import compiled, gradient_function, thorough_but, to_numpy
 from head_zoo import LEAVES, arrays, built, numpy_scores
 from small import assert_all_close, labels_below, training, vectors
 
-from softbench import AdaptiveSoftmax, HierarchicalSoftmax, RowAdagrad, RowAdam, RowSGD, streaming
-from softbench.heads import adaptive, exact
+from softbench import (
+    AdaptiveSoftmax,
+    HierarchicalSoftmax,
+    RowAdagrad,
+    RowAdam,
+    RowSGD,
+    partition,
+    streaming,
+)
+from softbench.heads import adaptive
 
 B, D = 9, 4
 
@@ -88,7 +96,7 @@ def test_nodes_of_a_tree(n, nodes):
 @pytest.mark.parametrize("top_depth", [0, 2, 4])
 def test_hierarchical_streams(monkeypatch, top_depth):
     """Top k in chunks of 4 classes, above and below the levels that are held at once."""
-    monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
+    monkeypatch.setattr(partition, "class_chunk", lambda *_: 4)
     head = built(HierarchicalSoftmax(11, LEAVES))
     head.top_depth = top_depth
     assert_is_the_model(head, 11)
@@ -150,7 +158,7 @@ def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
 
 
 def test_adaptive_streams(monkeypatch):
-    monkeypatch.setattr(exact, "DENSE_CLASSES", 4)
+    monkeypatch.setattr(partition, "class_chunk", lambda *_: 4)
     sizes = streaming.Sizes(20, 3, 2, 3, 4, 4)
     monkeypatch.setattr(streaming, "CPU", sizes)
     options = {"div_value": 1.5, "counts": np.arange(23) + 1}

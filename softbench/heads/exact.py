@@ -10,7 +10,6 @@ from softbench import partition
 from softbench.common import Tensor, check_positive
 from softbench.heads import inputs, retrieval
 from softbench.ops import by_shards
-from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets, reduced
 
 
@@ -53,25 +52,26 @@ class ExactScores(keras.layers.Layer):
 
     def _label_losses(self, hidden: Tensor, labels: Tensor, **side: Tensor) -> Tensor:
         """-log softmax(scores) (B, P) of labels (B, P)."""
-        if self.units <= DENSE_CLASSES:
-            # Both terms of the same scores: half precision would round two computations apart.
+        if partition.class_chunk(self.units, hidden.shape[0]) >= self.units:
             scores = self.prediction_scores(hidden, **side)
             true = ops.take_along_axis(scores, labels, axis=-1)
             return ops.logsumexp(scores, axis=-1, keepdims=True) - true
 
-        def part(first: Tensor, count: int, hidden: Tensor, side: dict) -> Tensor:
+        def part(first: Tensor, count: int, hidden: Tensor, labels: Tensor, side: dict) -> tuple:
             scorer = self.scorer(hidden, **side)
-            return partition.log_partition(scorer, hidden, count, DENSE_CLASSES, first)
+            return partition.log_partition(scorer, hidden, labels, count, first)
 
-        log_z = self._over_classes(part, lambda x: ops.logsumexp(x, axis=0), hidden, side)
-        return log_z[:, None] - self.prediction_scores(hidden, labels, **side)
+        def join(found: tuple) -> tuple:
+            return ops.logsumexp(found[0], axis=0), ops.max(found[1], axis=0)
+
+        log_z, true = self._over_classes(part, join, hidden, labels, side)
+        return log_z - true
 
     def _over_classes(
-        self, function: Callable, join: Callable, hidden: Tensor, side: dict[str, Tensor]
+        self, function: Callable, join: Callable, *inputs: Tensor | dict[str, Tensor]
     ) -> Any:
-        """`function(first, count, hidden, side)` for the classes [first, first + count)."""
-        own, others = self.class_variables, self.variables
-        return by_shards(function, join, self.units, own, others, hidden, side)
+        """`function(first, count, *inputs)` for the classes [first, first + count)."""
+        return by_shards(function, join, self.units, self.class_variables, self.variables, *inputs)
 
     @property
     def class_variables(self) -> list[keras.Variable]:
@@ -123,7 +123,7 @@ class ExactScores(keras.layers.Layer):
 
             def part(first: Tensor, count: int, hidden: Tensor, side: dict) -> tuple:
                 scorer = self.scorer(hidden, **side)
-                return partition.top_k(scorer, hidden, count, DENSE_CLASSES, k, first)
+                return partition.top_k(scorer, hidden, count, k, first)
 
             join = lambda found: partition.best_of(found, k)  # noqa: E731
             scores, ids = self._over_classes(part, join, flat, side)

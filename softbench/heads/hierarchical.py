@@ -15,8 +15,10 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import build_table, check_table, refuse_tied
 from softbench.ops import gather_rows, read
 from softbench.state import add_constant
-from softbench.table import DENSE_CLASSES, Table, serialized
+from softbench.table import Table, serialized
 from softbench.targets import Targets
+
+TOP_LEVELS = 16  # at most, whose log-probabilities a pass over all classes holds at once
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -79,8 +81,7 @@ class HierarchicalSoftmax(Head):
         table.users.heads.add(self)
         self.nodes.per_class = False  # a row for each node
         self.supports_jit = self.nodes.supports_jit
-        # Whose log-probabilities a pass over all classes holds at once.
-        self.top_depth = min(self.depth, DENSE_CLASSES.bit_length() - 1)
+        self.top_depth = min(self.depth, TOP_LEVELS)
 
     def build(self, hidden_shape: tuple) -> None:
         super().build(hidden_shape)

@@ -11,7 +11,7 @@ from softbench.heads.row_losses import row_losses
 from softbench.heads.table_head import TableHead
 from softbench.ops import by_shards
 from softbench.state import Arguments
-from softbench.table import DENSE_CLASSES, Table
+from softbench.table import Table
 from softbench.targets import Targets
 
 
@@ -122,7 +122,7 @@ class BucketedSoftmax(TableHead):
 
         def part(first: Tensor, count: int, directions: Tensor) -> tuple[Tensor, Tensor]:
             scorer = lambda ids: self.table.scores(directions, ids[None])  # noqa: E731
-            return partition.top_k(scorer, directions, count, DENSE_CLASSES, most, first)
+            return partition.top_k(scorer, directions, count, most, first)
 
         join = lambda found: partition.best_of(found, most)  # noqa: E731
         own = self.class_variables

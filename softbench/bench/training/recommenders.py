@@ -17,7 +17,6 @@ from softbench.bench.training.evaluation import by_frequency
 from softbench.common import Tensor
 from softbench.heads import TiedEmbedding
 from softbench.metrics.recommendation import without_seen
-from softbench.table import DENSE_CLASSES
 from softbench.targets import Targets
 
 TOP_K = (1, 5, 10, 20)
@@ -183,7 +182,7 @@ class _Answer(keras.layers.Layer):
         scores = head.prediction_scores(hidden, labels)
         log_z = head.negative_log_likelihood(hidden, Targets(labels[:, 0])) + scores[:, 0]
         scorer = partition.without(head.scorer(hidden), seen)
-        ids = partition.top_k(scorer, hidden, head.units, DENSE_CLASSES, self.k)[1]
+        ids = partition.top_k(scorer, hidden, head.units, self.k)[1]
         best = head.prediction_scores(hidden, ids[:, :1])[:, 0]  # as in `evaluation`
         return ids, log_z[:, None] - scores, best - log_z
 
