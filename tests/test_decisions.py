@@ -434,7 +434,7 @@ def test_pages_are_filled_and_checked(tmp_path, capsys):
     page = (folder / "decisions_citeulike" / "README.md").read_text()
     assert "| `codebook` | **0.56 ± 0.05 [0.5]** best |" in page
     choosing = tmp_path / "docs" / "choosing.md"
-    assert "**`codebook`** (20 s)" in choosing.read_text()
+    assert "**`codebook`** (20 s); 2 not run |" in choosing.read_text()
     assert "* Amazon Beauty: `softbench --config=decisions:beauty" in choosing.read_text()
     choosing.write_text(choosing.read_text().replace("**`codebook`**", "**`full`**"))
     assert report.main(["", f"--results={folder}", "--check"]) == 1

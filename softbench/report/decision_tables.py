@@ -113,6 +113,8 @@ def _cell(level: Mapping) -> str:
         return f"not decided: {level.get('undecided', 'no records')}"
     tied = ", ".join(_tied(level))
     words = f"; tied: {tied}" if tied else ""
+    left = len(level["not_measured"])
+    words += f"; {left} not run" if left else ""
     return f"**{md.code(level['recommended'])}**{_seconds(level)}{words}"
 
 
