@@ -7,6 +7,7 @@ import reference
 from conftest import (
     assert_drawn_from,
     compiled,
+    gradient_function,
     head_gradients,
     on_table,
     rejects,
@@ -294,6 +295,23 @@ def test_the_likelihood_does_not_depend_on_the_chunks(dtype, monkeypatch):
     parts = to_numpy(head(hidden, labels))
     np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-5)
     assert (parts >= 0).all()
+
+
+@pytest.mark.parametrize("chunk", [4, N])
+def test_the_exact_likelihood_has_its_gradient_in_chunks_too(chunk, monkeypatch):
+    """Of the mean, softmax minus one-hot times the rows; the last chunk repeats classes."""
+    monkeypatch.setattr(softbench.partition, "class_chunk", lambda *_: chunk)
+    head = built(SampledSoftmax(N, "uniform", num_sampled=4))
+    hidden, labels = vectors(5, D), labels_below(N, 5)
+    kernel = head.table.kernel
+
+    def loss(hidden, labels):
+        return keras.ops.mean(head(hidden, labels))
+
+    _, (to_hidden, to_kernel) = gradient_function(loss, head, [kernel])(hidden, labels)
+    error = reference.softmax(numpy_scores(head, hidden)) - np.eye(N)[labels]
+    np.testing.assert_allclose(to_hidden, error @ to_numpy(kernel) / 5, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(to_kernel, error.T @ hidden / 5, rtol=1e-4, atol=1e-6)
 
 
 def test_the_default_sampler_suits_the_scores():

@@ -60,17 +60,17 @@ def test_the_log_partition_of_a_part_and_the_scores_of_labels(chunk, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("n", "batch", "chunk"),
+    ("on_cpu", "n", "batch", "chunk"),
     [
-        (1_000, 512, 1_000),
-        (41_334, 512, 3_776),  # 2^21 / 512 = 4,096: 11 chunks of 3,758, rounded up to 64
-        (12_101, 56, 12_101),
-        (10**6, 4_096, 1_024),  # the least, though it is twice as many scores; 977 chunks
-        (10**6, None, 2_048),  # as of 1,024 examples
+        (True, 1_000, 512, 1_000),
+        (True, 41_334, 512, 3_776),  # 2^21 / 512 = 4,096: 11 chunks of 3,758, rounded up to 64
+        (True, 12_101, 56, 12_101),
+        (True, 10**6, 4_096, 1_024),  # the least, though it is twice as many scores; 977 chunks
+        (True, 10**6, None, 2_048),  # as of 1,024 examples
+        (False, 41_334, 1_024, 41_334),
+        (False, 10**6, 1_024, 62_528),  # 16 chunks of 62,500
     ],
 )
-def test_a_chunk_of_scores_stays_in_the_caches(n, batch, chunk, monkeypatch):
-    monkeypatch.setattr(partition, "on_cpu", lambda: True)
+def test_a_chunk_of_scores_stays_in_the_caches(on_cpu, n, batch, chunk, monkeypatch):
+    monkeypatch.setattr(partition, "on_cpu", lambda: on_cpu)
     assert partition.class_chunk(n, batch) == chunk
-    monkeypatch.setattr(partition, "on_cpu", lambda: False)
-    assert partition.class_chunk(n, 1024) == min(n, 62_528 if n == 10**6 else n)

@@ -68,10 +68,10 @@ class ExactScores(keras.layers.Layer):
         return log_z - true
 
     def _over_classes(
-        self, function: Callable, join: Callable, *inputs: Tensor | dict[str, Tensor]
+        self, function: Callable, join: Callable, *arrays: Tensor | dict[str, Tensor]
     ) -> Any:
-        """`function(first, count, *inputs)` for the classes [first, first + count)."""
-        return by_shards(function, join, self.units, self.class_variables, self.variables, *inputs)
+        """`function(first, count, *arrays)` for the classes [first, first + count)."""
+        return by_shards(function, join, self.units, self.class_variables, self.variables, *arrays)
 
     @property
     def class_variables(self) -> list[keras.Variable]:
