@@ -424,11 +424,11 @@ def test_pages_are_filled_and_checked(tmp_path, capsys):
     assert report.main(["", f"--results={folder}", "--check"]) == 0
     readme = (tmp_path / "README.md").read_text()
     assert (
-        "\n\n| problem | classes | steps of `full` | use | others tied | a step, of `full`'s "
-        "| reaches |\n"
+        "\n\n| problem | classes | steps of `full` | use | others tied (not run) "
+        "| a step, of `full`'s | reaches |\n"
         "| --- | ---: | ---: | --- | ---: | ---: | --- |\n"
         "| [words: Penn Treebank](results/decisions_ptb/README.md) | 12,000 | 1,000 of 1,000 "
-        "| `unigram` | 0 | 0.5 | perplexity 91 ± 2.5; `full` 101 ± 2.5 |\n"
+        "| `unigram` | 0 (3) | 0.5 | perplexity 91 ± 2.5; `full` 101 ± 2.5 |\n"
     ) in readme
     assert "would decide it: items (`softbench --config=decisions:beauty" in readme
     page = (folder / "decisions_citeulike" / "README.md").read_text()

@@ -45,7 +45,7 @@ def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
         "classes",
         f"steps of `{REFERENCE}`",
         "use",
-        "others tied",
+        "others tied (not run)",
         f"a step, of `{REFERENCE}`'s",
         "reaches",
     ]
@@ -73,7 +73,7 @@ def _line(problem: Mapping, folder: str) -> list[str]:
         f"{problem['n']:,}",
         _price(problem, level),
         md.code(name),
-        str(len(_tied(level))),
+        f"{len(_tied(level))} ({len(level['not_measured'])})",
     ]
     return [*cells, step, reached]
 
