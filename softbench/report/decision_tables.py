@@ -67,13 +67,13 @@ def _line(problem: Mapping, folder: str) -> list[str]:
     if name != REFERENCE:
         reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem)}"
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
-    step = f"{rows[name]['price']:.2g}"
+    step, left = f"{rows[name]['price']:.2g}", len(level["not_measured"])
     cells = [
         link,
         f"{problem['n']:,}",
         _price(problem, level),
         md.code(name),
-        f"{len(_tied(level))} ({len(level['not_measured'])})",
+        f"{len(_tied(level))}" + f" ({left})" * bool(left),
     ]
     return [*cells, step, reached]
 
