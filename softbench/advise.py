@@ -22,7 +22,7 @@ from softbench.bench import config as config_lib
 from softbench.bench.methods import AT_MOST, LOG_FREQUENCIES, adagrad, at_most, with_row_updates
 from softbench.commands import ConfigError
 from softbench.common import BACKENDS
-from softbench.report import decision_tables, decisions, transfer
+from softbench.report import advice, decisions, transfer
 from softbench.report.decisions import REFERENCE
 
 _USAGE = """softbench-advise --kind=items --classes=1000000
@@ -212,25 +212,25 @@ def text(
     unit = REFERENCE if REFERENCE in ratios else priced["reference"]
     lines = [
         f"{options.kind}: {sizes}; encoder {model['name']}, {config['backend']}{left}",
-        decision_tables.where(options.kind, source),
+        advice.where(options.kind, source),
         f"{'method':<12}  {'step, ms':>9}  {f'of {unit}':>11}  {'there':>6}  result there",
     ]
     for name, row in timed.items():
         words = f"failed: {row.get('error')}"
         if name in ratios:
-            there = decision_tables.there(source, name)
+            there = advice.there(source, name)
             words = f"{row['step_ms']:9.4g}  {ratios[name] / ratios[unit]:11.3g}  {there}"
         lines.append(f"{name:<12}  {words}")
     best = next((name for name in behind if name in ratios), None)
     why = f"by all that is decided {100 * behind[best]:.2g} % behind the best" if best else ""
     if trained:
-        line, rows = decision_tables.trained(trained, f"test_{kind.measure}")
+        line, rows = advice.trained(trained, f"test_{kind.measure}")
         lines.append(line)
         if len(rows) > 1:
             best, why = decisions.simplest(rows), "the simplest of the best on your data"
     elif source:
         rows = any("row_optimizer" in config["method_table"][m].get("kwargs", {}) for m in ratios)
-        changes = decision_tables.changes(classes, source, ratios, rows)
+        changes = advice.changes(classes, source, ratios, rows)
         lines.append(f"would change it: {changes}")
     if best is None:
         return "\n".join([*lines, "recommended: none, for no method that runs here is decided"])

@@ -17,7 +17,7 @@ from softbench.bench import config as config_lib
 from softbench.bench import methods, price
 from softbench.bench.training import build
 from softbench.commands import ConfigError
-from softbench.report import decision_tables, decisions, transfer
+from softbench.report import advice, decisions, transfer
 
 
 def run(*arguments):
@@ -212,17 +212,17 @@ def test_what_training_has_come_to():
     """
     records = [record("codebook", seed, 0.06 + seed / 125) for seed in (-1, 0, 1)]
     records += [record("unigram", seed, 0.05 + seed / 100) for seed in (-1, 0, 1)]
-    line, rows = decision_tables.trained(records, "test_ndcg_at_10")
+    line, rows = advice.trained(records, "test_ndcg_at_10")
     assert line == (
         "on your data, test nDCG@10: codebook 0.06 ± 0.02; unigram 0.05 ± 0.025 (no better than "
         "the class frequencies: 0.05); codebook won by 17 ± 8.3 %; 6 runs of 30 s; 3 nats"
     )
     assert decisions.simplest(rows) == "codebook"
     records[3:] = [record("unigram", seed, 0.055) for seed in (-1, 0, 1)]
-    line, rows = decision_tables.trained(records, "test_ndcg_at_10")
+    line, rows = advice.trained(records, "test_ndcg_at_10")
     assert "codebook is ahead but tied by 8.3 ± 33 %" in line  # 4.3027 * .008 / sqrt(3) / .06
     assert decisions.simplest(rows) == "unigram"
-    line, rows = decision_tables.trained([record("rff", 0, 0, "nan")], "test_ndcg_at_10")
+    line, rows = advice.trained([record("rff", 0, 0, "nan")], "test_ndcg_at_10")
     assert (line, rows) == ("on your data, test nDCG@10: rff nan", {})
 
 

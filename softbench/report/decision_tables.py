@@ -8,18 +8,12 @@ from softbench.report import markdown as md
 from softbench.report.decisions import (
     FOLDER,
     LEVELS,
-    PROBLEMS,
     REFERENCE,
     SEEDS,
     SIMPLICITY,
-    Row,
-    information,
-    rank,
-    worse,
 )
 from softbench.report.intervals import Interval
 
-FAR, DEARER = 10.0, 2.0  # times n, times the price of a step: from these on advice may be wrong
 KINDS = ("words", "items", "labels")
 
 
@@ -71,7 +65,7 @@ def _line(problem: Mapping, folder: str) -> list[str]:
     cells = [
         link,
         f"{problem['n']:,}",
-        _price(problem, level),
+        price(problem, level),
         md.code(name),
         f"{len(_tied(level))}" + f" ({left})" * bool(left),
     ]
@@ -115,7 +109,7 @@ def _cell(level: Mapping) -> str:
     words = f"; tied: {tied}" if tied else ""
     left = len(level["not_measured"])
     words += f"; {left} not run" if left else ""
-    return f"**{md.code(level['recommended'])}**{_seconds(level)}{words}"
+    return f"**{md.code(level['recommended'])}**{seconds(level)}{words}"
 
 
 def regret(problems: list[dict]) -> str:
@@ -131,14 +125,14 @@ def regret(problems: list[dict]) -> str:
     alone = [one.nearest for one in known if one.nearest is not None]
     words = {problem["problem"]: problem["words"] for problem in problems}
     text = (
-        f"Where each problem is advised on by the others, the advice is {_percent(middle)} "
-        f"worse than the best in the median of {len(known)} prices, and {_percent(worst.loss)} "
+        f"Where each problem is advised on by the others, the advice is {percent(middle)} "
+        f"worse than the best in the median of {len(known)} prices, and {percent(worst.loss)} "
         f"at worst: {md.code(worst.method)} for {words[worst.problem]} at {worst.level}."
     )
     if alone:
         text += (
-            f" What the nearest alone recommends is {_percent(statistics.median(alone))} worse "
-            f"in the median and {_percent(max(alone))} at worst."
+            f" What the nearest alone recommends is {percent(statistics.median(alone))} worse "
+            f"in the median and {percent(max(alone))} at worst."
         )
     other = sum(not one.alike for one in known)
     if other:
@@ -157,8 +151,8 @@ def one_for_all(problems: list[dict]) -> str:
     for words, of in (("worst case", max), ("median", statistics.median)):
         least.setdefault(min(behind, key=lambda m: of(behind[m])), []).append(f"the least {words}")
     texts = [
-        f"{md.code(name)} has {' and '.join(ways)}, {_percent(max(behind[name]))} at worst and "
-        f"{_percent(statistics.median(behind[name]))} in the median"
+        f"{md.code(name)} has {' and '.join(ways)}, {percent(max(behind[name]))} at worst and "
+        f"{percent(statistics.median(behind[name]))} in the median"
         for name, ways in least.items()
     ]
     return (
@@ -192,20 +186,20 @@ def _named(methods: Iterable[str], but: Iterable[str]) -> str:
 
 
 def _heading(level: Mapping) -> str:
-    return f"{level['level']}, {level['steps']:,} steps{_seconds(level)}"
+    return f"{level['level']}, {level['steps']:,} steps{seconds(level)}"
 
 
-def _price(problem: Mapping, level: Mapping) -> str:
+def price(problem: Mapping, level: Mapping) -> str:
     """In steps of the reference, of how many: labels say only nearly which part that is."""
     return f"{level['steps']:,} of {problem['levels'][-1]['steps']:,}"
 
 
-def _seconds(level: Mapping) -> str:
+def seconds(level: Mapping) -> str:
     unit = level["reference_ms"]
     return f" ({level['steps'] * unit / 1000:,.0f} s)" if unit else ""
 
 
-def _percent(part: float) -> str:
+def percent(part: float) -> str:
     return f"{100 * part:{'.0f' if part >= 0.995 else '.2g'}} %"
 
 
@@ -219,91 +213,4 @@ def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     if name in level["failed"]:
         return f"failed: {level['failed'][name]}"
     lost = level["given_up"].get(name)
-    return intervals.EMPTY if lost is None else f"given up, first seed {_percent(lost)} worse"
-
-
-# Of `softbench-advise`, which is for another problem.
-
-
-def where(kind: str, source: Mapping | None) -> str:
-    """The line on the decided problem that the advice is from, and what would decide a nearer one.
-
-    Args:
-        kind: of the problem that is advised on.
-        source: the other one, None if none is decided.
-    """
-    first = next(name for name, problem in PROBLEMS.items() if problem.kind == kind)
-    text = "" if source and source["kind"] == kind else f"{kind} are not decided: {command(first)}"
-    if source is None:
-        return text
-    level = transfer.decided(source)[-1]
-    facts = f"{source['kind']}, n = {source['n']:,}, {source['information']:.2g} nats"
-    near = f"{source['words']} ({facts}), price: {_price(source, level)} steps{_seconds(level)}"
-    return f"{text}; from {near}" if text else f"nearest that is decided: {near}"
-
-
-def there(source: Mapping | None, name: str) -> str:
-    """What a step of a method costs in the other problem, and how far it is from the best."""
-    row = transfer.decided(source)[-1]["rows"].get(name) if source else None
-    if row is None:
-        return f"{'-':>6}  -"
-    worse = f" by {_percent(row['behind'])}" if row["status"] == "worse" else ""
-    return f"{row['price']:6.3g}  {row['status']}{worse}"
-
-
-def changes(n: int, source: Mapping, ratios: Mapping[str, float], rows: bool) -> str:
-    """What may make another method the better one.
-
-    Args:
-        n: classes of the problem that is advised on.
-        source: the other one.
-        ratios: {method: price of a step} of the former.
-        rows: whether its heads update the touched rows alone.
-    """
-    *lower, last = transfer.decided(source)
-    others = {one["level"]: one["recommended"] for one in lower}
-    words = [f"{name} at {level}" for level, name in others.items() if name != last["recommended"]]
-    if not 1 / FAR <= n / source["n"] <= FAR:
-        words.append(f"{n / source['n']:.2g} times as many classes as there")
-    words += ["row updates, where the whole table takes Adam there"] * rows
-    for name in ratios if REFERENCE in ratios else ():
-        price = last["rows"].get(name, {}).get("price")
-        dearer = ratios[name] / ratios[REFERENCE] / price if price else 1.0
-        if not 1 / DEARER <= dearer <= DEARER:
-            words.append(f"a step of {name}, {dearer:.2g} times as dear as there")
-    return "; ".join(words) or "nothing that was looked at"
-
-
-def trained(records: list[dict], measure: str) -> tuple[str, dict[str, Row]]:
-    """The line on what training on a user's data has come to, and the rows that it is of.
-
-    Args:
-        records: of several methods and seeds.
-        measure: of the test set, by which they are compared.
-    """
-    lower, form = measures.lower_is_better(measure), measures.of(measure).form
-    values: dict[str, dict[int, float]] = {}
-    words, done = [], [record for record in records if record["status"] == "ok"]
-    for record in done:
-        (name,) = record["config"]["methods"]
-        values.setdefault(name, {})[record["seed"]] = record["best"][measure]
-    rows = rank(values, lower) if values else {}
-    for name, row in rows.items():
-        chance = done[0]["most_frequent"][measure]
-        words.append(f"{name} {row.mean.text(form)}")
-        if worse(row.mean.mean, chance, lower, 1.0) >= 0:
-            words[-1] += (
-                f" (no better than the class frequencies: {intervals.number(chance, form)})"
-            )
-    if len(rows) > 1:
-        (first, _), (_, second) = rows.items()
-        won = "won" if second.status == "worse" else "is ahead but tied"
-        won = won if second.behind.count > 1 else "is ahead with a single seed"
-        lead = Interval(100 * second.behind.mean, 100 * second.behind.half, second.behind.count)
-        words.append(f"{first} {won} by {lead.text('.2g')} %")
-    if done:
-        seconds = done[0]["config"]["max_train_seconds"]
-        words.append(f"{len(done)} runs of {seconds:.0f} s; {information(done):.2g} nats")
-    failed = [record for record in records if record["status"] != "ok"]
-    words += [f"{next(iter(r['config']['methods']))} {r['status']}" for r in failed]
-    return f"on your data, {measures.words(measure)}: {'; '.join(words)}", rows
+    return intervals.EMPTY if lost is None else f"given up, first seed {percent(lost)} worse"
