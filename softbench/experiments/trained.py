@@ -111,7 +111,7 @@ def valid_nll(job: Job, method: dict) -> float:
     trial = job._replace(result={}, progress=lambda point: None, checkpoint=None)
     spec = {**config["optimizer"], **method.get("optimizer", {})}
     try:
-        training.fit(trial, method, problem, spec)
+        training.fit(trial, method, problem, spec, diagnosed=False)
     except NotFinite:
         return math.inf
     return float(trial.result["curve"][-1]["valid_nll"])

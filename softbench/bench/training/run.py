@@ -29,6 +29,7 @@ class _Training(NamedTuple):
     saver: resume.Saver
     best: Best
     callbacks: list[keras.callbacks.Callback]
+    diagnosed: bool
 
 
 def run(job: Job) -> None:
@@ -70,11 +71,14 @@ def _by_split(scores: Mapping[str, Mapping]) -> dict:
     return {f"{split}_{key}": value for split, row in scores.items() for key, value in row.items()}
 
 
-def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Model, Best]:
+def fit(
+    job: Job, method: dict, problem: Problem, spec: dict, diagnosed: bool = True
+) -> tuple[keras.Model, Best]:
     """Trains an encoder and a method's head; fills `job.result` with curve and step times.
 
     Goes on from the job's checkpoint, if there is one. The method is {"head", "kwargs"}, see
-    `build.head`; `spec` is that of the optimizer.
+    `build.head`; `spec` is that of the optimizer; points of the curve that is not `diagnosed` say
+    nothing of the proposal.
 
     Returns:
         The model with its last weights, and the best ones where the config keeps them.
@@ -88,7 +92,7 @@ def fit(job: Job, method: dict, problem: Problem, spec: dict) -> tuple[keras.Mod
     best = Best(config, model)
     saver = resume.Saver(job, model, problem, timer, best)
     callbacks = build.callbacks(config.get("callbacks", ()))
-    run = _Training(job, model, problem, timer, saver, best, callbacks)
+    run = _Training(job, model, problem, timer, saver, best, callbacks, diagnosed)
     try:
         for epoch in _epochs(config, timer, saver.epoch):
             if best.is_over():
@@ -214,7 +218,7 @@ def _add_point(run: _Training, epoch: int, train_loss: float) -> None:
         start = time.perf_counter()
         scores = problem.evaluate(model, "valid")
         point |= {f"valid_{key}": value for key, value in scores.items()}
-        if _is_diagnosed(job.config, epoch):
+        if run.diagnosed and _is_diagnosed(job.config, epoch):
             point |= head_measures.diagnose(model.head, problem, scores["nll"], model.encoder)
         point["evaluation_seconds"] = round(time.perf_counter() - start, 3)
     job.result["curve"].append(point)
