@@ -120,7 +120,8 @@ def get_config(data="generated"):
     fields = {"problems": real(), "optimizer": {"name": "adam", "learning_rate": 5e-3}}
     return experiment(
         "what_ranks_real" if on_real else "what_ranks",
-        title="Which figure of a proposal orders the methods that train with it",
+        title="Which figure of a proposal orders the methods that train with it"
+        + ", on real data" * on_real,
         task="proposals",
         method_table=method_table(),
         epochs=1,
