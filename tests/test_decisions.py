@@ -334,6 +334,22 @@ def test_what_can_be_expected_of_methods():
     assert transfer.expected(decisions.of({}), Asked("labels", 10)) == {}
 
 
+def test_what_has_not_run_at_a_price_counts_as_at_the_next_lower_one():
+    """A tenth: codebook, .04 / .56 before the others; all: in_batch, as much before full."""
+    facts = {"n": 10_000, "nats": (9.0, 6.0)}
+    tenth = {"full": FULL, "codebook": GOOD, "in_batch": FULL}
+    lower = [records("wd50k", tenth, STEPS[0], **facts)]
+    lower += [records("wd50k", {"full": FULL}, STEPS[1], **facts)]
+    whole = records("wd50k", {"full": FULL, "in_batch": GOOD}, **facts)
+    made = decisions.of({"decisions_wd50k": of("wd50k", *lower, whole)})
+    asked, less = Asked("labels", 20_000), pytest.approx(0.04 / 0.56, rel=1e-4)
+    assert transfer.expected(made, asked) == {"in_batch": 0, "codebook": 0, "full": less}
+    for most in ("a tenth", "a third"):  # the latter is not decided
+        assert transfer.nearest(made, asked, most)["problem"] == "wd50k"
+        behind = transfer.expected(made, asked, most)
+        assert behind == {"codebook": 0, "full": less, "in_batch": less}
+
+
 def test_regret_of_leaving_a_problem_out():
     """citeulike: in_batch, .06 worse than .56. wd50k: codebook, .52. ptb: codebook, not run."""
     made = transfer.regrets(problems(**THREE))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import NamedTuple
 
-from softbench.report.decisions import HOPELESS, SIMPLICITY
+from softbench.report.decisions import HOPELESS, LEVELS, SIMPLICITY
 
 NEAR = 1e-6  # a problem that is no further is the same one
 CLOSE = 0.01  # losses that are expected are not told apart by less
@@ -22,9 +22,16 @@ def at(problem: Mapping, level: str) -> dict:
     return next((one for one in problem["levels"] if one["level"] == level), {})
 
 
-def decided(problem: Mapping) -> list[dict]:
-    """Returns the prices of a problem that are decided, the highest last."""
-    return [level for level in problem["levels"] if level["recommended"]]
+def decided(problem: Mapping, most: str = "") -> list[dict]:
+    """Returns the prices of a problem that are decided, the highest last.
+
+    Args:
+        problem: of `decisions.json`.
+        most: the highest price to look at; "": any.
+    """
+    top = LEVELS[most] if most else math.inf
+    levels = [level for level in problem["levels"] if LEVELS[level["level"]] <= top]
+    return [level for level in levels if level["recommended"]]
 
 
 class Asked(NamedTuple):
@@ -51,7 +58,7 @@ def distance(problem: Mapping, asked: Asked) -> float:
     return abs(math.log(problem["n"] / asked.n)) + told + (problem["kind"] != asked.kind)
 
 
-def nearest(problems: Iterable[Mapping], asked: Asked, level: str = "") -> dict | None:
+def nearest(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict | None:
     """Returns the decided problem that is most like another, None if none is decided.
 
     It is of the same kind if one is.
@@ -59,31 +66,31 @@ def nearest(problems: Iterable[Mapping], asked: Asked, level: str = "") -> dict 
     Args:
         problems: content of `decisions.json`.
         asked: the other one.
-        level: the price that must be decided; "": any.
+        most: as of `decided`.
     """
-    known = _known(problems, level)
+    known = [problem for problem in problems if decided(problem, most)]
     own = [problem for problem in known if problem["kind"] == asked.kind]
     return min(own or known, key=lambda problem: distance(problem, asked), default=None)
 
 
-def expected(problems: Iterable[Mapping], asked: Asked, level: str = "") -> dict[str, float]:
+def expected(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict[str, float]:
     """Returns how far behind the best each method can be expected to be.
 
     Those within `CLOSE` of the least come first, the simplest before the others; then the least.
     It is the mean of two means of `losses`: over the decided problems of the kind, if there are
-    any, and over all that are decided. In both a problem weighs 1 / `distance`. A method that was
-    not measured counts as given up. A problem that is no further than `NEAR` is the same one, and
-    counts alone: those that are tied there have lost nothing, and the simplest is first.
+    any, and over all that are decided. In both a problem weighs 1 / `distance`. Of a problem a
+    method has the loss at the highest price that it has run at; if it has at none, it counts as
+    given up. A problem that is no further than `NEAR` is the same one, and counts alone: those
+    that are tied there have lost nothing, and the simplest is first.
 
     Args:
-        problems, asked, level: as `nearest`; for level "" the highest price of each.
+        problems, asked, most: as of `nearest`.
     """
-    known = _known(problems, level)
+    known = [problem for problem in problems if decided(problem, most)]
     away = [distance(problem, asked) for problem in known]
-    rows = [at(problem, level) if level else decided(problem)[-1] for problem in known]
     if min(away, default=math.inf) < NEAR:
-        return _sorted(_lost(rows[away.index(min(away))]), close=0.0)
-    lost = [losses(row) for row in rows]
+        return _sorted(_lost(decided(known[away.index(min(away))], most)[-1]), close=0.0)
+    lost = [_at_most(problem, most) for problem in known]
     own = [i for i, problem in enumerate(known) if problem["kind"] == asked.kind]
 
     def mean(name: str, chosen: Iterable[int]) -> float:
@@ -104,9 +111,9 @@ def _sorted(lost: Mapping[str, float], close: float = CLOSE) -> dict[str, float]
     return {name: lost[name] for name in [*first, *sorted(names, key=lost.__getitem__)]}
 
 
-def _known(problems: Iterable[Mapping], level: str) -> list:
-    """The problems that are decided at a price; "": at any."""
-    return [p for p in problems if (at(p, level).get("recommended") if level else decided(p))]
+def _at_most(problem: Mapping, most: str) -> dict[str, float]:
+    """The `losses` of each method at the highest price, up to `most`, that it has run at."""
+    return {m: loss for level in decided(problem, most) for m, loss in losses(level).items()}
 
 
 def _lost(level: Mapping) -> dict[str, float]:
@@ -134,7 +141,7 @@ class Regret(NamedTuple):
         method: that is advised, the first that is `expected`.
         loss: how much worse it is than the best, None where it is not measured.
         nearest: the same of what the nearest problem alone recommends.
-        alike: whether another problem of its kind is decided at the price.
+        alike: whether another problem of its kind is decided, at the price or a lower one.
     """
 
     problem: str
@@ -146,7 +153,7 @@ class Regret(NamedTuple):
 
 
 def regrets(problems: list[dict]) -> list[Regret]:
-    """Returns, for each decided price, what the other problems would have advised."""
+    """Returns, for each decided price, what the others would have advised, at no higher ones."""
     made = []
     for problem in problems:
         others = [other for other in problems if other is not problem]
@@ -155,7 +162,7 @@ def regrets(problems: list[dict]) -> list[Regret]:
             name, lost = level["level"], losses(level)
             if source := nearest(others, asked, name):
                 method = next(iter(expected(others, asked, name)))
-                alone = lost.get(at(source, name)["recommended"])
+                alone = lost.get(decided(source, name)[-1]["recommended"])
                 alike = source["kind"] == problem["kind"]
                 made.append(
                     Regret(problem["problem"], name, method, lost.get(method), alone, alike)
