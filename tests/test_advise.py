@@ -102,6 +102,20 @@ def test_what_is_timed_is_what_has_lost_least(decided, monkeypatch, capsys):
     ]
 
 
+def test_a_method_stands_there_at_the_highest_price_that_it_has_run_at():
+    row = {"price": 0.5, "behind": 0.08, "status": "worse"}
+    best = {"price": 0.25, "behind": 0.0, "status": "best"}
+    levels = [
+        {"level": "a tenth", "recommended": "a", "rows": {"a": best, "b": row}},
+        {"level": "a third", "recommended": "a", "rows": {"a": best}},
+        {"level": "all", "recommended": "", "rows": {"c": best}},  # not decided
+    ]
+    source = {"levels": levels}
+    assert advice.there(source, "a") == "  0.25  best"
+    assert advice.there(source, "b") == "   0.5  worse by 8 % at a tenth"
+    assert advice.there(source, "c") == "     -  -"
+
+
 def test_information_chooses_another_problem(decided, monkeypatch, capsys):
     """wd50k has 40,000 labels and 1 nat: log(40 / 19) + 0 is less than log(19 / 10) + 2."""
     priced(monkeypatch, codebook=2.0, full=3.0, in_batch=1.0)

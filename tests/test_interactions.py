@@ -120,6 +120,16 @@ def test_interactions_hold_out_one_of_each_user(tmp_path):
         start, end = data.before("test").ends[user : user + 2]
         own = sorted(data.items[i] for i in data.before("test").items[start:end])
         assert own == sorted(line.split()[1:])
+    part = datasets.load("gowalla", data_dir=tmp_path, user_fraction=0.25)
+    kept = [data.users.index(user) for user in part.users]
+    assert 4 < len(kept) < 17 and kept == sorted(kept)
+    had = [np.split(d.before("test").items, d.before("test").ends[1:-1]) for d in (data, part)]
+    for index, user in enumerate(kept):
+        whole, own = had[0][user], had[1][index]
+        assert sorted(data.items[i] for i in whole) == sorted(part.items[i] for i in own)
+    for fraction in (0, 1.5, 1e-9):
+        with pytest.raises(ValueError, match=r"`user_fraction` must be in \(0, 1\]"):
+            datasets.load("gowalla", data_dir=tmp_path, user_fraction=fraction)
     (tmp_path / "gowalla" / "test.txt").write_text("3 1\n\n99 2\n")
     with pytest.raises(DataFileError, match=r"test.txt:3: every user of the test .*'99'"):
         datasets.load("gowalla", data_dir=tmp_path)

@@ -125,6 +125,7 @@ def write_interactions(
     store: Any,
     files: Mapping[str, Path],
     *,
+    user_fraction: float = 1.0,
     split_seed: int = 0,
 ) -> dict:
     """Reads {"train", "test"}: users' items without an order, one user a line.
@@ -135,18 +136,21 @@ def write_interactions(
     Args:
         store: see `softbench.datasets.store`.
         files: {"train", "test"}; every user of the test is one of the training file.
-        split_seed: of the hash that chooses the interaction of a user.
+        user_fraction: share of all users who are kept, with their items alone. A seeded hash of
+            the number of a user chooses them.
+        split_seed: of the hash, and of that which chooses the interaction of a user.
 
     Returns:
         {"num_classes", "num_users", "rows": {split: interactions}, "repairs"}.
 
     Raises:
         DataFileError: naming file and line.
+        ValueError: unless `user_fraction` is in (0, 1] and leaves a user.
     """
     import pandas as pd
 
     repairs = Counter()
-    train, test = events = [
+    train, test = [
         read_columns(files[role], (USER, ITEM), repairs, layout="lines")[0]
         for role in ("train", "test")
     ]
@@ -155,6 +159,12 @@ def write_interactions(
     if unknown.any():
         rule = "every user of the test must be one of the training file."
         fail(files["test"], test.index[unknown][0], rule, f"user {test['user'][unknown].iloc[0]!r}")
+    users = users[row_hash(np.arange(len(users)), split_seed) * 2.0**-64 <= user_fraction]
+    if not (0 < user_fraction <= 1 and len(users)):
+        raise ValueError(
+            f"`user_fraction` must be in (0, 1] and leave a user. Received: {user_fraction}"
+        )
+    events = [rows[rows["user"].isin(users)] for rows in (train, test)]
     items, names = pd.factorize(pd.concat(events)["item"])
     numbers = np.split(items, [len(events[0])])
     trained, tested = (

@@ -28,12 +28,18 @@ def where(kind: str, source: Mapping | None) -> str:
 
 
 def there(source: Mapping | None, name: str) -> str:
-    """What a step of a method costs in the other problem, and how far it is from the best."""
-    row = transfer.decided(source)[-1]["rows"].get(name) if source else None
-    if row is None:
+    """What a step of a method costs in the other problem, and how far it is from the best.
+
+    At the highest decided price that it has run at, which is said where there is a higher one.
+    """
+    levels = transfer.decided(source) if source else []
+    level = next((one for one in reversed(levels) if name in one["rows"]), None)
+    if level is None:
         return f"{'-':>6}  -"
+    row = level["rows"][name]
     by = f" by {percent(row['behind'])}" if row["status"] == "worse" else ""
-    return f"{row['price']:6.3g}  {row['status']}{by}"
+    at = f" at {level['level']}" if level is not levels[-1] else ""
+    return f"{row['price']:6.3g}  {row['status']}{by}{at}"
 
 
 def changes(n: int, source: Mapping, ratios: Mapping[str, float], rows: bool) -> str:
