@@ -4,11 +4,12 @@
     softbench --config=configs/decisions.py:beauty --data_dir=... --backend=jax \\
         --config.budget=full:4800
 
-After the colon: beauty (items, n = 12,101, the default), ptb (words, 10,000), eltec (words, 50,000;
-a text of a million), citeulike (labels of documents, 52,946) or wd50k (entities, 41,334). `--price`
-measures what a step of each method costs in steps of `full`, and the second command trains all for
-as many steps as 4,800 of `full` cost. `BUDGETS` are the three prices of each problem: all that
-`full` needs until its validation figure improves no more, a third and a tenth of it.
+After the colon: beauty (items, n = 12,101, the default), gowalla (items, 40,724; a third of the
+users), ptb (words, 10,000), eltec (words, 50,000; a text of a million), citeulike (labels of
+documents, 52,946) or wd50k (entities, 41,334). `--price` measures what a step of each method costs
+in steps of `full`, and the second command trains all for as many steps as 4,800 of `full` cost.
+`BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
+improves no more, a third and a tenth of it.
 
 All rows of a problem have one encoder, one head model, the same start and the same batches for a
 seed, and a rate that falls to a twentieth over the steps that are paid for. Where draws are shared
@@ -54,6 +55,7 @@ BUDGETS = {
     "eltec": (460, 2_300, 6_900),
     "citeulike": (450, 1_500, 4_500),
     "wd50k": (130, 430, 1_300),
+    "gowalla": (300, 1_000, 3_000),
 }
 
 
@@ -98,6 +100,22 @@ def problem(name):
             "search": {"learning_rate": (3e-3, 6e-3, 1.2e-2)},
             "keep_by": "ndcg_at_10",
             "columns": ("best.test_ndcg_at_10", "test_ndcg_at_10", "test_recall_at_10", "step_ms"),
+        }, SMALL_HISTORIES
+    if name == "gowalla":
+        return {
+            "dataset": {"name": "gowalla", "user_fraction": 0.33},
+            "model": {
+                "name": "matrix_factorisation",
+                "dim": 64,
+                "spectral": True,
+                "batch_size": 1024,
+                "valid_users": 4096,
+            },
+            "optimizer": adam(6e-3),
+            "method_table": methods(NORMALISED_FREQUENCIES, "gbce"),
+            "search": {"learning_rate": (3e-3, 6e-3, 1.2e-2)},
+            "keep_by": "ndcg_at_20",
+            "columns": ("best.test_ndcg_at_20", "test_ndcg_at_20", "test_recall_at_20", "step_ms"),
         }, SMALL_HISTORIES
     if name in ("ptb", "eltec"):
         dataset, units = (NOVELS, {"units": 128}) if name == "eltec" else ({"name": name}, {})
