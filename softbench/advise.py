@@ -22,7 +22,7 @@ from softbench.bench import config as config_lib
 from softbench.bench.methods import AT_MOST, LOG_FREQUENCIES, adagrad, at_most, with_row_updates
 from softbench.commands import ConfigError
 from softbench.common import BACKENDS
-from softbench.report import advice, decisions, transfer
+from softbench.report import advice, ranking, transfer
 from softbench.report.decisions import REFERENCE
 
 _USAGE = """softbench-advise --kind=items --classes=1000000
@@ -227,7 +227,7 @@ def text(
         line, rows = advice.trained(trained, f"test_{kind.measure}")
         lines.append(line)
         if len(rows) > 1:
-            best, why = decisions.simplest(rows), "the simplest of the best on your data"
+            best, why = ranking.simplest(rows), "the simplest of the best on your data"
     elif source:
         rows = any("row_optimizer" in config["method_table"][m].get("kwargs", {}) for m in ratios)
         changes = advice.changes(classes, source, ratios, rows)

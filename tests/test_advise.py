@@ -17,7 +17,7 @@ from softbench.bench import config as config_lib
 from softbench.bench import methods, price
 from softbench.bench.training import build
 from softbench.commands import ConfigError
-from softbench.report import advice, decisions, transfer
+from softbench.report import advice, decisions, ranking, transfer
 
 
 def run(*arguments):
@@ -231,11 +231,11 @@ def test_what_training_has_come_to():
         "on your data, test nDCG@10: codebook 0.06 ± 0.02; unigram 0.05 ± 0.025 (no better than "
         "the class frequencies: 0.05); codebook won by 17 ± 8.3 %; 6 runs of 30 s; 3 nats"
     )
-    assert decisions.simplest(rows) == "codebook"
+    assert ranking.simplest(rows) == "codebook"
     records[3:] = [record("unigram", seed, 0.055) for seed in (-1, 0, 1)]
     line, rows = advice.trained(records, "test_ndcg_at_10")
     assert "codebook is ahead but tied by 8.3 ± 33 %" in line  # 4.3027 * .008 / sqrt(3) / .06
-    assert decisions.simplest(rows) == "unigram"
+    assert ranking.simplest(rows) == "unigram"
     line, rows = advice.trained([record("rff", 0, 0, "nan")], "test_ndcg_at_10")
     assert (line, rows) == ("on your data, test nDCG@10: rff nan", {})
 
@@ -295,7 +295,7 @@ def test_the_advice_for_a_decided_problem_is_its_decision(monkeypatch, capsys):
     """The fourth place that shows decisions.json, see tests/test_decisions.py."""
     for problem in transfer.read():
         levels = transfer.decided(problem)
-        configs = priced(monkeypatch, **dict.fromkeys(decisions.SIMPLICITY, 1.0))
+        configs = priced(monkeypatch, **dict.fromkeys(ranking.SIMPLICITY, 1.0))
         arguments = [f"--kind={problem['kind']}", f"--classes={problem['n'] or 10_000}"]
         nats = problem["information"]
         run(*arguments, *([f"--nats={nats}"] if nats is not None else []))

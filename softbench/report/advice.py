@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from softbench.report import intervals, measures, transfer
 from softbench.report.decision_tables import command, percent, price, seconds
-from softbench.report.decisions import PROBLEMS, REFERENCE, Row, information, rank, worse
+from softbench.report.decisions import PROBLEMS, REFERENCE, information
 from softbench.report.intervals import Interval
+from softbench.report.ranking import Row, rank, worse
 
 FAR, DEARER = 10.0, 2.0  # times n, times the price of a step: from these on advice may be wrong
 

@@ -10,9 +10,9 @@ from softbench.report.decisions import (
     LEVELS,
     REFERENCE,
     SEEDS,
-    SIMPLICITY,
 )
 from softbench.report.intervals import Interval
+from softbench.report.ranking import SIMPLICITY
 
 KINDS = ("words", "items", "labels")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import NamedTuple
 
-from softbench.report.decisions import HOPELESS, LEVELS, SIMPLICITY
+from softbench.report.decisions import HOPELESS, LEVELS
+from softbench.report.ranking import SIMPLICITY
 
 NEAR = 1e-6  # a problem that is no further is the same one
 CLOSE = 0.01  # losses that are expected are not told apart by less
