@@ -138,7 +138,15 @@ def regret(problems: list[dict]) -> str:
     if other:
         text += f" For {other} of the prices no other problem of the kind is decided."
     missing = len(made) - len(known)
-    return text + f" At {missing} more the advised method was not run." * bool(missing)
+    text += f" At {missing} more the advised method was not run." * bool(missing)
+    single = [
+        f"{problem['words']} at {level['level']}"
+        for problem in problems
+        for level in transfer.decided(problem)
+        if level not in transfer.contested(problem)
+    ]
+    left = f" Left out, here and below, because one method alone has run beside `{REFERENCE}`: "
+    return text + (left + ", ".join(single) + ".") * bool(single)
 
 
 def one_for_all(problems: list[dict]) -> str:

@@ -35,6 +35,11 @@ def decided(problem: Mapping, most: str = "") -> list[dict]:
     return [level for level in levels if level["recommended"]]
 
 
+def contested(problem: Mapping) -> list[dict]:
+    """Returns the decided prices at which two methods or more have run beside the reference."""
+    return [level for level in decided(problem) if len(level["rows"]) > 2]
+
+
 class Asked(NamedTuple):
     """A problem that is advised on.
 
@@ -129,8 +134,8 @@ def losses(level: Mapping) -> dict[str, float]:
 
 
 def in_common(problems: Iterable[Mapping]) -> dict[str, list[float]]:
-    """Returns the `losses` of each method that all decided prices have, one for each price."""
-    prices = [losses(level) for problem in problems for level in decided(problem)]
+    """Returns the `losses` of each method that all contested prices have, one for each price."""
+    prices = [losses(level) for problem in problems for level in contested(problem)]
     return {m: [p[m] for p in prices] for m in SIMPLICITY if all(m in p for p in prices)}
 
 
@@ -154,12 +159,12 @@ class Regret(NamedTuple):
 
 
 def regrets(problems: list[dict]) -> list[Regret]:
-    """Returns, for each decided price, what the others would have advised, at no higher ones."""
+    """Returns, for each contested price, what the others would have advised, at no higher ones."""
     made = []
     for problem in problems:
         others = [other for other in problems if other is not problem]
         asked = Asked(problem["kind"], problem["n"], problem["information"])
-        for level in decided(problem):
+        for level in contested(problem):
             name, lost = level["level"], losses(level)
             if source := nearest(others, asked, name):
                 method = next(iter(expected(others, asked, name)))
