@@ -85,37 +85,22 @@ def adam(rate, **options):
 
 def problem(name):
     """Fields of a problem, and the set of a few generated examples of its kind."""
-    if name == "beauty":
+    if name in ("beauty", "gowalla"):
+        dataset, k = {"name": "beauty"}, 10
+        model = {**SASREC, "dropout": 0.2, "tied": True, "batch_size": 16, "valid_users": 1024}
+        if name == "gowalla":
+            dataset, k = {"name": "gowalla", "user_fraction": 0.33}, 20
+            model = {"name": "matrix_factorisation", "dim": 64, "spectral": True}
+            model |= {"batch_size": 1024, "valid_users": 4096}
+        ndcg = f"test_ndcg_at_{k}"
         return {
-            "dataset": {"name": "beauty"},
-            "model": {
-                **SASREC,
-                "dropout": 0.2,
-                "tied": True,
-                "batch_size": 16,
-                "valid_users": 1024,
-            },
+            "dataset": dataset,
+            "model": model,
             "optimizer": adam(6e-3),
             "method_table": methods(NORMALISED_FREQUENCIES, "gbce"),
             "search": {"learning_rate": (3e-3, 6e-3, 1.2e-2)},
-            "keep_by": "ndcg_at_10",
-            "columns": ("best.test_ndcg_at_10", "test_ndcg_at_10", "test_recall_at_10", "step_ms"),
-        }, SMALL_HISTORIES
-    if name == "gowalla":
-        return {
-            "dataset": {"name": "gowalla", "user_fraction": 0.33},
-            "model": {
-                "name": "matrix_factorisation",
-                "dim": 64,
-                "spectral": True,
-                "batch_size": 1024,
-                "valid_users": 4096,
-            },
-            "optimizer": adam(6e-3),
-            "method_table": methods(NORMALISED_FREQUENCIES, "gbce"),
-            "search": {"learning_rate": (3e-3, 6e-3, 1.2e-2)},
-            "keep_by": "ndcg_at_20",
-            "columns": ("best.test_ndcg_at_20", "test_ndcg_at_20", "test_recall_at_20", "step_ms"),
+            "keep_by": f"ndcg_at_{k}",
+            "columns": (f"best.{ndcg}", ndcg, f"test_recall_at_{k}", "step_ms"),
         }, SMALL_HISTORIES
     if name in ("ptb", "eltec"):
         dataset, units = (NOVELS, {"units": 128}) if name == "eltec" else ({"name": name}, {})
