@@ -1,9 +1,8 @@
 """The command `softbench-advise`: which method to use for a problem, and what it costs here.
 
-It weighs the problems of `decisions.json`, the nearest most, times the steps of the methods that
-they have least behind the best, as `softbench --price` does, and on request trains two of them on
-a file of the user.
-Needs no Keras.
+It weighs the problems of the kind in `decisions.json`, the nearest most, times the steps of the
+methods that they have least behind the best, as `softbench --price` does, and on request trains two
+of them on a file of the user. Needs no Keras.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from softbench.report.decisions import REFERENCE
 _USAGE = """softbench-advise --kind=items --classes=1000000
 softbench-advise --kind=items --data=ratings.csv --minutes=6
 
-Prints which method is recommended, by the problems in decisions.json, the nearest most; what its
+Prints which method is recommended, by the problems of its kind in decisions.json; what its
 steps cost here, on generated data of these sizes or on a file of yours; and lines to paste."""
 ROUNDS, TIMED, TRAINED, SEEDS = 3, 3, 2, 3  # methods besides `full`; methods; seeds of each
 SHORTEST = 30.0  # seconds of training, compilation included, below which there are fewer seeds
@@ -98,11 +97,13 @@ def main(argv: list[str]) -> int:
         kind, folder = KINDS[options.kind], Path(folder)
         config, classes = _problem(options, kind, folder)
         known, asked = transfer.read(), transfer.Asked(options.kind, classes, options.nats)
-        source, behind = transfer.nearest(known, asked), transfer.expected(known, asked)
-        names = [name for name in behind if name in config["method_table"]]
-        names = list(dict.fromkeys([*names, *config["methods"].split(",")]))[:TIMED]
+        source = next(iter(transfer.alike(known, asked)), None)
+        behind = transfer.expected(known, asked)
+        ranked = [name for name in behind if name in config["method_table"]]
+        ranked = list(dict.fromkeys([*ranked, *config["methods"].split(",")]))
+        names = [name for name in ranked if name != REFERENCE][:TIMED]
         priced = _price(config, kind, names, classes, folder)
-        first = [name for name in names if "ratio" in priced["methods"].get(name, {})][:TRAINED]
+        first = [name for name in ranked if "ratio" in priced["methods"].get(name, {})][:TRAINED]
         trained = train(config, kind, first, 60 * options.minutes, folder) if first else []
     print(text(options, classes, config, source, behind, priced, trained))
     return 0
@@ -161,15 +162,14 @@ def examples(kind: Kind, model: Mapping) -> int:
 
 
 def _price(config: Mapping, kind: Kind, names: list[str], classes: int, folder: Path) -> dict:
-    """The record of prices; on a CPU without `full` where its step would take seconds."""
-    others = [name for name in names if name != REFERENCE]
+    """The record of prices, with `full`; on a CPU without it where its step takes seconds."""
     size = classes * config["model"][kind.width] * max(examples(kind, config["model"]), 64)
-    config = {**config, "reference": others[0], "methods": ",".join(others)}
+    config = {**config, "reference": names[0], "methods": ",".join(names)}
     if size > LARGEST:
         (record,) = price.prices(config, folder, rounds=ROUNDS)
         if record["device"]["kind"] == "cpu":
             return record
-    config = {**config, "methods": ",".join([*others, REFERENCE])}
+    config = {**config, "methods": ",".join([*names, REFERENCE])}
     (record,) = price.prices(config, folder, rounds=ROUNDS)
     return record
 
@@ -201,7 +201,7 @@ def text(
 
     Args:
         options, classes, config: of the problem.
-        source: the decided problem that is the nearest, or None.
+        source: the nearest decided problem of the kind, or None.
         behind: how far behind the best methods can be expected to be, the least first.
         priced, trained: the record of prices, and those of training on the user's data.
     """
@@ -222,7 +222,7 @@ def text(
             words = f"{row['step_ms']:9.4g}  {ratios[name] / ratios[unit]:11.3g}  {there}"
         lines.append(f"{name:<12}  {words}")
     best = next((name for name in behind if name in ratios), None)
-    why = f"by all that is decided {100 * behind[best]:.2g} % behind the best" if best else ""
+    why = f"by all of its kind {100 * behind[best]:.2g} % behind the best" if best else ""
     if trained:
         line, rows = advice.trained(trained, f"test_{kind.measure}")
         lines.append(line)

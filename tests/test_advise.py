@@ -78,11 +78,11 @@ def test_methods_are_trained_on_data_of_the_user(monkeypatch, capsys, tmp_path):
 
 
 def test_what_is_timed_is_what_has_lost_least(decided, monkeypatch, capsys):
-    """Of citeulike, the nearest of 12,000 labels, and the others; ptb alone has run unigram."""
-    configs = priced(monkeypatch, codebook=2.0, full=10.0, in_batch=1.0, unigram=1.5)
+    """Of the two problems of labels; uniform is of the config, and has run on neither."""
+    configs = priced(monkeypatch, codebook=2.0, full=10.0, in_batch=1.0, uniform=1.5)
     assert run("--kind=labels", "--classes=12000") == 0
     assert [config["methods"].split(",") for config in configs] == [
-        ["codebook", "unigram", "in_batch", "full"]
+        ["codebook", "in_batch", "uniform", "full"]
     ]
     assert configs[0]["reference"] == "codebook"
     lines = capsys.readouterr().out.splitlines()
@@ -92,12 +92,12 @@ def test_what_is_timed_is_what_has_lost_least(decided, monkeypatch, capsys):
         "1,000 of 1,000 steps (20 s)",
         "method         step, ms      of full   there  result there",
         "codebook              2          0.2     0.5  best",
-        "unigram             1.5         0.15       -  -",
         "in_batch              1          0.1     0.5  worse by 11 %",
+        "uniform             1.5         0.15       -  -",
         "full                 10            1       1  worse by 11 %",
         "would change it: a step of codebook, 0.4 times as dear as there; "
         "a step of in_batch, 0.2 times as dear as there",
-        "recommended: codebook, by all that is decided 1.6 % behind the best; to paste:",
+        "recommended: codebook, by all of its kind 0.94 % behind the best; to paste:",
         *advise.paste(12_000, configs[0]["method_table"]["codebook"]),
     ]
 
@@ -120,26 +120,17 @@ def test_information_chooses_another_problem(decided, monkeypatch, capsys):
     """wd50k has 40,000 labels and 1 nat: log(40 / 19) + 0 is less than log(19 / 10) + 2."""
     priced(monkeypatch, codebook=2.0, full=3.0, in_batch=1.0)
     run("--kind=labels", "--classes=19000", "--nats=1")
-    assert "recommended: in_batch, by all that is decided" in capsys.readouterr().out
+    assert "recommended: in_batch, by all of its kind" in capsys.readouterr().out
 
 
-def test_a_kind_that_is_not_decided_says_so_and_what_would_decide_it(decided, monkeypatch, capsys):
-    priced(monkeypatch, unigram=2.0, codebook=1.0, full=3.0)
-    run("--kind=items", "--classes=11900")
-    lines = capsys.readouterr().out.splitlines()
-    command = "softbench --config=decisions:beauty --config.budget=full:<steps>"
-    assert lines[1].startswith(f"items are not decided: {command}; from Penn Treebank (words, ")
-    assert "recommended: unigram" in lines[-4]
-
-
-def test_without_any_decision_nothing_is_recommended(monkeypatch, capsys):
+def test_where_its_kind_is_not_decided_nothing_is_recommended(decided, monkeypatch, capsys):
     """The methods that the config runs are timed."""
-    monkeypatch.setattr(transfer, "read", lambda: decisions.of({}))
     configs = priced(monkeypatch, unigram=2.0, codebook=1.0, full=3.0)
     run("--kind=items", "--classes=12000")
     assert configs[0]["methods"] == "codebook,unigram,mixed,full"
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("items are not decided: softbench --config=decisions:beauty ")
+    command = "softbench --config=decisions:beauty --config.budget=full:<steps>"
+    assert lines[1] == f"items are not decided: {command}"
     assert "failed: out of memory" in lines[5]
     assert lines[-1] == "recommended: none, for no method that runs here is decided"
 
@@ -153,7 +144,9 @@ def test_heads_are_those_of_the_config(kind, classes, decided, monkeypatch, caps
     (config,) = configs
     shipped = config_lib.plain(get_config(config_path(advise.KINDS[kind].config)))
     many, model = classes > 50_000, config["model"]
-    assert ("row updates, where the whole table takes Adam" in capsys.readouterr().out) == many
+    text = capsys.readouterr().out
+    assert ("row updates, where the whole table takes Adam" in text) == (many and kind != "items")
+    assert ("items are not decided" in text) == (kind == "items")
     for name, row in config["method_table"].items():
         expected = shipped["method_table"][name]
         if many and name != "full":

@@ -12,20 +12,19 @@ FAR, DEARER = 10.0, 2.0  # times n, times the price of a step: from these on adv
 
 
 def where(kind: str, source: Mapping | None) -> str:
-    """The line on the decided problem that the advice is from, and what would decide a nearer one.
+    """The line on the nearest problem that is decided, or on what would decide one.
 
     Args:
         kind: of the problem that is advised on.
-        source: the other one, None if none is decided.
+        source: the other one, None if none of the kind is decided.
     """
-    first = next(name for name, problem in PROBLEMS.items() if problem.kind == kind)
-    text = "" if source and source["kind"] == kind else f"{kind} are not decided: {command(first)}"
     if source is None:
-        return text
+        first = next(name for name, problem in PROBLEMS.items() if problem.kind == kind)
+        return f"{kind} are not decided: {command(first)}"
     level = transfer.decided(source)[-1]
     facts = f"{source['kind']}, n = {source['n']:,}, {source['information']:.2g} nats"
-    near = f"{source['words']} ({facts}), price: {price(source, level)} steps{seconds(level)}"
-    return f"{text}; from {near}" if text else f"nearest that is decided: {near}"
+    cost = f"{price(source, level)} steps{seconds(level)}"
+    return f"nearest that is decided: {source['words']} ({facts}), price: {cost}"
 
 
 def there(source: Mapping | None, name: str) -> str:

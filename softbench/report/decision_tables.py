@@ -113,40 +113,28 @@ def _cell(level: Mapping) -> str:
 
 
 def regret(problems: list[dict]) -> str:
-    """How much worse the advice of the other problems is than the best."""
+    """How much worse the advice of the other problems of a kind is than the best."""
     made = transfer.regrets(problems)
-    known = [one for one in made if one.loss is not None]
-    if not known:
-        count = sum(bool(transfer.decided(problem)) for problem in problems)
-        which = "one problem" if count == 1 else f"{count or 'no'} problems"
-        return f"How far this advice carries to another problem is not known with {which}."
-    worst = max(known, key=lambda one: one.loss)
-    middle = statistics.median(one.loss for one in known)
-    alone = [one.nearest for one in known if one.nearest is not None]
+    known = [one for one in made if not one.left_out]
     words = {problem["problem"]: problem["words"] for problem in problems}
-    text = (
-        f"Where each problem is advised on by the others, the advice is {percent(middle)} "
-        f"worse than the best in the median of {len(known)} prices, and {percent(worst.loss)} "
-        f"at worst: {md.code(worst.method)} for {words[worst.problem]} at {worst.level}."
+    left = [f"{words[one.problem]} at {one.level} ({one.left_out})" for one in made if one.left_out]
+    others = f" Left out: {', '.join(left)}." if left else ""
+    if not known:
+        return f"How far this advice carries to another problem is not known.{others}"
+    worst = max(known, key=lambda one: one.loss)
+    return (
+        "Where each problem is advised on by the others of its kind, the advice is "
+        f"{_spread([one.loss for one in known])} worse than the best, over {len(known)} prices. "
+        f"The worst is {md.code(worst.method)} for {words[worst.problem]} at {worst.level}.{others}"
     )
-    if alone:
-        text += (
-            f" What the nearest alone recommends is {percent(statistics.median(alone))} worse "
-            f"in the median and {percent(max(alone))} at worst."
-        )
-    other = sum(not one.alike for one in known)
-    if other:
-        text += f" For {other} of the prices no other problem of the kind is decided."
-    missing = len(made) - len(known)
-    text += f" At {missing} more the advised method was not run." * bool(missing)
-    single = [
-        f"{problem['words']} at {level['level']}"
-        for problem in problems
-        for level in transfer.decided(problem)
-        if level not in transfer.contested(problem)
-    ]
-    left = f" Left out, here and below, because one method alone has run beside `{REFERENCE}`: "
-    return text + (left + ", ".join(single) + ".") * bool(single)
+
+
+def _spread(lost: list[float]) -> str:
+    """The median, the mean and the most of losses."""
+    return (
+        f"{percent(statistics.median(lost))} in the median, {percent(statistics.mean(lost))} in "
+        f"the mean and {percent(max(lost))} at worst"
+    )
 
 
 def one_for_all(problems: list[dict]) -> str:
@@ -155,18 +143,12 @@ def one_for_all(problems: list[dict]) -> str:
     count = len(next(iter(behind.values()), ()))
     if count < 2:
         return "No method has run at two prices that are decided."
-    least: dict[str, list[str]] = {}
-    for words, of in (("worst case", max), ("median", statistics.median)):
-        least.setdefault(min(behind, key=lambda m: of(behind[m])), []).append(f"the least {words}")
-    texts = [
-        f"{md.code(name)} has {' and '.join(ways)}, {percent(max(behind[name]))} at worst and "
-        f"{percent(statistics.median(behind[name]))} in the median"
-        for name, ways in least.items()
-    ]
+    best = min(behind, key=lambda m: statistics.mean(behind[m]))
     return (
-        f"How far the methods that have run at all {count} prices are behind the best: "
-        f"{'; '.join(texts)}. No problem was left out for this. A method that was given up counts "
-        "with its first seed, above too."
+        f"Of the methods that have run at all {count} prices where more than one has run beside "
+        f"`{REFERENCE}`, one for every kind of problem would best be {md.code(best)}: it is "
+        f"{_spread(behind[best])} behind. No problem was left out for this. A method that was "
+        "given up counts with its first seed, above too."
     )
 
 

@@ -10,7 +10,6 @@ from softbench.report.decisions import HOPELESS, LEVELS
 from softbench.report.ranking import SIMPLICITY
 
 NEAR = 1e-6  # a problem that is no further is the same one
-CLOSE = 0.01  # losses that are expected are not told apart by less
 
 
 def read() -> list[dict]:
@@ -55,77 +54,61 @@ class Asked(NamedTuple):
 
 
 def distance(problem: Mapping, asked: Asked) -> float:
-    """Returns how far apart problems are: by log n, by information in nats, and 1 by kind.
+    """Returns how far apart problems of a kind are: by log n, and by information in nats.
 
     Information counts where it is known.
     """
     told = asked.information
     told = 0.0 if told is None else abs(problem["information"] - told)
-    return abs(math.log(problem["n"] / asked.n)) + told + (problem["kind"] != asked.kind)
+    return abs(math.log(problem["n"] / asked.n)) + told
 
 
-def nearest(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict | None:
-    """Returns the decided problem that is most like another, None if none is decided.
-
-    It is of the same kind if one is.
+def alike(problems: Iterable[Mapping], asked: Asked, most: str = "") -> list[Mapping]:
+    """Returns the decided problems of the kind of another one, the nearest first.
 
     Args:
         problems: content of `decisions.json`.
         asked: the other one.
         most: as of `decided`.
     """
-    known = [problem for problem in problems if decided(problem, most)]
-    own = [problem for problem in known if problem["kind"] == asked.kind]
-    return min(own or known, key=lambda problem: distance(problem, asked), default=None)
+    own = [problem for problem in problems if problem["kind"] == asked.kind]
+    known = [problem for problem in own if decided(problem, most)]
+    return sorted(known, key=lambda problem: distance(problem, asked))
 
 
 def expected(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict[str, float]:
-    """Returns how far behind the best each method can be expected to be.
+    """Returns how far behind the best each method can be expected to be, the least first.
 
-    Those within `CLOSE` of the least come first, the simplest before the others; then the least.
-    It is the mean of two means of `losses`: over the decided problems of the kind, if there are
-    any, and over all that are decided. In both a problem weighs 1 / `distance`. Of a problem a
-    method has the loss at the highest price that it has run at; if it has at none, it counts as
-    given up. A problem that is no further than `NEAR` is the same one, and counts alone: those
-    that are tied there have lost nothing, and the simplest is first.
+    It is the mean of what the method has lost in the decided problems of the kind, each with the
+    weight 1 / `distance`. Of a problem a method has the loss at the highest price that it has run
+    at, nothing if it is tied with the best there; if it has run at none, it counts as given up. A
+    problem that is no further than `NEAR` is the same one, and counts alone. Of equal methods the
+    simplest is first.
 
     Args:
-        problems, asked, most: as of `nearest`.
+        problems, asked, most: as of `alike`.
     """
-    known = [problem for problem in problems if decided(problem, most)]
-    away = [distance(problem, asked) for problem in known]
-    if min(away, default=math.inf) < NEAR:
-        return _sorted(_lost(decided(known[away.index(min(away))], most)[-1]), close=0.0)
-    lost = [_at_most(problem, most) for problem in known]
-    own = [i for i, problem in enumerate(known) if problem["kind"] == asked.kind]
+    known = alike(problems, asked, most)
+    known = [problem for problem in known[:1] if distance(problem, asked) < NEAR] or known
+    weights = [1 / max(distance(problem, asked), NEAR) for problem in known]
+    lost = [_lost(problem, most) for problem in known]
 
-    def mean(name: str, chosen: Iterable[int]) -> float:
-        weights = {i: 1 / away[i] for i in chosen}
-        total = sum(weight * lost[i].get(name, HOPELESS) for i, weight in weights.items())
-        return total / sum(weights.values())
+    def mean(name: str) -> float:
+        pairs = zip(weights, lost, strict=True)
+        return sum(weight * one.get(name, HOPELESS) for weight, one in pairs) / sum(weights)
 
-    every = range(len(known))
-    names = {name for one in lost for name in one}
-    return _sorted({m: (mean(m, own or every) + mean(m, every)) / 2 for m in names})
+    names = sorted({name for one in lost for name in one}, key=SIMPLICITY.index)
+    means = {name: mean(name) for name in names}
+    return {name: means[name] for name in sorted(names, key=means.__getitem__)}
 
 
-def _sorted(lost: Mapping[str, float], close: float = CLOSE) -> dict[str, float]:
-    """The simplest of those within `close` of the least first, then the others from the least."""
-    limit = min(lost.values(), default=0.0) + close
-    names = sorted(lost, key=SIMPLICITY.index)
-    first = [name for name in names if lost[name] <= limit]
-    return {name: lost[name] for name in [*first, *sorted(names, key=lost.__getitem__)]}
-
-
-def _at_most(problem: Mapping, most: str) -> dict[str, float]:
-    """The `losses` of each method at the highest price, up to `most`, that it has run at."""
-    return {m: loss for level in decided(problem, most) for m, loss in losses(level).items()}
-
-
-def _lost(level: Mapping) -> dict[str, float]:
-    """The `losses` of a price, with nothing for those that are tied with the best."""
-    tied = (name for name, row in level["rows"].items() if row["status"] != "worse")
-    return {**losses(level), **dict.fromkeys(tied, 0.0)}
+def _lost(problem: Mapping, most: str) -> dict[str, float]:
+    """The `losses` at the highest price, up to `most`, that each has run at; nothing if tied."""
+    made: dict[str, float] = {}
+    for level in decided(problem, most):
+        tied = (name for name, row in level["rows"].items() if row["status"] != "worse")
+        made |= {**losses(level), **dict.fromkeys(tied, 0.0)}
+    return made
 
 
 def losses(level: Mapping) -> dict[str, float]:
@@ -140,37 +123,37 @@ def in_common(problems: Iterable[Mapping]) -> dict[str, list[float]]:
 
 
 class Regret(NamedTuple):
-    """How well a price is advised on by the other problems.
+    """How well a price is advised on by the other problems of its kind.
 
     Attributes:
         problem, level: which price.
-        method: that is advised, the first that is `expected`.
+        method: that is advised, the first that is `expected`, None if nothing is.
         loss: how much worse it is than the best, None where it is not measured.
-        nearest: the same of what the nearest problem alone recommends.
-        alike: whether another problem of its kind is decided, at the price or a lower one.
+        left_out: why this price says nothing of the advice, "" if it does.
     """
 
     problem: str
     level: str
-    method: str
+    method: str | None
     loss: float | None
-    nearest: float | None
-    alike: bool
+    left_out: str
 
 
 def regrets(problems: list[dict]) -> list[Regret]:
-    """Returns, for each contested price, what the others would have advised, at no higher ones."""
+    """Returns, for each decided price, what the others would have advised, at no higher ones."""
     made = []
     for problem in problems:
         others = [other for other in problems if other is not problem]
         asked = Asked(problem["kind"], problem["n"], problem["information"])
-        for level in contested(problem):
-            name, lost = level["level"], losses(level)
-            if source := nearest(others, asked, name):
-                method = next(iter(expected(others, asked, name)))
-                alone = lost.get(decided(source, name)[-1]["recommended"])
-                alike = source["kind"] == problem["kind"]
-                made.append(
-                    Regret(problem["problem"], name, method, lost.get(method), alone, alike)
-                )
+        for level in decided(problem):
+            method = next(iter(expected(others, asked, level["level"])), None)
+            loss = losses(level).get(method)
+            left_out = ""
+            if level not in contested(problem):
+                left_out = "one method alone has run beside the reference"
+            elif method is None:
+                left_out = "no other of its kind is decided"
+            elif loss is None:
+                left_out = f"`{method}`, which is advised, has not run"
+            made.append(Regret(problem["problem"], level["level"], method, loss, left_out))
     return made
