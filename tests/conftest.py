@@ -110,7 +110,7 @@ def compiled(function, *layers, xla=False):
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        call = tf.function(traced, jit_compile=xla)
+        call = tf.function(traced, jit_compile=xla, autograph=False)  # as in Keras' `fit`
     else:
         import jax
 
@@ -159,7 +159,7 @@ def gradient_function(function, layer, variables, xla=False):
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        @tf.function(jit_compile=xla)
+        @tf.function(jit_compile=xla, autograph=False)
         def call(*arrays):
             with tf.GradientTape() as tape:
                 tape.watch(arrays[0])

@@ -15,7 +15,7 @@ def compile_step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> C
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer)
 
-    @tf.function(jit_compile=model.jit_compile)
+    @tf.function(jit_compile=model.jit_compile, autograph=False)
     def step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             model([x, y], training=True)
@@ -39,7 +39,7 @@ def compile_gradients(
         jit_compile: whether XLA compiles the step, as in Keras' `fit`, or it runs as a graph.
     """
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def step(x: Any, y: Any) -> list:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -70,4 +70,4 @@ class Calls:
 
     def compile(self, function: Callable) -> Callable:
         """Returns the compiled function. Not by XLA, which would copy a variable to update it."""
-        return tf.function(function)
+        return tf.function(function, autograph=False)
