@@ -318,10 +318,10 @@ def test_regret_of_leaving_a_problem_out():
     # The median, and the mean, of 10.71 and 7.14 is 8.93.
     text = decision_tables.regret(problems(**three))
     assert text == (
-        "Where each problem is advised on by the others of its kind, the advice is 8.9 % in the "
-        "median, 8.9 % in the mean and 11 % at worst worse than the best, over 2 prices. The worst "
-        "is `in_batch` for article tags at all. Left out: Penn Treebank at all (no other of its "
-        "kind is decided)."
+        "Where each problem is advised on by the others of its kind, what they advise is "
+        "behind the best by 8.9 % in the median, 8.9 % in the mean and 11 % at worst, over 2 "
+        "prices. The worst is `in_batch` for article tags at all. Left out: Penn Treebank at all "
+        "(no other of its kind is decided)."
     )
     text = decision_tables.regret(problems(**THREE))  # nothing is chosen among for ptb
     assert "Penn Treebank at all (one method alone has run beside the reference)." in text
@@ -340,8 +340,8 @@ def test_one_method_for_all():
     text = decision_tables.one_for_all(problems(**THREE | {"ptb": (12_000, 2.0, words)}))
     assert text.startswith(
         "Of the methods that have run at all 3 prices where more than one has run beside `full`, "
-        "one for every kind of problem would best be `codebook`: it is 3.2 % in the median, 3.5 % "
-        "in the mean and 7.1 % at worst behind. No problem was left out"
+        "one for every kind of problem would best be `codebook`: it is behind the best by 3.2 % in "
+        "the median, 3.5 % in the mean and 7.1 % at worst. No problem was left out"
     )
     alone = {"citeulike": THREE["citeulike"]}
     assert decision_tables.one_for_all(problems(**alone)).startswith("No method has run at two")

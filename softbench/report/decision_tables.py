@@ -123,8 +123,8 @@ def regret(problems: list[dict]) -> str:
         return f"How far this advice carries to another problem is not known.{others}"
     worst = max(known, key=lambda one: one.loss)
     return (
-        "Where each problem is advised on by the others of its kind, the advice is "
-        f"{_spread([one.loss for one in known])} worse than the best, over {len(known)} prices. "
+        "Where each problem is advised on by the others of its kind, what they advise is behind "
+        f"the best by {_spread([one.loss for one in known])}, over {len(known)} prices. "
         f"The worst is {md.code(worst.method)} for {words[worst.problem]} at {worst.level}.{others}"
     )
 
@@ -146,8 +146,8 @@ def one_for_all(problems: list[dict]) -> str:
     best = min(behind, key=lambda m: statistics.mean(behind[m]))
     return (
         f"Of the methods that have run at all {count} prices where more than one has run beside "
-        f"`{REFERENCE}`, one for every kind of problem would best be {md.code(best)}: it is "
-        f"{_spread(behind[best])} behind. No problem was left out for this. A method that was "
+        f"`{REFERENCE}`, one for every kind of problem would best be {md.code(best)}: it is behind "
+        f"the best by {_spread(behind[best])}. No problem was left out for this. A method that was "
         "given up counts with its first seed, above too."
     )
 
