@@ -25,7 +25,7 @@ def lab(colour, matrix):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_committed_pages_are_the_same_alone_and_a_method_looks_the_same_on_all():
     """And no two methods of a page share a colour. One test, because every page takes a while."""
     results = ROOT / "results"

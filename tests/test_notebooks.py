@@ -1,6 +1,6 @@
 """The notebooks run from the first cell to the last, and their models reach what they should.
 
-The site's workflow runs them: .ci/run has the same models as programs of docs/.
+The site's workflow runs them. Pages of docs/ have the same models as programs.
 """
 
 import json

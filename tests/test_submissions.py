@@ -390,7 +390,7 @@ def test_a_pack_brings_its_records_into_the_results(tmp_path):
     assert folder.name.startswith("2026.1-quickstart-") and (folder / "README.md").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_suite_runs_and_its_records_can_be_submitted(tmp_path, monkeypatch, capsys):
     """With small data, prices by real processes: what is written follows the schema."""
     run_cells_here(monkeypatch)
