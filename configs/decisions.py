@@ -5,11 +5,11 @@
         --config.budget=full:4800
 
 After the colon: beauty (items, n = 12,101, the default), gowalla (items, 40,724; a third of the
-users), ptb (words, 10,000), eltec (words, 50,000; a text of a million), citeulike (labels of
-documents, 52,946) or wd50k (entities, 41,334). `--price` measures what a step of each method costs
-in steps of `full`, and the second command trains all for as many steps as 4,800 of `full` cost.
-`BUDGETS` are the three prices of each problem: all that `full` needs until its validation figure
-improves no more, a third and a tenth of it.
+users), yelp2018 (items, 36,973; a fifth of the users), ptb (words, 10,000), eltec (words, 50,000; a
+text of a million), citeulike (labels of documents, 52,946) or wd50k (entities, 41,334). `--price`
+measures what a step of each method costs in steps of `full`, and the second command trains all for
+as many steps as 4,800 of `full` cost. `BUDGETS` are the three prices of each problem: all that
+`full` needs until its validation figure improves no more, a third and a tenth of it.
 
 All rows of a problem have one encoder, one head model, the same start and the same batches for a
 seed, and a rate that falls to a twentieth over the steps that are paid for. Where draws are shared
@@ -56,7 +56,9 @@ BUDGETS = {
     "citeulike": (450, 1_500, 4_500),
     "wd50k": (130, 430, 1_300),
     "gowalla": (300, 1_000, 3_000),
+    "yelp2018": (300, 1_000, 3_000),
 }
+SHARES_OF_USERS = {"gowalla": 0.33, "yelp2018": 0.2}
 
 
 def methods(head, *others):
@@ -85,11 +87,11 @@ def adam(rate, **options):
 
 def problem(name):
     """Fields of a problem, and the set of a few generated examples of its kind."""
-    if name in ("beauty", "gowalla"):
+    if name == "beauty" or name in SHARES_OF_USERS:
         dataset, k = {"name": "beauty"}, 10
         model = {**SASREC, "dropout": 0.2, "tied": True, "batch_size": 16, "valid_users": 1024}
-        if name == "gowalla":
-            dataset, k = {"name": "gowalla", "user_fraction": 0.33}, 20
+        if name in SHARES_OF_USERS:
+            dataset, k = {"name": name, "user_fraction": SHARES_OF_USERS[name]}, 20
             model = {"name": "matrix_factorisation", "dim": 64, "spectral": True}
             model |= {"batch_size": 1024, "valid_users": 4096}
         ndcg = f"test_ndcg_at_{k}"
