@@ -334,6 +334,14 @@ def test_regret_of_leaving_a_problem_out():
         assert text.startswith("How far this advice carries to another problem is not known.")
 
 
+def test_how_often_each_method_is_recommended_for_a_kind():
+    text = decision_tables.summary(problems(**THREE))
+    assert text.split("\n\n")[1] == (
+        "Of all prices that are decided, recommended are for words `unigram` at 1 of 1, for labels "
+        "`in_batch` at 1 and `codebook` at 1 of 2."
+    )
+
+
 def test_one_method_for_all():
     """in_batch: .107, 0 and 0 behind. codebook: 0, .0714 and log(93 / 90), log(94 / 91), ..."""
     words = {"full": (100, 101, 102), "in_batch": (90, 91, 92), "codebook": (93, 94, 95)}

@@ -1,6 +1,7 @@
 """The decisions as texts of pages. Needs no Keras."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from softbench.report import intervals, measures, transfer
@@ -43,9 +44,23 @@ def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
         f"a step, of `{REFERENCE}`'s",
         "reaches",
     ]
-    texts = [md.table(header, rows)] if rows else []
+    texts = [md.table(header, rows), by_kind(problems)] if rows else []
     texts += [f"Not decided, and what would decide it: {', '.join(left)}."] if left else []
     return "\n\n".join(texts)
+
+
+def by_kind(problems: Iterable[Mapping]) -> str:
+    """What is recommended for each kind, and at how many of its decided prices."""
+    counts: dict[str, Counter] = {kind: Counter() for kind in KINDS}
+    for problem in problems:
+        levels = transfer.decided(problem)
+        counts[problem["kind"]].update(level["recommended"] for level in levels)
+    texts = []
+    for kind, found in counts.items():
+        names = [f"{md.code(name)} at {count}" for name, count in found.most_common()]
+        if names:
+            texts.append(f"for {kind} {' and '.join(names)} of {found.total()}")
+    return f"Of all prices that are decided, recommended are {', '.join(texts)}."
 
 
 def command(name: str) -> str:
