@@ -7,8 +7,8 @@
 Measured with the small model on two busy hardware threads (JAX): 92 minutes of training for the 13
 epochs of `full`, which end at validation perplexity 120.1, test 115.9 (paper: 116.8, 111.5). With
 huge pages a step of `ranking_800` takes 32 to 35 ms on one thread, without them 50. With the medium
-model `--price` measures 0.64 s for a step of `full` and 0.47 s for `ranking_1600` on both, idle: the
-51,753 steps of its 39 epochs would take 9.3 and 6.8 hours, and have not been run.
+model `--price` measures 0.64 s for a step of `full` and 0.47 s for `ranking_1600`, on both threads
+and idle: the 51,753 steps of its 39 epochs would take 9.3 and 6.8 hours, and have not been run.
 
 Model, batches and schedule are Zaremba et al. (2014): two LSTM layers, carried state, SGD at rate
 1.0 with clipping at norm 5, halved every epoch after the fourth (small); rate and clip norm are

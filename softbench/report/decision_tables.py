@@ -19,7 +19,7 @@ KINDS = ("words", "items", "labels")
 
 
 def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
-    """The table of what is recommended, at the highest price that is decided of each problem.
+    """The table of what is recommended, each problem at the decided price that reaches most.
 
     Args:
         problems: content of `decisions.json`.
@@ -69,7 +69,7 @@ def command(name: str) -> str:
 
 
 def _line(problem: Mapping, folder: str) -> list[str]:
-    level = transfer.decided(problem)[-1]
+    level = transfer.furthest(problem)
     name, rows = level["recommended"], level["rows"]
     measure = measures.words(problem["measure"]).removeprefix("test ")
     reached = f"{measure} {_quality(rows[name], problem)}"
