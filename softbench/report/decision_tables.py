@@ -44,12 +44,12 @@ def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
         f"a step, of `{REFERENCE}`'s",
         "reaches",
     ]
-    texts = [md.table(header, rows), by_kind(problems)] if rows else []
+    texts = [md.table(header, rows), _by_kind(problems)] if rows else []
     texts += [f"Not decided, and what would decide it: {', '.join(left)}."] if left else []
     return "\n\n".join(texts)
 
 
-def by_kind(problems: Iterable[Mapping]) -> str:
+def _by_kind(problems: Iterable[Mapping]) -> str:
     """What is recommended for each kind, and at how many of its decided prices."""
     counts: dict[str, Counter] = {kind: Counter() for kind in KINDS}
     for problem in problems:
