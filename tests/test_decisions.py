@@ -271,12 +271,22 @@ def test_what_can_be_expected_of_methods():
     assert made["codebook"] == pytest.approx(0.8306 * 0.1 / total, abs=1e-4)
 
 
-def test_what_is_tied_has_lost_nothing_and_the_simplest_is_first():
-    """codebook is .005 and -.001 and .011 before full, which is simpler."""
+def test_what_is_tied_counts_with_its_mean_difference():
+    """codebook is .005, -.001 and .011 before full, .005 of .56 in the mean: a tie."""
     close = {"full": (0.555, 0.561, 0.549), "codebook": (0.56,) * 3, "unigram": POOR}
-    made = transfer.expected(problems(citeulike=(10_000, 3.0, close)), Asked("labels", 12_000))
-    assert [*made] == ["full", "codebook", "unigram"]
-    assert made["full"] == made["codebook"] == 0 < made["unigram"]
+    made = problems(citeulike=(10_000, 3.0, close))
+    (problem,) = transfer.alike(made, Asked("labels", 12_000))
+    assert transfer.at(problem, "all")["recommended"] == "full"
+    behind = transfer.expected(made, Asked("labels", 12_000))
+    assert [*behind] == ["codebook", "full", "unigram"]
+    assert behind["codebook"] == 0
+    assert behind["full"] == pytest.approx(0.005 / 0.56, abs=1e-4)
+
+
+def test_of_equal_methods_the_simplest_is_first():
+    equal = {"full": POOR, "codebook": GOOD, "in_batch": GOOD}
+    made = transfer.expected(problems(citeulike=(10_000, 3.0, equal)), Asked("labels", 12_000))
+    assert [*made] == ["in_batch", "codebook", "full"]
 
 
 def test_the_same_problem_counts_alone():
@@ -284,6 +294,10 @@ def test_the_same_problem_counts_alone():
     made = transfer.expected(problems(**THREE), Asked("labels", 40_000, 1.0))
     assert next(iter(made.items())) == ("in_batch", 0)
     assert made["codebook"] == pytest.approx(1 / 14, abs=1e-4)
+    tied = {"wd50k": (40_000, 1.0, {"full": FULL, "in_batch": (0.53, 0.56, 0.58), "rff": GOOD})}
+    made = transfer.expected(problems(**THREE | tied), Asked("labels", 40_000, 1.0))
+    assert [*made] == ["in_batch", "rff", "full"]  # the simplest of the tied, as it is decided
+    assert made["in_batch"] > made["rff"] == 0
 
 
 def test_what_has_not_run_at_a_price_counts_as_at_the_next_lower_one():

@@ -91,17 +91,18 @@ def alike(problems: Iterable[Mapping], asked: Asked, most: str = "") -> list[Map
 def expected(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict[str, float]:
     """Returns how far behind the best each method can be expected to be, the least first.
 
-    It is the mean of what the method has lost in the decided problems of the kind, each with the
-    weight 1 / `distance`. Of a problem a method has the loss at the highest price that it has run
-    at, nothing if it is tied with the best there; if it has run at none, it counts as given up. A
-    problem that is no further than `NEAR` is the same one, and counts alone. Of equal methods the
-    simplest is first.
+    It is the mean of how far behind it was in the decided problems of the kind, each with the
+    weight 1 / `distance`. Of a problem the highest price counts that a method has run at; if it
+    has run at none, it counts as given up. Of equal methods the simplest is first. A problem that
+    is no further than `NEAR` is the same one: it counts alone, and what is recommended for it is
+    first.
 
     Args:
         problems, asked, most: as of `alike`.
     """
     known = alike(problems, asked, most)
-    known = [problem for problem in known[:1] if distance(problem, asked) < NEAR] or known
+    same = [problem for problem in known[:1] if distance(problem, asked) < NEAR]
+    known = same or known
     weights = [1 / max(distance(problem, asked), NEAR) for problem in known]
     lost = [_lost(problem, most) for problem in known]
 
@@ -111,15 +112,15 @@ def expected(problems: Iterable[Mapping], asked: Asked, most: str = "") -> dict[
 
     names = sorted({name for one in lost for name in one}, key=SIMPLICITY.index)
     means = {name: mean(name) for name in names}
-    return {name: means[name] for name in sorted(names, key=means.__getitem__)}
+    own = [decided(problem, most)[-1]["recommended"] for problem in same]
+    return {name: means[name] for name in sorted(names, key=lambda m: (m not in own, means[m]))}
 
 
 def _lost(problem: Mapping, most: str) -> dict[str, float]:
-    """The `losses` at the highest price, up to `most`, that each has run at; nothing if tied."""
+    """The `losses` at the highest price, up to `most`, that each method has run at."""
     made: dict[str, float] = {}
     for level in decided(problem, most):
-        tied = (name for name, row in level["rows"].items() if row["status"] != "worse")
-        made |= {**losses(level), **dict.fromkeys(tied, 0.0)}
+        made |= losses(level)
     return made
 
 
