@@ -19,7 +19,9 @@ KINDS = ("words", "items", "labels")
 
 
 def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
-    """The table of what is recommended, each problem at the decided price that reaches most.
+    """The table of what is recommended, each problem at one price.
+
+    It is the highest decided one that what is recommended makes use of.
 
     Args:
         problems: content of `decisions.json`.
@@ -69,12 +71,12 @@ def command(name: str) -> str:
 
 
 def _line(problem: Mapping, folder: str) -> list[str]:
-    level = transfer.furthest(problem)
+    (*_, level) = (level for level in transfer.decided(problem) if _is_used(level))
     name, rows = level["recommended"], level["rows"]
     measure = measures.words(problem["measure"]).removeprefix("test ")
-    reached = f"{measure} {_quality(rows[name], problem)}"
+    reached = f"{measure} {_quality(rows[name], problem, level)}"
     if name != REFERENCE:
-        reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem)}"
+        reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem, level)}"
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
     step, left = f"{rows[name]['price']:.2g}", len(level["not_measured"])
     cells = [
@@ -87,6 +89,11 @@ def _line(problem: Mapping, folder: str) -> list[str]:
     return [*cells, step, reached]
 
 
+def _is_used(level: Mapping) -> bool:
+    """Whether what is recommended trains for all of a price."""
+    return level["rows"][level["recommended"]]["steps"] == level["steps"]
+
+
 def _words(problem: Mapping) -> str:
     return f"{problem['kind']}: {problem['words']}"
 
@@ -97,9 +104,11 @@ def _tied(level: Mapping) -> list[str]:
     return [md.code(name) for name in tied if name != level["recommended"]]
 
 
-def _quality(row: Mapping, problem: Mapping) -> str:
+def _quality(row: Mapping, problem: Mapping, level: Mapping) -> str:
+    """What a row reaches, and for how many steps' price if it is not all of the price."""
     form = measures.of(problem["measure"]).form
-    return Interval(row["mean"], row["half"], len(row["seeds"])).text(form)
+    text = Interval(row["mean"], row["half"], len(row["seeds"])).text(form)
+    return text if row["steps"] == level["steps"] else f"{text} for {row['steps']:,}"
 
 
 def levels(problems: list[dict]) -> str:
@@ -120,11 +129,13 @@ def levels(problems: list[dict]) -> str:
 def _cell(level: Mapping) -> str:
     if not level.get("recommended"):
         return f"not decided: {level.get('undecided', 'no records')}"
-    tied = ", ".join(_tied(level))
-    words = f"; tied: {tied}" if tied else ""
-    left = len(level["not_measured"])
-    words += f"; {left} not run" if left else ""
-    return f"**{md.code(level['recommended'])}**{seconds(level)}{words}"
+    name, tied, left = level["recommended"], ", ".join(_tied(level)), len(level["not_measured"])
+    steps = level["rows"][name]["steps"]
+    words = [f"**{md.code(name)}**{seconds(level)}"]
+    words += [] if _is_used(level) else [f"best for {steps:,} steps"]
+    words += [f"tied: {tied}"] if tied else []
+    words += [f"{left} not run"] if left else []
+    return "; ".join(words)
 
 
 def regret(problems: list[dict]) -> str:
@@ -179,6 +190,10 @@ def rows(problem: Mapping) -> str:
     texts = [f"{measures.words(problem['measure'])}, in brackets the price of a step"]
     texts = [f"{texts[0][:1].upper()}{texts[0][1:]}. Recommended is what is bold."] if names else []
     texts += [md.table(header, table)] if names else []
+    less = any(row["steps"] < level["steps"] for level in made for row in level["rows"].values())
+    texts += [
+        "Where steps are given, the runs of that lower price are better on the validation set."
+    ] * less
     texts += [f"Not decided: {'; '.join(words)}."] if words else []
     words = [f"{label}: {methods}" for label, methods in left.items() if methods]
     texts += [f"Without {SEEDS} seeds: {'; '.join(words)}."] if words else []
@@ -212,7 +227,7 @@ def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     """What a method reaches at a price."""
     if name in level["rows"]:
         row = level["rows"][name]
-        text = f"{_quality(row, problem)} [{row['price']:.2g}]"
+        text = f"{_quality(row, problem, level)} [{row['price']:.2g}]"
         text = f"**{text}**" if name == level["recommended"] else text
         return text if row["status"] == "worse" else f"{text} {row['status']}"
     if name in level["failed"]:

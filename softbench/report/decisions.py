@@ -28,6 +28,8 @@ LONGER = 1.5, 2.0  # times as many steps of the reference say whether more would
 RULE = f"""At each price the best method is the one with the best mean over seeds. A method is tied
 with it if the 95 % interval of their difference, seed by seed, includes zero. Recommended is the
 simplest of the tied, in this order: {", ".join(f"`{name}`" for name in SIMPLICITY)}.
+A price is the most that a method may train for: its runs at a lower one count where they are better
+on the validation set, in the mean over seeds.
 A method counts with {SEEDS} seeds or more, and is given up if its first seed at the lowest price is
 {100 * HOPELESS:g} % worse than the best. A problem is not decided if the validation figure of its
 longest exact runs, a mean over seeds, improves by more than {100 * FLAT:g} % in their last {LAST}
@@ -132,7 +134,8 @@ def _problem(name: str, frame: Frame | None) -> dict:
     chance = done[0]["most_frequent"][problem.measure]
     given_up: dict[str, float] | None = None  # by the lowest price
     for steps in sorted(prices):
-        level, given_up = _level(prices[steps], problem, chance, refused, given_up)
+        records = _up_to(prices, steps, problem.measure)
+        level, given_up = _level(records, problem, chance, refused, given_up)
         told = {*level["rows"], *level["given_up"], *level["failed"]}
         told |= {m for m, seeds in prices[steps].items() if len(seeds) >= SEEDS}
         level["not_measured"] = [
@@ -162,15 +165,40 @@ def gain_of_longer(prices: Mapping[int, Mapping], measure: str) -> float:
     *_, shorter, longest = [0, *sorted(prices)]
     if not LONGER[0] * shorter <= longest <= LONGER[1] * shorter:
         return math.inf
+    gains = _gains(_exact(prices, shorter), _exact(prices, longest), measure)
+    return statistics.mean(gains) if len(gains) > 1 else math.inf
+
+
+def _gains(shorter: Mapping[int, dict], longer: Mapping[int, dict], measure: str) -> list[float]:
+    """By how much longer runs are better at their best validation points, for each common seed.
+
+    Args:
+        shorter, longer: {seed: record} of runs that ended well.
+        measure: of the test set.
+    """
     lower = measures.lower_is_better(measure)
 
-    def best(steps: int) -> dict[int, float]:
-        points = {s: _figures(r["curve"], measure) for s, r in _exact(prices, steps).items()}
+    def best(records: Mapping[int, dict]) -> dict[int, float]:
+        points = {seed: _figures(r["curve"], measure) for seed, r in records.items()}
         return {seed: min(own) if lower else max(own) for seed, own in points.items() if own}
 
-    short, long = best(shorter), best(longest)
-    gains = [worse(short[seed], long[seed], lower, long[seed]) for seed in short if seed in long]
-    return statistics.mean(gains) if len(gains) > 1 else math.inf
+    short, long = best(shorter), best(longer)
+    return [worse(short[seed], long[seed], lower, long[seed]) for seed in short if seed in long]
+
+
+def _up_to(
+    prices: Mapping[int, Mapping[str, Mapping[int, dict]]], steps: int, measure: str
+) -> dict[str, Mapping[int, dict]]:
+    """{method: {seed: record}} of the methods of a price, with the best runs for it or for less."""
+    made = dict(prices[steps])
+    for less in sorted(other for other in prices if other < steps):
+        for method in made.keys() & prices[less].keys():
+            runs = prices[less][method]
+            if all(record["status"] == "ok" for record in (*runs.values(), *made[method].values())):
+                gains = _gains(runs, made[method], measure)
+                if len(gains) >= SEEDS and statistics.mean(gains) < 0:
+                    made[method] = runs
+    return made
 
 
 def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
@@ -179,7 +207,7 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
     measure = PROBLEMS[frame.name.removeprefix(FOLDER)].measure
     for record in frame.records:
         config = record["config"]
-        steps = re.fullmatch(rf"{REFERENCE}:(\d+)", config.get("budget", ""))
+        steps = _steps(record)
         (method,) = config["methods"]
         ok = record["status"] == "ok"
         lacks = ok and not (record.get("price") and measure in record.get("best", {}))
@@ -189,7 +217,7 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
                 f"config.budget={REFERENCE}:<steps>, `price` and `best.{measure}`. "
                 f"Received: {record['cell']}"
             )
-        seeds = made.setdefault(int(steps[1]), {}).setdefault(method, {})
+        seeds = made.setdefault(steps, {}).setdefault(method, {})
         other = seeds.get(config["seed"], frame.records[0])
         same = all(other["config"][key] == config[key] for key in ("dataset", "backend"))
         if config["seed"] in seeds or not same:
@@ -199,6 +227,12 @@ def _by_price(frame: Frame) -> dict[int, dict[str, dict[int, dict]]]:
             )
         seeds[config["seed"]] = record
     return made
+
+
+def _steps(record: Mapping) -> int | None:
+    """The budget of a run in steps of the reference, None if it is of another kind."""
+    steps = re.fullmatch(rf"{REFERENCE}:(\d+)", record["config"].get("budget", ""))
+    return int(steps[1]) if steps else None
 
 
 def _label(steps: int, prices: Iterable[int]) -> str:
@@ -268,6 +302,7 @@ def _row(row: Row, records: Mapping[int, dict], seeds: Iterable[int]) -> dict:
         "half": _short(row.mean.half),
         "behind": _short(row.behind.mean),
         "behind_half": _short(row.behind.half),
+        "steps": _steps(next(iter(records.values()))),
         "price": _short(statistics.mean(records[seed]["price"]["ratio"] for seed in seeds)),
         "seeds": sorted(seeds),
         "records": [records[seed]["cell"] for seed in sorted(seeds)],

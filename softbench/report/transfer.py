@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import NamedTuple
 
-from softbench.report import measures
 from softbench.report.decisions import HOPELESS, LEVELS
 from softbench.report.ranking import SIMPLICITY
 
@@ -33,17 +32,6 @@ def decided(problem: Mapping, most: str = "") -> list[dict]:
     top = LEVELS[most] if most else math.inf
     levels = [level for level in problem["levels"] if LEVELS[level["level"]] <= top]
     return [level for level in levels if level["recommended"]]
-
-
-def furthest(problem: Mapping) -> dict:
-    """Returns the decided price at which what is recommended has the best mean, if equal the lower.
-
-    It need not be the highest: a method that trains longer may have less.
-    """
-    sign = -1 if measures.lower_is_better(problem["measure"]) else 1
-    return max(
-        decided(problem), key=lambda level: sign * level["rows"][level["recommended"]]["mean"]
-    )
 
 
 def contested(problem: Mapping) -> list[dict]:
