@@ -56,8 +56,8 @@ PROBLEMS = {
     "ptb": Problem("words", "Penn Treebank", "test_perplexity"),
     "eltec": Problem("words", "Hungarian novels", "test_perplexity"),
     "beauty": Problem("items", "Amazon Beauty", "test_ndcg_at_10"),
-    "gowalla": Problem("items", "1/3 of Gowalla", "test_ndcg_at_20"),
-    "yelp2018": Problem("items", "1/5 of Yelp", "test_ndcg_at_20"),
+    "gowalla": Problem("items", "1/3 Gowalla", "test_ndcg_at_20"),
+    "yelp2018": Problem("items", "1/5 Yelp", "test_ndcg_at_20"),
     "wd50k": Problem("labels", "Wikidata"),
     "citeulike": Problem("labels", "article tags"),
 }
