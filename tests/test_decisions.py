@@ -193,6 +193,32 @@ def test_runs_that_cost_less_count_where_they_are_better_on_the_validation_set(
     assert (words in decision_tables.levels(made)) == (counts == STEPS[0])
 
 
+def test_the_validation_set_says_which_runs_count_not_the_test_set():
+    full = {"full": (0.1,) * 3}
+    better = {"shape": tuple(1.2 * part for part in FLAT)}  # .6 on the validation set
+    low = records("beauty", full, STEPS[0]) + records(
+        "beauty", {"rff": (0.5,) * 3}, STEPS[0], **better
+    )
+    problem = decided("beauty", low, records("beauty", full | {"rff": (0.56,) * 3}))
+    row = problem["levels"][-1]["rows"]["rff"]
+    assert (row["mean"], row["steps"]) == (0.5, STEPS[0])
+
+
+def test_a_price_that_is_not_used_is_shown_where_no_lower_one_is_decided():
+    low = records("beauty", {"uniform": (0.55, 0.56, 0.57)}, STEPS[0])  # without the reference
+    high = records("beauty", {"full": (0.1,) * 3, "uniform": (0.51,) * 3})
+    frame = of("beauty", low, high)
+    text = decision_tables.summary(decisions.of({frame.name: frame}))
+    reached = "nDCG@10 0.56 ± 0.025 for 100; `full` 0.1"  # 4.3027 * .01 / sqrt(3)
+    assert f"| 1,000 of 1,000 | `uniform` | 0 (4) | 0.5 | {reached} |" in text
+
+
+def test_beside_the_reference_is_the_best_of_the_others():
+    frame = of("beauty", records("beauty", {"full": GOOD, "in_batch": POOR, "rff": FULL}))
+    text = decision_tables.summary(decisions.of({frame.name: frame}))
+    assert "| `full` | 0 (2) | 1 | nDCG@10 0.56 ± 0.05; `rff` 0.52 ± 0.05 |" in text
+
+
 def test_a_run_that_failed_is_not_hidden_by_one_that_costs_less():
     low = records("beauty", {"full": FULL, "uniform": FULL}, STEPS[0])
     wrong = records("beauty", {"uniform": (0.1,) * 3}, status="nan")
@@ -394,7 +420,7 @@ def test_regret_of_leaving_a_problem_out():
 def test_how_often_each_method_is_recommended_for_a_kind():
     text = decision_tables.summary(problems(**THREE))
     assert text.split("\n\n")[1] == (
-        "Of all prices that are decided, recommended are for words `unigram` at 1 of 1, for labels "
+        "Of all decided prices, recommended are for words `unigram` at 1 of 1, for labels "
         "`in_batch` at 1 and `codebook` at 1 of 2."
     )
 

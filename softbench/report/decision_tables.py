@@ -21,7 +21,8 @@ KINDS = ("words", "items", "labels")
 def summary(problems: list[dict], folder: str = "", short: bool = False) -> str:
     """The table of what is recommended, each problem at one price.
 
-    It is the highest decided one that what is recommended makes use of.
+    It is the highest decided one that what is recommended makes use of. Beside it is the reference;
+    where that is recommended itself, the best of the others.
 
     Args:
         problems: content of `decisions.json`.
@@ -62,7 +63,7 @@ def _by_kind(problems: Iterable[Mapping]) -> str:
         names = [f"{md.code(name)} at {count}" for name, count in found.most_common()]
         if names:
             texts.append(f"for {kind} {' and '.join(names)} of {found.total()}")
-    return f"Of all prices that are decided, recommended are {', '.join(texts)}."
+    return f"Of all decided prices, recommended are {', '.join(texts)}."
 
 
 def command(name: str) -> str:
@@ -71,12 +72,12 @@ def command(name: str) -> str:
 
 
 def _line(problem: Mapping, folder: str) -> list[str]:
-    (*_, level) = (level for level in transfer.decided(problem) if _is_used(level))
+    level = max(reversed(transfer.decided(problem)), key=_is_used)
     name, rows = level["recommended"], level["rows"]
+    other = REFERENCE if name != REFERENCE else next(m for m in rows if m != REFERENCE)
     measure = measures.words(problem["measure"]).removeprefix("test ")
     reached = f"{measure} {_quality(rows[name], problem, level)}"
-    if name != REFERENCE:
-        reached += f"; `{REFERENCE}` {_quality(rows[REFERENCE], problem, level)}"
+    reached += f"; {md.code(other)} {_quality(rows[other], problem, level)}"
     link = f"[{_words(problem)}]({folder}{FOLDER}{problem['problem']}/README.md)"
     step, left = f"{rows[name]['price']:.2g}", len(level["not_measured"])
     cells = [
@@ -130,9 +131,8 @@ def _cell(level: Mapping) -> str:
     if not level.get("recommended"):
         return f"not decided: {level.get('undecided', 'no records')}"
     name, tied, left = level["recommended"], ", ".join(_tied(level)), len(level["not_measured"])
-    steps = level["rows"][name]["steps"]
     words = [f"**{md.code(name)}**{seconds(level)}"]
-    words += [] if _is_used(level) else [f"best for {steps:,} steps"]
+    words += [] if _is_used(level) else [f"best for {level['rows'][name]['steps']:,} steps"]
     words += [f"tied: {tied}"] if tied else []
     words += [f"{left} not run"] if left else []
     return "; ".join(words)
