@@ -262,7 +262,7 @@ def embedded(sampler=None, **options):
 
 def embedding():
     """Losses on one device and on four; "computed" are those of rows that are of no variable."""
-    kinds = {"lora": {"lora_rank": 2}, "untied": {"tie_weights": False}}
+    kinds = {"lora": ("codebook", {"lora_rank": 2}), "untied": ("exp", {"tie_weights": False})}
     found = {"case": "embedding", "computed": {kind: [] for kind in kinds}}
     for place, devices in (("one", 1), ("four", 4)):
         layouts = keras.distribution.LayoutMap(mesh(devices, 1, devices))
@@ -271,8 +271,8 @@ def embedding():
         options = {"layout_map": layouts, "batch_dim_name": "batch"}
         keras.distribution.set_distribution(keras.distribution.ModelParallel(**options))
         found[place], found["rows"], found["collectives"] = embedded()
-        for kind, kwargs in kinds.items():
-            found["computed"][kind].append(embedded("codebook", **kwargs)[0])
+        for kind, (sampler, kwargs) in kinds.items():
+            found["computed"][kind].append(embedded(sampler, **kwargs)[0])
     return found
 
 

@@ -147,7 +147,10 @@ def test_hierarchical_rows_are_updated_as_by_a_dense_optimizer(optimizer):
         np.testing.assert_array_equal(value[~on], old[~on])
 
 
-@pytest.mark.parametrize(("cutoffs", "sorted_ids"), [((3, 4), False), ((5, 12, 20), True)])
+CUTOFFS = [((3, 4), False), ((5, 12, 20), True)]  # classes in any order, and by frequency
+
+
+@pytest.mark.parametrize(("cutoffs", "sorted_ids"), thorough_but(CUTOFFS, CUTOFFS[1]))
 def test_adaptive_is_its_formula_and_sums_to_one(cutoffs, sorted_ids):
     n = 23
     counts = None if sorted_ids else np.random.default_rng(1).integers(0, 9, n)  # with ties
