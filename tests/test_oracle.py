@@ -5,9 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+import small_runs
 
 from softbench import datasets
+from softbench.bench.methods import full
 from softbench.bench.training import evaluation
+from softbench.bench.training import run as train
 from softbench.datasets.draws import SLOTS
 
 
@@ -116,6 +119,15 @@ def test_scores_of_the_truth():
             hits = np.take_along_axis(labels, best[:, :k], axis=1).mean()
             assert found[f"precision_at_{k}"] == pytest.approx(hits, abs=0.01)  # ties
         assert list(found) == ["nll", "perplexity", *(f"precision_at_{k}" for k in (1, 3, 5))]
+
+
+def test_a_run_of_a_search_asks_the_validation_set_alone():
+    job = small_runs.job(**small_runs.LANGUAGE, methods={"full": full()}, test=False)
+    train.run(job)
+    result = job.result
+    names = [*result["most_frequent"], *result["oracle"], *result["final"]]
+    assert names.count("valid_nll") == 3
+    assert not any(name.startswith("test_") for name in names)
 
 
 def test_a_set_whose_distribution_has_no_closed_form_has_no_truth():

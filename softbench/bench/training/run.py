@@ -42,9 +42,9 @@ def trained(job: Job) -> tuple[keras.Model, Problem]:
     config, result = job.config, job.result
     (method,) = config["methods"].values()
     problem = load(config, job.data_dir)
-    splits = ("test",) if config.get("refit") else ("valid", "test")
-    chance = {split: problem.evaluate(None, split) for split in splits}
-    best_lib.check(config, chance[splits[0]])
+    used = {"valid": not config.get("refit"), "test": config.get("test", True)}
+    chance = {split: problem.evaluate(None, split) for split in used if used[split]}
+    best_lib.check(config, next(iter(chance.values())))
     result["most_frequent"] = _by_split(chance)
     if problem.oracle is not None:
         result["oracle"] = _by_split({split: problem.oracle(split) for split in chance})
