@@ -60,7 +60,7 @@ PROBLEMS = {
     "yelp2018": Problem("items", "1/5 Yelp", "test_ndcg_at_20"),
     "wd50k": Problem("labels", "Wikidata"),
     "citeulike": Problem("labels", "article tags"),
-    "hierarchy": Problem("labels", "generated hierarchy"),
+    "hierarchy": Problem("labels", "a tree"),
 }
 
 
