@@ -148,10 +148,13 @@ def regret(problems: list[dict]) -> str:
     if not known:
         return f"How far this advice carries to another problem is not known.{others}"
     worst = max(known, key=lambda one: one.loss)
+    new = [one.loss for one in known if one.is_new]
+    later = f" Of the {len(new)} decided after its rule was fixed: {_spread(new)}." if new else ""
     return (
-        "Where each problem is advised on by the others of its kind, what they advise is behind "
+        "Where each problem is advised on by the others of its kind, this advice is behind "
         f"the best by {_spread([one.loss for one in known])}, over {len(known)} prices. "
-        f"The worst is {md.code(worst.method)} for {words[worst.problem]} at {worst.level}.{others}"
+        f"The worst is {md.code(worst.method)} for {words[worst.problem]} at {worst.level}."
+        f"{later}{others}"
     )
 
 
