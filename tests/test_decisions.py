@@ -512,7 +512,7 @@ def test_a_page_of_a_problem_says_what_was_given_up_and_what_failed(tmp_path):
     failed[0]["config"]["seed"] = 7
     made = decided("beauty", records("beauty", low, 100), records("beauty", NUMBERS), failed)
     lines = decision_tables.rows(made).splitlines()
-    assert "| `rff` | given up, first seed 46 % worse | given up, first seed 46 % worse |" in lines
+    assert "| `rff` | given up, first seed 46 % worse | given up |" in lines
     words = {"full": (100,) * 3, "in_batch": (90,) * 3, "uniform": (500,)}  # log(500 / 90) is 1.71
     table = decision_tables.rows(decided("ptb", records("ptb", words)))
     assert "given up, first seed 171 % worse" in table

@@ -236,4 +236,7 @@ def _figure(problem: Mapping, level: Mapping, name: str) -> str:
     if name in level["failed"]:
         return f"failed: {level['failed'][name]}"
     lost = level["given_up"].get(name)
-    return intervals.EMPTY if lost is None else f"given up, first seed {percent(lost)} worse"
+    if lost is None:
+        return intervals.EMPTY
+    is_lowest = level is problem["levels"][0]  # where it ran
+    return f"given up, first seed {percent(lost)} worse" if is_lowest else "given up"
